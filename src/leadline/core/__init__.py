@@ -1,0 +1,1 @@
+"""Floor 0: nouns, spec, contracts, errors, registry, seeds, digests."""

@@ -1,0 +1,133 @@
+"""What a plugin must be. One file and one entry-point line add a task, a model, a scorer or a haystack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
+
+from pydantic import BaseModel, ConfigDict
+
+from leadline.core.types import Answer, Cell, Completion, Document, Draft, Filler, Frame, Probe, Reading, Score
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
+
+
+class Options(BaseModel):
+    """Typed, frozen options of a plugin. An unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+@runtime_checkable
+class Tokenizer(Protocol):
+    """Text to token ids and nothing else. No special token is ever added by `encode`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when any text could be tokenised differently."""
+        ...
+
+    def encode(self, text: str) -> Ids: ...
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]: ...
+
+    def ends(self, text: str) -> list[int] | None:
+        """The character at which each token of `text` ends, or None when it cannot be told."""
+        ...
+
+
+class Source(Protocol):
+    """A haystack: hands out a filler for a document, drawn from its own seed."""
+
+    name: str
+
+    @property
+    def digest(self) -> str: ...
+
+    def filler(self, *, seed: int) -> Filler: ...
+
+
+class Task(Options):
+    """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
+
+    A task never counts tokens, knows no model, and draws only from coordinates.
+    """
+
+    version: ClassVar[str] = "1"
+    """Raised whenever the same coordinates would give another prompt."""
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
+    has_depth: ClassVar[bool] = True
+    """False when the evidence has no single place; the grid then has one depth, None."""
+    category: ClassVar[str] = ""
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when
+        shared, all lengths and depths of a sample when nested."""
+        raise NotImplementedError
+
+    def sources(self) -> Sequence[Source]:
+        """The haystacks used, for their digests in the manifest."""
+        return ()
+
+
+class ModelCard(Options):
+    """What a model says of itself before the first question."""
+
+    name: str
+    window: int | None = None
+    window_is_hard: bool = True
+    """Whether more tokens than the window are refused rather than merely untrained for."""
+    fingerprints: dict[str, str] = {}
+    """Everything of the model that can change an answer: tokenizer, template, revision, decoding."""
+    notes: tuple[str, ...] = ()
+    nested_problem: str = ""
+    """Why prefixes of one long reading are not the same as short readings, where they are not."""
+
+
+class Model(Protocol):
+    """Something that answers. Never truncates, scores, or retries."""
+
+    @property
+    def card(self) -> ModelCard: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def frame(self) -> Frame: ...
+
+    @property
+    def grain(self) -> Literal["probe", "document"]:
+        """Whether probes are best asked one by one from many workers, or a document's all at once by one."""
+        ...
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        """One answer per probe, in order. A probe that got none has a Failure; nothing is raised for a sample."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class ModelProvider(Options):
+    """The part before the colon in `PROVIDER:NAME?key=value`. Fields are its options; `open` makes the model."""
+
+    summary: ClassVar[str] = ""
+
+    def open(self, name: str) -> Model:
+        raise NotImplementedError
+
+
+class Scorer(Protocol):
+    """A pure function from a probe and its answer to a score."""
+
+    name: str
+
+    def score(self, probe: Probe, completion: Completion) -> Score: ...
+
+
+def options_of(plugin: type[Options] | Options) -> dict[str, Any]:
+    """The options of a plugin and their values, for catalogues and manifests."""
+    if isinstance(plugin, Options):
+        return plugin.model_dump(mode="json")
+    return {name: f.get_default(call_default_factory=True) for name, f in plugin.model_fields.items()}

@@ -1,0 +1,118 @@
+"""Every error a person can meet, as what / where / fix, with its exit code.
+
+LeadlineError
+  UsageError          64  the words of a command or spec are wrong
+    UnknownName       64  a task, model, source, option or key that does not exist
+  LengthError         65  a document of the asked length cannot exist
+  SourceError         66  a haystack or data file is missing, unreadable or too short
+  TokenizerError      66  a tokenizer or chat template is missing or unusable
+  ServerError         69  a server is not there, or is not what it says
+  MissingExtra        69  an optional package is not installed
+  StoreError          74  records cannot be written or read
+    OtherRunError     73  the folder holds a run with another identity
+    LockedError       75  another process is writing this run
+  RunStopped          75  the run stopped early and can be resumed
+  FailedSamples        1  the run ended, but some samples have no answer
+
+The codes are those of sysexits.h, so that 1 and 2 stay free for verdicts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import ClassVar
+
+
+class LeadlineError(Exception):
+    """An error of the run, not of a sample. Only the command line catches it."""
+
+    exit_code: ClassVar[int] = 70
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.fix = fix
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"where: {self.where}")
+        if self.fix:
+            lines.append(f"fix:   {self.fix}")
+        return "\n".join(lines)
+
+
+class UsageError(LeadlineError):
+    exit_code = 64
+
+
+class UnknownName(UsageError):
+    """A name that does not exist, with the nearest names that do."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
+        choices = sorted(known)
+        near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+        if near:
+            fix = f"did you mean {' or '.join(repr(n) for n in near)}?"
+        elif choices:
+            fix = f"known: {', '.join(choices[:20])}{' ...' if len(choices) > 20 else ''}"
+        else:
+            fix = f"this place takes no {kind}"
+        super().__init__(f"unknown {kind} {name!r}", where=where, fix=fix)
+
+
+class LengthError(LeadlineError):
+    """A document of this length cannot exist; `floor` is the shortest that can, where known."""
+
+    exit_code = 65
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", floor: int | None = None) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.floor = floor
+
+
+class SourceError(LeadlineError):
+    exit_code = 66
+
+
+class TokenizerError(LeadlineError):
+    exit_code = 66
+
+
+class ServerError(LeadlineError):
+    exit_code = 69
+
+
+class MissingExtra(LeadlineError):
+    """An optional package is needed; says the exact pip line."""
+
+    exit_code = 69
+
+    def __init__(self, package: str, extra: str, *, where: str = "") -> None:
+        super().__init__(
+            f"this needs the package {package!r}, which is not installed",
+            where=where,
+            fix=f'pip install "leadline[{extra}]"',
+        )
+
+
+class StoreError(LeadlineError):
+    exit_code = 74
+
+
+class OtherRunError(StoreError):
+    exit_code = 73
+
+
+class LockedError(StoreError):
+    exit_code = 75
+
+
+class RunStopped(LeadlineError):
+    exit_code = 75
+
+
+class FailedSamples(LeadlineError):
+    exit_code = 1

@@ -1,0 +1,113 @@
+"""Finding plugins by name: entry points, the same door for built-ins and strangers, and `file.py:Name`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from urllib.parse import parse_qsl
+
+from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task
+from leadline.core.errors import UnknownName, UsageError
+from leadline.core.spec import TaskSpec, validated
+
+OptionsT = TypeVar("OptionsT", bound=Options)
+Kind = Literal["tasks", "models", "scorers", "sources", "suites"]
+
+
+@cache
+def _points(kind: Kind) -> Mapping[str, EntryPoint]:
+    return {p.name: p for p in entry_points(group=f"leadline.{kind}")}
+
+
+def names(kind: Kind) -> list[str]:
+    return sorted(_points(kind))
+
+
+def find(kind: Kind, name: str) -> Any:
+    """The object an entry point names, or `Name` of `file.py:Name`."""
+    path, colon, attribute = name.rpartition(":")
+    if colon and path.endswith(".py"):
+        return _from_file(Path(path), attribute)
+    point = _points(kind).get(name)
+    if point is None:
+        raise UnknownName(kind.removesuffix("s"), name, names(kind))
+    return point.load()
+
+
+def task(spec: TaskSpec) -> Task:
+    """The task a spec names, with its options."""
+    return _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
+
+
+def scorer(name: str) -> Scorer:
+    found: Scorer = find("scorers", name)
+    return found
+
+
+def source(name: str) -> Source:
+    """A built-in haystack by name. Paths and mixtures are read in leadline.text.sources."""
+    found = find("sources", name)
+    made: Source = found() if isinstance(found, type) or callable(found) else found
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class ModelName:
+    """`PROVIDER:NAME?key=value&key=value`, taken apart."""
+
+    provider: str
+    name: str
+    options: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, text: str) -> ModelName:
+        head, _, query = text.partition("?")
+        provider, colon, name = head.partition(":")
+        if not colon:
+            raise UsageError(
+                f"{text!r} does not name a provider",
+                where="model",
+                fix="write PROVIDER:NAME, as in sim:perfect, hf:FOLDER or openai:NAME?base_url=http://127.0.0.1:8000/v1",
+            )
+        return cls(provider, name, dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)))
+
+
+def provider(name: ModelName) -> ModelProvider:
+    """The provider with its options, not yet opened."""
+    found = find("models", name.provider)
+    return _configured(found, name.options, ModelProvider, where=f"model {name.provider}:{name.name}")
+
+
+def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *, where: str) -> OptionsT:
+    if isinstance(found, kind):  # a preset: an instance with other defaults
+        cls, values = type(found), {**found.model_dump(exclude_unset=True), **options}
+    elif isinstance(found, type) and issubclass(found, kind):
+        cls, values = found, dict(options)
+    else:
+        raise UsageError(f"{found!r} is not a {kind.__name__}", where=where)
+    return validated(cls, values, where=where)
+
+
+def _from_file(path: Path, attribute: str) -> Any:
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", where=f"{path}:{attribute}")
+    module_name = f"leadline_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    assert spec is not None  # a .py path always has a loader
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UsageError(f"{type(error).__name__}: {error}", where=str(path), fix="the file must import") from error
+    if not hasattr(module, attribute):
+        public = [n for n in vars(module) if not n.startswith("_")]
+        raise UnknownName("name", attribute, public, where=str(path))
+    return getattr(module, attribute)

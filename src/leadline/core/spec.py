@@ -1,0 +1,214 @@
+"""The spec: everything the user asked for. A TOML file and flags give the same one.
+
+`limits` cannot change a number and stay out of the identity; all else is in it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from leadline.core.digest import digest
+from leadline.core.errors import UnknownName, UsageError
+from leadline.core.types import Reading
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+Option = Any  # what TOML can hold: str, int, float, bool, list, table
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskSpec(Part):
+    """A task by name, with the options that differ from its defaults. `label` names it in tables."""
+
+    name: str
+    options: dict[str, Option] = {}
+    label: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_word(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, Mapping):
+            # [[tasks]] tables may give options beside the name.
+            known = {"name", "options", "label"}
+            extra = {k: v for k, v in value.items() if k not in known}
+            options = {**dict(value.get("options") or {}), **extra}
+            return {**{k: v for k, v in value.items() if k in known}, "options": options}
+        return value
+
+    @property
+    def title(self) -> str:
+        return self.label or self.name
+
+
+class Limits(Part):
+    """How hard to try. Nothing here can change a number."""
+
+    workers: int = Field(16, ge=1, le=1024, description="requests in flight for a server model")
+    timeout: float = Field(600.0, gt=0, description="seconds a request may take")
+    attempts: int = Field(6, ge=1, description="times a sample is asked before it counts as failed")
+    breaker: int = Field(20, ge=1, description="failed samples in a row after which the run stops")
+
+
+class Spec(Part):
+    """One run. See the fields of `Limits` and `TaskSpec` for the rest."""
+
+    model: str
+    tasks: tuple[TaskSpec, ...] = Field(min_length=1)
+    lengths: tuple[int, ...] = Field(min_length=1)
+    depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    samples: int = Field(3, ge=1)
+    reading: Reading = "fresh"
+    seed: int = 0
+    limits: Limits = Limits()
+
+    @field_validator("lengths", mode="before")
+    @classmethod
+    def _lengths(cls, value: Any) -> Any:
+        return parse_lengths(value)
+
+    @field_validator("depths", mode="before")
+    @classmethod
+    def _depths(cls, value: Any) -> Any:
+        return parse_depths(value)
+
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _tasks(cls, value: Any) -> Any:
+        return [value] if isinstance(value, (str, Mapping)) else value
+
+    @model_validator(mode="after")
+    def _distinct_labels(self) -> Spec:
+        titles = [t.title for t in self.tasks]
+        twice = sorted({t for t in titles if titles.count(t) > 1})
+        if twice:
+            raise ValueError(f"two tasks are both called {twice[0]!r}: give one of them a label")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The spec without limits, as plain values."""
+        return self.model_dump(mode="json", exclude={"limits"})
+
+    @property
+    def digest(self) -> str:
+        return digest(self.identity())
+
+
+_LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")
+
+
+def parse_length(value: str | int | float) -> int:
+    """`4k` = 4096, `128k` = 131072, `1m` = 1048576, plain numbers as they are."""
+    match = _LENGTH.match(str(value))
+    if isinstance(value, bool) or not match:
+        raise UsageError(f"{value!r} is not a length", where="lengths", fix="write 4096, 4k, 128k or 1m")
+    number, unit = match.groups()
+    tokens = float(number) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
+    if tokens != int(tokens) or tokens < 1:
+        raise UsageError(f"{value!r} is not a whole number of tokens", where="lengths", fix="write 4096 or 4k")
+    return int(tokens)
+
+
+def parse_lengths(value: Any) -> tuple[int, ...]:
+    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, each once."""
+    parts = value.split(",") if isinstance(value, str) else value
+    if isinstance(parts, (int, float)):
+        parts = [parts]
+    if not isinstance(parts, Sequence):
+        raise UsageError(f"{value!r} is not a list of lengths", where="lengths", fix='write "1k,2k,4k"')
+    return tuple(sorted({parse_length(p) for p in parts}))
+
+
+def parse_depths(value: Any) -> tuple[float, ...]:
+    """`5` = five evenly spaced, `sigmoid:11` = denser at both ends, `0,0.5,1` = a list."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return even_depths(value)
+    if isinstance(value, str):
+        text = value.strip()
+        if re.fullmatch(r"\d+", text):
+            return even_depths(int(text))
+        kind, _, count = text.partition(":")
+        if kind in ("linear", "sigmoid") and count.isdigit():
+            return even_depths(int(count)) if kind == "linear" else sigmoid_depths(int(count))
+        value = text.split(",")
+    if isinstance(value, float):
+        value = [value]
+    try:
+        depths = tuple(sorted({round(float(d), 6) for d in value}))
+    except (TypeError, ValueError):
+        raise UsageError(
+            f"{value!r} is not a depth grid", where="depths", fix="write 11, sigmoid:11 or 0,0.5,1"
+        ) from None
+    for depth in depths:
+        if not 0 <= depth <= 1:
+            raise UsageError(
+                f"depth {depth:g} lies outside the document",
+                where="depths",
+                fix="depths run from 0 (first token) to 1 (last); write 0.5 for the middle, 11 for a grid",
+            )
+    return depths
+
+
+def even_depths(count: int) -> tuple[float, ...]:
+    if count < 1:
+        raise UsageError("a depth grid needs at least one depth", where="depths", fix="write 11")
+    return (0.5,) if count == 1 else tuple(round(i / (count - 1), 6) for i in range(count))
+
+
+def sigmoid_depths(count: int) -> tuple[float, ...]:
+    """A logistic with slope 0.1 per percent through the even grid, end points kept: dense at both ends."""
+    even = even_depths(count)
+    inner = [1 / (1 + math.exp(-10 * (d - 0.5))) for d in even[1:-1]]
+    return tuple(round(d, 6) for d in (even[0], *inner, even[-1])) if count > 2 else even
+
+
+def load_spec(path: Path) -> dict[str, Any]:
+    """The plain values of a TOML file; validated later, together with flags."""
+    try:
+        return tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"not a TOML file: {error}", where=str(path), fix="see docs/specs.md") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the spec: {error}", where=str(path)) from None
+
+
+def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:
+    """Gate 1: shape. Unknown keys and wrong types become one clear error."""
+    return validated(Spec, values, where=where)
+
+
+def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> ModelT:
+    """Pydantic's first complaint, in our words."""
+    try:
+        return cls.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"])
+        if first["type"] == "extra_forbidden":
+            *path, name = (str(p) for p in first["loc"])
+            raise UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path])) from None
+        if first["type"] == "missing":
+            raise UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...") from None
+        message = first["msg"].removeprefix("Value error, ")
+        given = first.get("input")
+        shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) else ""
+        raise UsageError(f"{place}: {message}{shown}" if place else message, where=where) from None
+
+
+def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
+    for name in path:
+        field = cls.model_fields.get(name)
+        inner = field.annotation if field else None
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            cls = inner
+    return list(cls.model_fields)

@@ -1,0 +1,343 @@
+"""The nouns: what is planned, laid out, asked, answered and kept.
+
+    Cell      a place in the grid: task, length, depth, sample
+    Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
+    Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
+    Probe     one question put to a document at a cut
+    Answer    what was really sent and what came back: a Completion or a Failure
+    Record    all of it on one line of a file
+
+Drafts and documents live in memory and are frozen dataclasses; what goes to disk is a msgspec Struct,
+because a union of Completion and Failure must be read back as what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ids = npt.NDArray[np.int32]
+    Indices = npt.NDArray[np.int64]
+
+Reading = Literal["fresh", "shared", "nested"]
+READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
+
+
+class Cell(msgspec.Struct, frozen=True, order=True):
+    """A place in the grid. `depth` is None where a task has no single place for its evidence."""
+
+    task: str
+    length: int
+    depth: float | None
+    sample: int
+
+    @property
+    def key(self) -> str:
+        depth = "-" if self.depth is None else f"{self.depth:.4f}"
+        return f"{self.task}/{self.length}/{depth}/{self.sample}"
+
+
+# --- what a task writes -------------------------------------------------------------------------
+
+
+class Filler(Protocol):
+    """The haystack of one document: a bank of pieces and an endless or finite order of them.
+
+    Each distinct piece is tokenised once per tokenizer and kept, so `bank` must be shared between documents.
+    A piece carries its own white space: a space leads, line breaks trail.
+    """
+
+    @property
+    def bank(self) -> PieceBank: ...
+
+    @property
+    def prefix_stable(self) -> bool:
+        """Whether arrange(n) is always the beginning of arrange(m), n < m. Nested reading needs it."""
+        ...
+
+    @property
+    def limit(self) -> int | None:
+        """The most pieces there are, or None when there is no end."""
+        ...
+
+    def arrange(self, count: int) -> Indices:
+        """The first `count` pieces (or as many as there are) as indices into the bank."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PieceBank:
+    """Distinct pieces of text with a name and a digest of their content."""
+
+    name: str
+    digest: str
+    pieces: Sequence[str]
+    contiguous: bool = True
+    """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A sentence to plant so that it starts `depth` of the way into the first `length` tokens."""
+
+    id: str
+    text: str
+    depth: float
+    length: int
+
+
+Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to ask of a draft for one cell. Becomes a Probe once the document has its tokens.
+
+    `targets` may be a function of the document text really sent, for tasks whose truth is counted there.
+    """
+
+    cell: Cell
+    text: str
+    answer_prefix: str
+    targets: Targets
+    allowance: int
+    scorers: tuple[str, ...]
+    facts: tuple[str, ...] = ()
+    distractors: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Task's own notes on the sample (value kind, wording number ...), kept on the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """One document as a task imagines it. `cluster` names the haystack: answers over one haystack are correlated."""
+
+    id: str
+    cluster: str
+    head: str
+    filler: Filler
+    facts: tuple[Fact, ...]
+    questions: tuple[Question, ...]
+
+
+# --- what a model is given ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """How a model wraps one user turn: text before it, text after it, and how an answer is begun.
+
+    The prompt a model reads is  before + user text + after + answer prefix.  `form` says what is sent:
+    messages (the server applies its template), text (a completion), or ids (in process).
+    """
+
+    before: str
+    after: str
+    form: Literal["chat", "completion"]
+    prefill: bool
+    """Whether the answer prefix is placed after the assistant header; else it ends the user turn."""
+    fingerprint: str
+    system: str = ""
+    """The system text that the template puts in by itself, reported because it is counted."""
+    extra_tokens: int = 0
+    """Tokens that the server adds and the texts above do not show, as measured from its receipts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planted:
+    """A fact where it really stands, in tokens of the document's body (0 = first)."""
+
+    id: str
+    text: str
+    start: int
+    end: int
+    depth_asked: float
+    depth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One question at one cut. The prompt is document.ids[:cut] + closing_ids, exactly length - allowance tokens."""
+
+    cell: Cell
+    cut: int
+    cut_characters: int
+    tail: str
+    closing_ids: Ids
+    prompt_tokens: int
+    question: str
+    answer_prefix: str
+    targets: tuple[str, ...]
+    distractors: tuple[str, ...]
+    facts: tuple[str, ...]
+    allowance: int
+    scorers: tuple[str, ...]
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A draft at its exact length. `text` is frame.before + head + body; `ids` is its tokenisation.
+
+    For every probe: tokenizer.encode(prompt_text(probe)) == prompt_ids(probe).
+    """
+
+    id: str
+    cluster: str
+    frame: Frame
+    text: str
+    ids: Ids
+    body_start: int
+    body_start_characters: int
+    facts: tuple[Planted, ...]
+    probes: tuple[Probe, ...]
+
+    def user_text(self, probe: Probe) -> str:
+        """The user turn as sent to a chat server. Without prefill the answer prefix ends it."""
+        start = len(self.frame.before)
+        return self.text[start : probe.cut_characters] + probe.tail
+
+    def prompt_text(self, probe: Probe) -> str:
+        """Everything the model reads, template included."""
+        prefix = probe.answer_prefix if self.frame.prefill else ""
+        return self.text[: probe.cut_characters] + probe.tail + self.frame.after + prefix
+
+    def prompt_ids(self, probe: Probe) -> Ids:
+        import numpy as np
+
+        return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
+
+    def planted(self, probe: Probe) -> tuple[Planted, ...]:
+        """The facts the probe needs, as they stand."""
+        return tuple(f for f in self.facts if f.id in probe.facts)
+
+
+# --- what comes back ----------------------------------------------------------------------------
+
+
+class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
+    """An answer. `text` excludes thinking and the answer prefix."""
+
+    text: str
+    finish: str = ""
+    thinking: str = ""
+    prompt_tokens: int | None = None
+    """The model's own count, the receipt."""
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+FailureKind = Literal[
+    "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
+    "context_length", "out_of_memory", "unsupported",
+]  # fmt: skip
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
+    """No answer, and why. Never scored. `transient` says that asking again may help."""
+
+    why: FailureKind
+    message: str
+    transient: bool = False
+    retry_after: float | None = None
+    status: int | None = None
+
+
+class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was really sent, as measured where it was sent."""
+
+    form: Literal["chat", "completion", "ids"]
+    prefix: Literal["prefill", "appended", "none"]
+    characters: int = 0
+    digest: str = ""
+    """Of the bytes or token ids sent."""
+    decoding: dict[str, float | int | str | bool | None] = {}
+    notes: tuple[str, ...] = ()
+    """Anything a reader must know: 'beyond the window', 'plain path: sliding window', ..."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    sent: Sent
+    outcome: Completion | Failure
+    seconds: float
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """0..1, with the part of the answer it was read from."""
+
+    value: float
+    answer: str = ""
+    explanation: str = ""
+
+
+FailureClass = Literal[
+    "correct", "partial", "distractor", "not_found", "empty", "refused", "cut_off", "wrong_format",
+    "input_truncated", "error",
+]  # fmt: skip
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Did the model see as many tokens as we sent? `theirs` is None when it does not say."""
+
+    ours: int
+    theirs: int | None
+
+    @property
+    def ok(self) -> bool | None:
+        return None if self.theirs is None else self.theirs == self.ours
+
+
+class PlantedRecord(msgspec.Struct, frozen=True):
+    """Where a needed fact stood: body tokens, and depth asked and real."""
+
+    id: str
+    start: int
+    end: int
+    depth_asked: float
+    depth: float
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe, asked. The line in records.jsonl."""
+
+    version: int = 1
+    cell: Cell
+    reading: Reading
+    document: str
+    cluster: str
+    model: str
+    question: str
+    answer_prefix: str
+    targets: tuple[str, ...]
+    facts: tuple[PlantedRecord, ...]
+    body_tokens: int
+    """Tokens of the document the probe was asked over: the cut, less what stands before the body."""
+    prompt_tokens: int
+    allowance: int
+    sent: Sent
+    outcome: Completion | Failure
+    receipt: Receipt
+    scores: dict[str, Score]
+    failure_class: FailureClass
+    detail: str = ""
+    """A finer class of the task's own, such as 'copied the demonstration'."""
+    labels: dict[str, str] = {}
+    attempts: int
+    started: float
+    seconds: float
+
+    @property
+    def failed(self) -> bool:
+        return isinstance(self.outcome, Failure)
+
+    @property
+    def score(self) -> float | None:
+        """The first scorer's value; None for a failure."""
+        return next((s.value for s in self.scores.values()), None)

@@ -1,0 +1,1 @@
+"""Floor 1: records to estimates. Pure functions."""

@@ -1,0 +1,1 @@
+"""Floor 2: task plugins, one family a file."""
