@@ -1,0 +1,155 @@
+"""How sure a mean is: intervals for cells, marginals and any other average of scores.
+
+A binary cell gets Wilson's interval. Scores between 0 and 1 that are fractions, or that share documents, get
+Wilson's interval too, at the number of independent yes/no answers that would scatter as much (the effective
+sample size), with a t quantile because that number is itself estimated. Scores off the unit scale get a plain
+t interval over documents. Sources: Wilson 1927; Brown, Cai and DasGupta 2001; Korn and Graubard 1998 for the
+effective sample size with a t quantile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+FEW_CLUSTERS = 5
+"""Below this many documents every number carries a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A range and how it was made. `confidence` is its nominal coverage."""
+
+    low: float
+    high: float
+    confidence: float
+    method: str
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its interval. `n` counts values, `n_clusters` the independent documents behind them."""
+
+    mean: float
+    interval: Interval
+    n: int
+    n_clusters: int
+    warning: str = ""
+
+    @property
+    def method(self) -> str:
+        return self.interval.method
+
+
+def normal_quantile(confidence: float) -> float:
+    """The two-sided quantile: 1.96 for 0.95."""
+    return NormalDist().inv_cdf(0.5 + confidence / 2)
+
+
+def t_quantile(confidence: float, degrees: float) -> float:
+    """The two-sided quantile of Student's t: 2.776 for 0.95 with 4 degrees of freedom."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
+
+
+def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:
+    """The default for a share of independent answers. `n` may be an effective sample size."""
+    _check(successes, n)
+    return _wilson(successes / n if n else 0.5, n, normal_quantile(confidence), confidence, "wilson")
+
+
+def jeffreys(successes: float, n: float, confidence: float = 0.95) -> Interval:
+    """The Bayesian twin: a Beta(1/2, 1/2) prior, closed at the ends that were reached."""
+    from scipy.special import betaincinv
+
+    _check(successes, n)
+    tail, failures = (1 - confidence) / 2, n - successes
+    low = 0.0 if successes == 0 else float(betaincinv(successes + 0.5, failures + 0.5, tail))
+    high = 1.0 if failures == 0 else float(betaincinv(successes + 0.5, failures + 0.5, 1 - tail))
+    return Interval(low, high, confidence, "jeffreys")
+
+
+def clopper_pearson(successes: float, n: float, confidence: float = 0.95) -> Interval:
+    """Never covers less than it says; wider than needed. For when a guarantee is asked for."""
+    from scipy.special import betaincinv
+
+    _check(successes, n)
+    tail, failures = (1 - confidence) / 2, n - successes
+    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
+    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
+    return Interval(low, high, confidence, "clopper-pearson")
+
+
+def mean_interval(values: Sequence[float], clusters: Sequence[str], confidence: float = 0.95) -> Estimate:
+    """The mean of scores and the interval that fits how they came about.
+
+    `clusters` names the document (haystack) behind each value; equal names mean correlated values.
+    """
+    if len(values) != len(clusters):
+        raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
+    n = len(values)
+    if n == 0:
+        return Estimate(math.nan, Interval(0.0, 1.0, confidence, "none"), 0, 0, "no answers behind this number")
+    mean = math.fsum(values) / n
+    residuals: dict[str, float] = {}
+    for value, cluster in zip(values, clusters, strict=True):
+        residuals[cluster] = residuals.get(cluster, 0.0) + (value - mean)
+    groups = len(residuals)
+    interval = _choose(values, mean, list(residuals.values()), confidence)
+    return Estimate(mean, interval, n, groups, few_clusters_warning(groups))
+
+
+def few_clusters_warning(groups: int) -> str:
+    if groups >= FEW_CLUSTERS:
+        return ""
+    return f"only {groups} document{'s' if groups > 1 else ''} behind this number; plan on {FEW_CLUSTERS} or more"
+
+
+def _choose(values: Sequence[float], mean: float, residuals: Sequence[float], confidence: float) -> Interval:
+    n, groups = len(values), len(residuals)
+    unit = all(0 <= v <= 1 for v in values)
+    binary = unit and all(v in (0, 1) for v in values)
+    independent = groups == n
+    if binary and independent:
+        return _wilson(mean, n, normal_quantile(confidence), confidence, "wilson")
+    if groups == 1:
+        # One document says nothing about how documents differ.
+        low, high = (0.0, 1.0) if unit else (-math.inf, math.inf)
+        return Interval(low, high, confidence, "one document")
+    # The cluster-robust variance of a mean: squared sums of residuals by document.
+    variance = groups / (groups - 1) * math.fsum(r * r for r in residuals) / n**2
+    t = t_quantile(confidence, groups - 1)
+    if not unit:
+        half = t * math.sqrt(variance)
+        return Interval(mean - half, mean + half, confidence, "t over documents")
+    label = "effective-n wilson" if independent else "effective-n wilson over documents"
+    if variance <= 1e-12:
+        # Nothing was seen to vary, so nothing can be estimated: count each document as one yes/no answer.
+        return _wilson(mean, groups, normal_quantile(confidence), confidence, label)
+    return _wilson(mean, mean * (1 - mean) / variance, t, confidence, label)
+
+
+def _wilson(mean: float, n: float, z: float, confidence: float, method: str) -> Interval:
+    if n == 0:
+        return Interval(0.0, 1.0, confidence, method)
+    z2 = z * z
+    centre = (mean + z2 / (2 * n)) / (1 + z2 / n)
+    half = z / (1 + z2 / n) * math.sqrt(mean * (1 - mean) / n + z2 / (4 * n * n))
+    low = 0.0 if mean == 0 else max(0.0, centre - half)
+    high = 1.0 if mean == 1 else min(1.0, centre + half)
+    return Interval(low, high, confidence, method)
+
+
+def _check(successes: float, n: float) -> None:
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n} is not a share")
