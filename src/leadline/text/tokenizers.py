@@ -1,0 +1,174 @@
+"""Tokenizers: text to token ids, with a fingerprint. No special token is ever added, nothing is ever cut.
+
+PATH             a tokenizer.json, or the model folder that holds one (no torch needed)
+tiktoken:NAME    an encoding or model name of tiktoken (extra `tiktoken`)
+bytes            one token a UTF-8 byte
+whitespace       one token a word: countable by hand
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.contracts import Tokenizer
+from leadline.core.digest import digest_bytes
+from leadline.core.errors import MissingExtra, TokenizerError
+
+if TYPE_CHECKING:
+    import tiktoken
+    from tokenizers import Tokenizer as RustTokenizer
+
+    from leadline.core.types import Ids
+
+
+def open_tokenizer(name: str) -> Tokenizer:
+    """The tokenizer a name means. Names of servers' own tokenizers are handled where the server is."""
+    if name == "bytes":
+        return ByteTokenizer()
+    if name == "whitespace":
+        return WhitespaceTokenizer()
+    kind, _, rest = name.partition(":")
+    if kind == "tiktoken":
+        return TiktokenTokenizer(rest or "o200k_base")
+    return FileTokenizer(find_tokenizer_file(Path(name).expanduser()))
+
+
+def find_tokenizer_file(path: Path) -> Path:
+    """The tokenizer.json that a file or model folder means."""
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.is_file():
+        return file
+    if (path / "tokenizer.model").is_file():
+        raise TokenizerError(
+            "this folder has a sentencepiece tokenizer.model but no tokenizer.json",
+            where=str(path),
+            fix="save it once with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+        )
+    raise TokenizerError(
+        f"there is no tokenizer at {path}",
+        where="tokenizer",
+        fix="give tokenizer=FOLDER with a tokenizer.json, tokenizer=server, tokenizer=bytes or tokenizer=whitespace",
+    )
+
+
+def _ids(values: Sequence[int]) -> Ids:
+    return np.array(values, dtype=np.int32)
+
+
+class FileTokenizer:
+    """A tokenizer.json through the `tokenizers` library."""
+
+    def __init__(self, file: Path) -> None:
+        from tokenizers import Tokenizer as RustTokenizer
+
+        self.file = file
+        try:
+            self._data = file.read_bytes()
+            self._rust: RustTokenizer = RustTokenizer.from_buffer(self._data)
+        except Exception as error:  # the library raises bare Exception for a file it cannot read
+            raise TokenizerError(
+                f"not a usable tokenizer: {error}", where=str(file), fix="give a tokenizer.json of a fast tokenizer"
+            ) from None
+        # Files saved by training scripts may carry both, and would cut or pad every document.
+        self._rust.no_truncation()
+        self._rust.no_padding()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        return f"file:{digest_bytes(self._data)}"
+
+    def encode(self, text: str) -> Ids:
+        return _ids(self._rust.encode(text, add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        encoded = self._rust.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [_ids(e.ids) for e in encoded]
+
+    def ends(self, text: str) -> list[int] | None:
+        return [end for _, end in self._rust.encode(text, add_special_tokens=False).offsets]
+
+
+class TiktokenTokenizer:
+    """An encoding of tiktoken, by its own name or by a model's."""
+
+    def __init__(self, name: str) -> None:
+        try:
+            import tiktoken
+        except ImportError:
+            raise MissingExtra("tiktoken", "tiktoken", where=f"tokenizer=tiktoken:{name}") from None
+        self._encoding: tiktoken.Encoding
+        try:
+            if name in tiktoken.list_encoding_names():
+                self._encoding = tiktoken.get_encoding(name)
+            else:
+                self._encoding = tiktoken.encoding_for_model(name)
+        except KeyError:
+            raise TokenizerError(
+                f"tiktoken knows no encoding or model {name!r}",
+                where="tokenizer",
+                fix=f"known encodings: {', '.join(tiktoken.list_encoding_names())}",
+            ) from None
+        except Exception as error:  # it downloads its vocabulary, and raises what its HTTP library raises
+            raise TokenizerError(
+                f"tiktoken could not load {name!r}: {error}",
+                where="tokenizer",
+                fix="set TIKTOKEN_CACHE_DIR to a folder that holds the vocabulary",
+            ) from None
+
+    @property
+    def fingerprint(self) -> str:
+        return f"tiktoken:{self._encoding.name}"
+
+    def encode(self, text: str) -> Ids:
+        return _ids(self._encoding.encode(text, allowed_special="all"))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [self.encode(text) for text in texts]
+
+    def ends(self, text: str) -> list[int] | None:
+        tokens = self._encoding.encode(text, allowed_special="all")
+        _, starts = self._encoding.decode_with_offsets(tokens)
+        return [*starts[1:], len(text)]
+
+
+class ByteTokenizer:
+    """One token a UTF-8 byte: exact everywhere, and as fast as numpy."""
+
+    fingerprint = "bytes"
+
+    def encode(self, text: str) -> Ids:
+        return np.frombuffer(text.encode("utf-8", "surrogatepass"), dtype=np.uint8).astype(np.int32)
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [self.encode(text) for text in texts]
+
+    def ends(self, text: str) -> list[int] | None:
+        if text.isascii():
+            return list(range(1, len(text) + 1))
+        sizes = [len(c.encode("utf-8", "surrogatepass")) for c in text]
+        return [i + 1 for i, size in enumerate(sizes) for _ in range(size)]
+
+
+_WORD = re.compile(r"\s*\S+")
+
+
+class WhitespaceTokenizer:
+    """One token a word, white space before it included, so that documents can be counted by hand."""
+
+    fingerprint = "whitespace"
+
+    def encode(self, text: str) -> Ids:
+        return _ids([zlib.crc32(word.encode("utf-8", "surrogatepass")) >> 1 for word in _WORD.findall(text)])
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        return [self.encode(text) for text in texts]
+
+    def ends(self, text: str) -> list[int] | None:
+        return [m.end() for m in _WORD.finditer(text)]
