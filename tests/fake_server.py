@@ -1,0 +1,262 @@
+"""A small OpenAI-compatible server on a real loopback socket, whose faults can be switched on.
+
+    with FakeServer(faults=Faults(rate_429=0.1, drop=0.05), kind="vllm", window=8192) as server:
+        ... openai:fake?base_url={server.base_url}&tokenizer=bytes ...
+        server.completions                # every request for an answer: path, tokens, attempt, fault, time
+        server.faults = Faults()          # switched while it runs
+
+`FakeServer` runs in a thread of this process; `FakeServerProcess` takes the same plain settings and runs in a
+process of its own, for measurements of the client's CPU and for tests that kill things.
+
+Whether a request meets a fault depends on the bytes of its body and on how often they were sent before, never on
+time or order: a body drawn for a fault meets it `Faults.attempts` times and is then answered. Tokens are bytes
+(or words) of the prompt, so that a test can count them by hand. The default answer is every number of five digits
+or more in the prompt, which passes any number needle that was really sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal
+
+from fake_faults import Faults, drawn, faulty
+from fake_http import Connection, Response, json_response
+from fake_kinds import MODEL, Kind, pages, refusal, rendered, text_to_tokenize
+
+__all__ = ["FakeServer", "FakeServerProcess", "Faults", "Kind", "Reply", "Request", "numbers_in"]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model behind the server says."""
+
+    text: str | None
+    finish: str = "stop"
+    reasoning: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request as it arrived. `attempt` counts equal bodies from 1; `fault` is '' where it was answered."""
+
+    path: str
+    digest: str = ""
+    tokens: int = 0
+    attempt: int = 1
+    fault: str = ""
+    at: float = 0.0
+    body: dict[str, Any] = field(default_factory=dict)
+
+
+def numbers_in(prompt: str) -> str:
+    return " ".join(re.findall(r"\d{5,}", prompt)) or "there is no number"
+
+
+class FakeServer:
+    """The server in a thread. `answer` gets the whole prompt, template included, and returns text or a Reply."""
+
+    def __init__(
+        self,
+        faults: Faults = Faults(),  # noqa: B008 (frozen)
+        answer: Callable[[str], str | Reply] = numbers_in,
+        *,
+        kind: Kind = "plain",
+        window: int | None = None,
+        tokens: Literal["bytes", "whitespace"] = "bytes",
+        keep_bodies: bool = False,
+        api_key: str = "",
+        port: int = 0,
+    ) -> None:
+        self.faults = faults
+        self.answer = answer
+        self.kind: Kind = kind
+        self.window = window
+        self.api_key = api_key
+        self.keep_bodies = keep_bodies
+        self.requests: list[Request] = []
+        self.connections = 0
+        self.peak_in_flight = 0
+        self._in_flight = 0
+        self._words = tokens == "whitespace"
+        self._port = port
+        self._seen: Counter[str] = Counter()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def completions(self) -> list[Request]:
+        """The requests that asked for an answer, without those that asked about the server."""
+        return [r for r in self.requests if r.path.endswith("completions")]
+
+    def __enter__(self) -> FakeServer:
+        self._thread.start()
+        self._ready.wait(10)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        server = await self._loop.create_server(self._connected, "127.0.0.1", self._port, backlog=1024)
+        self._port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+
+    def _connected(self) -> Connection:
+        self.connections += 1
+        return Connection(self._respond)
+
+    def encode(self, text: str) -> list[int]:
+        if self._words:
+            return [int.from_bytes(hashlib.blake2b(w.encode(), digest_size=3).digest(), "big") for w in text.split()]
+        return list(text.encode())
+
+    def count(self, text: str) -> int:
+        return len(text.split()) if self._words else len(text.encode())
+
+    async def _respond(self, method: str, path: str, headers: dict[str, str], raw: bytes) -> Response | None:
+        if path.startswith("/_"):
+            return self._control(path, raw)
+        if self.api_key and headers.get("authorization") != f"Bearer {self.api_key}":
+            return json_response(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+        if path.endswith("completions") and method == "POST":
+            return await self._answered(path, raw)
+        self.requests.append(Request(path, at=time.time()))
+        if path == "/tokenize" and method == "POST" and self.kind != "plain":
+            ids = self.encode(text_to_tokenize(self.kind, json.loads(raw)))
+            return json_response(200, {"tokens": ids, "count": len(ids), "max_model_len": self.window})
+        known = pages(self.kind, self.window)
+        return json_response(200, known[path]) if path in known else json_response(404, {"detail": "Not Found"})
+
+    async def _answered(self, path: str, raw: bytes) -> Response | None:
+        digest = hashlib.blake2b(raw, digest_size=12).hexdigest()
+        self._seen[digest] += 1
+        attempt = self._seen[digest]
+        body = json.loads(raw)
+        prompt = rendered(self.kind, body)
+        fault = drawn(self.faults, path, digest, attempt)
+        kept = body if self.keep_bodies else {}
+        self.requests.append(Request(path, digest, self.count(prompt), attempt, fault, time.time(), kept))
+        self._in_flight += 1
+        self.peak_in_flight = max(self.peak_in_flight, self._in_flight)
+        try:
+            await asyncio.sleep(3600 if fault == "hang" else self.faults.delay_seconds)
+            response = self._completion(body, prompt, fault)
+        finally:
+            self._in_flight -= 1
+        closes = response is not None and self.faults.close_after_response
+        return dataclasses.replace(response, then_close=True) if response is not None and closes else response
+
+    def _completion(self, body: dict[str, Any], prompt: str, fault: str) -> Response | None:
+        tokens = self.count(prompt)
+        if fault == "context_length" or (self.window and tokens + (body.get("max_tokens") or 0) > self.window):
+            return refusal(self.kind, tokens, self.window)
+        if self.faults.truncate_to is not None and tokens > self.faults.truncate_to:
+            half = self.faults.truncate_to // 2
+            data = prompt.encode()
+            prompt = (data[:half] + data[-half:]).decode(errors="ignore")
+            tokens = self.count(prompt)
+        reply = self.answer(prompt)
+        good = self._success("messages" in body, Reply(reply) if isinstance(reply, str) else reply, tokens)
+        return faulty(fault, self.faults, good) if fault else json_response(200, good)
+
+    def _success(self, chat: bool, reply: Reply, tokens: int) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": 0, "finish_reason": reply.finish}
+        if chat:
+            choice["message"] = {"role": "assistant", "content": reply.text}
+            if reply.reasoning is not None:
+                choice["message"]["reasoning_content"] = reply.reasoning
+        else:
+            choice["text"] = reply.text
+        answer: dict[str, Any] = {"id": "x", "model": MODEL, "choices": [choice]}
+        answer["object"] = "chat.completion" if chat else "text_completion"
+        if not self.faults.without_usage:
+            answer["usage"] = {
+                "prompt_tokens": tokens,
+                "completion_tokens": self.count(reply.text or ""),
+                "prompt_tokens_details": {"cached_tokens": 0},
+            }
+        return answer
+
+    def _control(self, path: str, raw: bytes) -> Response:
+        """Doors for FakeServerProcess: /_requests and /_faults."""
+        if path == "/_faults":
+            self.faults = Faults(**json.loads(raw))
+            return json_response(200, {})
+        return json_response(200, [dataclasses.asdict(r) for r in self.requests])
+
+
+class FakeServerProcess:
+    """The same server in a process of its own. Its answers are the default ones."""
+
+    def __init__(
+        self,
+        faults: Faults = Faults(),  # noqa: B008 (frozen)
+        *,
+        kind: Kind = "plain",
+        window: int | None = None,
+        port: int = 0,
+    ) -> None:
+        settings: dict[str, Any] = {"faults": dataclasses.asdict(faults), "kind": kind, "window": window, "port": port}
+        self._command = [sys.executable, __file__, "--settings", json.dumps(settings)]
+        self.base_url = ""
+
+    def __enter__(self) -> FakeServerProcess:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.base_url = self._process.stdout.readline().strip()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._process.communicate()  # its standard input ends, and so does it
+
+    @property
+    def requests(self) -> list[Request]:
+        return [Request(**r) for r in self._ask("/_requests", None)]
+
+    @property
+    def completions(self) -> list[Request]:
+        return [r for r in self.requests if r.path.endswith("completions")]
+
+    def set_faults(self, faults: Faults) -> None:
+        self._ask("/_faults", json.dumps(dataclasses.asdict(faults)).encode())
+
+    def _ask(self, path: str, data: bytes | None) -> Any:
+        with urllib.request.urlopen(self.base_url.removesuffix("/v1") + path, data) as response:
+            return json.load(response)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The fake server until standard input ends; prints its base URL.")
+    parser.add_argument("--settings", default="{}", help="JSON: faults, kind, window, tokens, port")
+    settings: dict[str, Any] = json.loads(parser.parse_args().settings)
+    faults = Faults(**settings.pop("faults", {}))
+    with FakeServer(faults, **settings) as server:
+        print(server.base_url, flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()
