@@ -278,7 +278,7 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 FailureClass = Literal[
-    "correct", "partial", "distractor", "not_found", "empty", "refused", "cut_off", "wrong_format",
+    "correct", "partial", "distractor", "not_found", "wrong", "empty", "refused", "cut_off", "wrong_format",
     "input_truncated", "error",
 ]  # fmt: skip
 
