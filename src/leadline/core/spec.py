@@ -48,7 +48,8 @@ class TaskSpec(Part):
 
     @property
     def title(self) -> str:
-        return self.label or self.name
+        """What tables and records call it: the label, else the name, else the last part of `file.py:Name`."""
+        return self.label or self.name.rpartition(":")[2]
 
 
 class Limits(Part):
@@ -102,6 +103,14 @@ class Spec(Part):
     @property
     def digest(self) -> str:
         return digest(self.identity())
+
+
+class Suite(Part):
+    """A named set of spec values that flags may override: the object an entry point of leadline.suites gives."""
+
+    name: str
+    summary: str
+    values: dict[str, Any]
 
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")

@@ -1,0 +1,47 @@
+"""One writer a run: a lock that the system itself drops when its holder dies, even by kill -9."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from leadline.core.errors import LockedError, StoreError
+
+LOCK = "lock"
+
+
+class Lock:
+    """Held from construction to `release`. The file's text only says who, for the message; the lock is flock's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / LOCK
+        try:
+            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StoreError(f"cannot write to the run: {error.strerror}", where=str(folder)) from None
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "another process"
+            os.close(self._fd)
+            raise LockedError(
+                f"{holder} is writing this run",
+                where=str(folder),
+                fix="wait for it, stop it, or choose another folder with --out",
+            ) from None
+        except OSError as error:
+            os.close(self._fd)
+            raise StoreError(f"this file system cannot lock: {error.strerror}", where=str(self._path)) from None
+        self._sign()
+
+    def _sign(self) -> None:
+        try:
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except OSError:
+            pass  # a full disk: the lock holds without its text
+
+    def release(self) -> None:
+        os.close(self._fd)

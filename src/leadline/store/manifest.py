@@ -1,0 +1,103 @@
+"""The manifest: what a run is. Two runs are the same run when their identities are equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from leadline.core.errors import OtherRunError, StoreError
+from leadline.store.provenance import Session
+
+MANIFEST = "manifest.json"
+VERSION = 1
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a run that is not a record. `spec` is without limits, which cannot change a number."""
+
+    version: int = VERSION
+    digest: str
+    """Of the spec alone; names the folder."""
+    spec: dict[str, Any]
+    planned: int
+    """How many cells the run asks for."""
+    fingerprints: dict[str, str]
+    """Everything beyond the spec that can change an answer: task versions and options, haystacks, tokenizer,
+    template, decoding, revision. Compared one by one when a run is resumed."""
+    model: dict[str, Any]
+    """The model's card: name, window, notes."""
+    frame: dict[str, Any] = {}
+    """How the model wraps a turn, as the prompt was counted: form, prefill, system text, extra tokens."""
+    tasks: dict[str, dict[str, Any]] = {}
+    """By title: name, version, category, has_depth, options."""
+    created: str
+    sessions: tuple[Session, ...] = ()
+
+    def identity(self) -> dict[str, Any]:
+        return {"spec": self.spec, "fingerprints": self.fingerprints}
+
+
+def read_manifest(folder: Path) -> Manifest:
+    path = folder / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise StoreError(
+            f"{folder} holds no run", where=str(path), fix="give the folder that `leadline run` wrote"
+        ) from None
+    except OSError as error:
+        raise StoreError(f"cannot read the manifest: {error.strerror}", where=str(path)) from None
+    except msgspec.DecodeError as error:
+        raise StoreError(f"the manifest is damaged: {error}", where=str(path)) from None
+    if manifest.version > VERSION:
+        raise StoreError(
+            f"this run was written by a newer Leadline (format {manifest.version}, known up to {VERSION})",
+            where=str(path),
+            fix="pip install --upgrade leadline",
+        )
+    return manifest
+
+
+def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
+    """Resuming is only right when everything that can change an answer is the same."""
+    differences = list(differences_between(there.identity(), here.identity()))
+    if not differences:
+        return
+    shown = "; ".join(differences[:4])
+    more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
+    raise OtherRunError(
+        f"the folder holds a run with another identity: {shown}{more}",
+        where=str(folder),
+        fix="choose another folder with --out, or move this one away",
+    )
+
+
+def differences_between(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """`spec.samples is 3 there and 5 here`, for every leaf that differs."""
+    old, new = dict(_leaves(there)), dict(_leaves(here))
+    for name in sorted(old.keys() | new.keys()):
+        if name not in new:
+            yield f"{name} is {_short(old[name])} there and absent here"
+        elif name not in old:
+            yield f"{name} is absent there and {_short(new[name])} here"
+        elif old[name] != new[name]:
+            yield f"{name} is {_short(old[name])} there and {_short(new[name])} here"
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{number}]")
+    else:
+        yield path, list(value) if isinstance(value, tuple) else value
+
+
+def _short(value: Any, characters: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= characters else text[: characters - 4] + " ..."

@@ -1,0 +1,197 @@
+"""The run folder: records appended as they exist, one writer, resumable after anything.
+
+    manifest.json     what the run is; replaced whole, never edited in place
+    records.jsonl     one record a line, appended with one system call each; the source of truth
+    prompts/          one text file a prompt, only with --keep-prompts
+    lock              held while a process writes
+
+A line that is torn (kill -9, full disk) can only be the last one, since every write starts at the end of a whole
+line. It is cut off when the run is opened again, and its cell is asked again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+
+from leadline.core.errors import OtherRunError, StoreError
+from leadline.core.types import Cell, Record
+from leadline.store import codec
+from leadline.store.files import AppendFile, replace_file
+from leadline.store.lock import LOCK, Lock
+from leadline.store.manifest import MANIFEST, Manifest, read_manifest, refuse_other_run
+
+RECORDS = "records.jsonl"
+PROMPTS = "prompts"
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+def read_records(folder: Path | str) -> Iterator[Record]:
+    """The newest record of every cell, in the order they were written. Works on a run that is still going."""
+    path = Path(folder) / RECORDS
+    newest: dict[str, int] = {}
+    end = 0
+    for line in _lines(path):
+        newest[line.seen.cell.key] = line.start
+        end = line.end
+    for start, text in _whole_lines(path, end):
+        seen = codec.decode_seen(text)
+        if newest[seen.cell.key] == start:
+            yield codec.decode(text)
+
+
+def count_done(folder: Path | str) -> tuple[int, int]:
+    """How many cells have an answer, and how many have only a failure."""
+    done = _done(Path(folder) / RECORDS)
+    answered = sum(done.values())
+    return answered, len(done) - answered
+
+
+def _done(path: Path) -> dict[str, bool]:
+    """By cell key: whether its newest record is an answer."""
+    return {line.seen.cell.key: line.seen.done for line in _lines(path)}
+
+
+class _Line(NamedTuple):
+    start: int
+    end: int
+    seen: codec.Seen
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """Every good line. A bad last line is left out; a bad line before it is an error, for it was not torn."""
+    bad: tuple[int, str] | None = None
+    for number, (start, text) in enumerate(_whole_lines(path), 1):
+        if bad is not None:
+            raise StoreError(
+                f"line {bad[0]} is not a record: {bad[1]}",
+                where=f"{path}:{bad[0]}",
+                fix="remove that line; its cell is asked again on the next run",
+            )
+        try:
+            seen = codec.decode_seen(text)
+        except codec.DecodeError as error:
+            bad = (number, str(error))
+        else:
+            yield _Line(start, start + len(text), seen)
+
+
+def _whole_lines(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """Lines with where they start; a last line may lack its line break when it is whole otherwise."""
+    try:
+        with path.open("rb") as file:
+            start = 0
+            for text in file:
+                if end is not None and start >= end:
+                    return
+                yield start, text
+                start += len(text)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read the records: {error.strerror}", where=str(path)) from None
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+class RunWriter:
+    """The one writer of a run. Made by `open_run`; safe to call from many threads."""
+
+    def __init__(self, folder: Path, manifest: Manifest, lock: Lock) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self._lock = lock
+        self._records = AppendFile(folder / RECORDS)
+        self.done, self.failed = self._take_stock()
+
+    def _take_stock(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The keys that have an answer and those that have only a failure; a torn tail is cut off first."""
+        found: dict[str, bool] = {}
+        end = 0
+        for line in _lines(self._records.path):
+            found[line.seen.cell.key] = line.seen.done
+            end = line.end
+        self.torn_bytes = self._records.cut(end)
+        """How much of a torn last line was cut off on opening."""
+        done = frozenset(k for k, answered in found.items() if answered)
+        return done, frozenset(found) - done
+
+    def append(self, record: Record) -> None:
+        """On return the record survives the death of this process."""
+        self._records.append(codec.encode(record))
+
+    def keep_prompt(self, cell: Cell, prompt: str) -> None:
+        """A text file named by the cell's coordinates, so that a prompt sent again replaces itself."""
+        path = self.folder / PROMPTS / f"{slug(cell.key)}.txt"
+        try:
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(prompt.encode("utf-8", "surrogatepass"))
+        except OSError as error:
+            raise StoreError(f"cannot keep the prompt: {error.strerror}", where=str(path)) from None
+
+    def sync(self) -> None:
+        """Forces to disk what is due."""
+        self._records.sync()
+
+    def close(self) -> None:
+        """Everything to disk, and the run is free for another writer."""
+        try:
+            self._records.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def slug(text: str) -> str:
+    """A name that is safe as part of a path, and still readable."""
+    return re.sub(r"[^\w.=\[\]-]+", "-", text).strip("-.") or "x"
+
+
+def open_run(folder: Path, manifest: Manifest) -> RunWriter:
+    """Starts the run, or goes on with it when the folder holds this very run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"cannot make the run's folder: {error.strerror}", where=str(folder), fix="choose another with --out"
+        ) from None
+    lock = Lock(folder)
+    try:
+        if (folder / MANIFEST).exists():
+            there = read_manifest(folder)
+            refuse_other_run(there, manifest, folder)
+            manifest = msgspec.structs.replace(
+                manifest, created=there.created, sessions=(*there.sessions, *manifest.sessions)
+            )
+        else:
+            _refuse_strange_folder(folder)
+        replace_file(folder / MANIFEST, codec.encode_pretty(manifest))
+        return RunWriter(folder, manifest, lock)
+    except BaseException:
+        lock.release()
+        raise
+
+
+def _refuse_strange_folder(folder: Path) -> None:
+    strange = sorted(p.name for p in folder.iterdir() if p.name != LOCK and not p.name.startswith("."))
+    if strange:
+        raise OtherRunError(
+            f"the folder is not empty and holds no run: {', '.join(strange[:3])}{' ...' if len(strange) > 3 else ''}",
+            where=str(folder),
+            fix="choose a new folder with --out",
+        )
