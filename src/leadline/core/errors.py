@@ -12,6 +12,7 @@ LeadlineError
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
   RunStopped          75  the run stopped early and can be resumed
+    Interrupted      130  it was the user who stopped it
   FailedSamples        1  the run ended, but some samples have no answer
 
 The codes are those of sysexits.h, so that 1 and 2 stay free for verdicts.
@@ -112,6 +113,10 @@ class LockedError(StoreError):
 
 class RunStopped(LeadlineError):
     exit_code = 75
+
+
+class Interrupted(RunStopped):
+    exit_code = 130
 
 
 class FailedSamples(LeadlineError):
