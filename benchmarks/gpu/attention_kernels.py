@@ -1,0 +1,101 @@
+"""Which attention kernel reads a long context fastest on this GPU, and does its log-sum-exp come out right?
+
+Prints, for the shapes of an 8B model (32 heads, 8 key heads, 128 wide, bf16): milliseconds, TFLOP/s, the first call's
+extra time (plans, compilation) and the error against float32 arithmetic. `python benchmarks/gpu/attention_kernels.py`
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+HEADS, KEY_HEADS, WIDTH = 32, 8, 128
+SCALE = WIDTH**-0.5
+Kernel = Callable[[Tensor, Tensor, Tensor, bool], tuple[Tensor, Tensor]]
+
+
+def cudnn(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    got = torch.ops.aten._scaled_dot_product_cudnn_attention(q, k, v, None, True, 0.0, causal, False, scale=SCALE)
+    return got[0], got[1]
+
+
+def flash(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> tuple[Tensor, Tensor]:
+    got = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, False, scale=SCALE)
+    return got[0], got[1]
+
+
+KERNELS: dict[str, Kernel] = {"cudnn": cudnn, "flash": flash}
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
+
+
+def milliseconds(work: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """(first call, median of later ones), in milliseconds."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    first = (time.perf_counter() - begin) * 1e3
+    times = []
+    for _ in range(repeats):
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return first, sorted(times)[len(times) // 2]
+
+
+def check(kernel: Kernel, heads: int) -> str:
+    q, k, v = random(1, heads, 96, WIDTH), random(1, KEY_HEADS, 640, WIDTH), random(1, KEY_HEADS, 640, WIDTH)
+    out, lse = kernel(q, k, v, False)
+    grouped = heads // KEY_HEADS
+    wide_k, wide_v = (t.float().repeat_interleave(grouped, 1) for t in (k, v))
+    scores = q.float() @ wide_k.mT * SCALE
+    truth, truth_lse = scores.softmax(-1) @ wide_v, scores.logsumexp(-1)
+    error = (out.float() - truth).norm() / truth.norm()
+    return f"out {error:.1e}, lse {(lse.reshape(truth_lse.shape) - truth_lse).abs().max():.1e} {tuple(lse.shape)}"
+
+
+def main() -> None:
+    a = random(8192, 8192)
+    _, ms = milliseconds(lambda: a @ a, 10)
+    print(f"matmul 8192: {2 * 8192**3 / ms / 1e9:.0f} TFLOP/s")
+    for name, kernel in KERNELS.items():
+        for heads in (KEY_HEADS, HEADS):
+            try:
+                print(f"{name:6} {heads} heads: {check(kernel, heads)}")
+            except RuntimeError as error:
+                print(f"{name:6} {heads} heads: {str(error)[:200]}")
+    rows = []
+    chunk = 8192
+    for past in (8192, 65536, 65536 + 1000, 122880):
+        rows += [("past, folded", KEY_HEADS, HEADS // KEY_HEADS * chunk, past, False)]
+        rows += [("past, grouped", HEADS, chunk, past, False)]
+    rows += [("own chunk", HEADS, chunk, chunk, True), ("all at once", HEADS, 131072, 131072, True)]
+    rows += [("lower right", HEADS, chunk, 65536 + chunk, True)]
+    rows += [("88 closings", KEY_HEADS, 4 * 88 * 40, 131072, False)]
+    rows += [("88 answers", KEY_HEADS, 4 * 88, 131072, False), ("11 answers", KEY_HEADS, 4 * 11, 131072, False)]
+    rows += [("11 answers, short", KEY_HEADS, 4 * 11, 2048, False), ("1 answer", KEY_HEADS, 4, 131072, False)]
+    for name, heads, queries, keys, causal in rows:
+        q, k, v = random(1, heads, queries, WIDTH), random(1, KEY_HEADS, keys, WIDTH), random(1, KEY_HEADS, keys, WIDTH)
+        flops = 4 * heads * queries * keys * WIDTH
+        if causal:
+            flops = flops // 2 if queries == keys else flops - 2 * heads * queries**2 * WIDTH
+        for which, kernel in KERNELS.items():
+            try:
+                first, ms = milliseconds(lambda kernel=kernel: kernel(q, k, v, causal), 3)  # type: ignore[misc]
+                rate = flops / ms / 1e9
+                print(f"{name:18} {which:6} {queries:7} x {keys:6}: {ms:9.3f} ms {rate:6.0f} TFLOP/s, first {first:8.1f} ms")
+            except RuntimeError as error:
+                print(f"{name:18} {which:6} {queries:7} x {keys:6}: {str(error).splitlines()[0][:120]}")
+
+
+if __name__ == "__main__":
+    main()

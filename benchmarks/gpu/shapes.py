@@ -1,0 +1,46 @@
+"""A model of 8B shape with random weights, and grids of probes over random documents: speed does not need training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+LENGTHS = tuple(1024 * 2**i for i in range(8))
+DEPTHS = 11
+CLOSING, NEW = 40, 16
+"""Tokens of a question with its template, and of an answer."""
+
+Ids = npt.NDArray[np.int32]
+
+
+def config_8b() -> LlamaConfig:
+    return LlamaConfig(
+        vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
+        num_key_value_heads=8, max_position_embeddings=131072, rope_theta=500000.0, tie_word_embeddings=False,
+        bos_token_id=128000, eos_token_id=128001, pad_token_id=128001,
+    )  # fmt: skip
+
+
+def model_8b(device: str = "cuda") -> Any:
+    torch.manual_seed(0)
+    with torch.device(device):
+        return AutoModelForCausalLM.from_config(config_8b(), dtype=torch.bfloat16).eval()
+
+
+def document(seed: int, tokens: int = LENGTHS[-1]) -> Ids:
+    return np.random.default_rng(seed).integers(10, 120000, tokens).astype(np.int32)
+
+
+def closings(seed: int, count: int) -> list[Ids]:
+    draw = np.random.default_rng(seed)
+    return [draw.integers(10, 120000, CLOSING + int(draw.integers(-3, 4))).astype(np.int32) for _ in range(count)]
+
+
+def cuts(lengths: tuple[int, ...], ends: list[Ids]) -> list[int]:
+    """One cut per closing, lengths in turn, so that prompt and answer together are exactly the length."""
+    per = len(ends) // len(lengths)
+    return [lengths[i // per] - NEW - len(end) for i, end in enumerate(ends)]

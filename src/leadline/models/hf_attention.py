@@ -1,0 +1,134 @@
+"""Attention in parts: each part says its answer and its log-sum-exp, and parts are merged exactly.
+
+Softmax over a union of keys is a weighted mean of the softmaxes over its parts, the weights being the parts' shares of
+the exponential sum (the identity behind FlashAttention, Dao et al. 2022, arXiv:2205.14135). So a query may attend to a
+shared document and to its own few tokens in two calls, and neither keys nor values are ever copied together.
+
+Grouped queries are folded: the heads that share a key head stand one after another on the query axis, so that keys
+are never expanded. Every tensor here is [batch, key heads, queries, width].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Part = tuple[Tensor, Tensor]
+"""Attention's answer [..., queries, width] and the log-sum-exp of its scores [..., queries], the latter in float32."""
+
+Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], Part]
+
+_BLOCK = 4096
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool = False) -> Part:
+    """Attention to every key, or, where causal, of query i to keys 0..i of as many keys as queries."""
+    kernel = _kernel(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
+    return kernel(query, key, value, scale, causal)
+
+
+def attend_where(query: Tensor, key: Tensor, value: Tensor, scale: float, seen: Tensor) -> Part:
+    """Attention to the keys that `seen` [batch, 1, queries, keys] allows: for the few tokens a row has of its own.
+
+    In float32 throughout: a score rounded to bfloat16 would cost more than these few keys do.
+    """
+    scores = torch.matmul(query.float(), key.float().mT).mul_(scale)
+    scores.masked_fill_(~seen, float("-inf"))
+    lse = torch.logsumexp(scores, -1)
+    weights = scores.sub_(lse.unsqueeze(-1)).exp_()
+    return torch.matmul(weights, value.float()), lse
+
+
+def merge_into(total: Part, part: Part) -> None:
+    """Add a part to a float32 total, in place."""
+    answer, lse = total
+    share = torch.sigmoid(part[1] - lse).unsqueeze(-1)
+    answer.lerp_(part[0].to(answer.dtype), share)
+    torch.logaddexp(lse, part[1], out=lse)
+
+
+def fold(query: Tensor, key_heads: int) -> Tensor:
+    """[batch, heads, queries, width] to [batch, key heads, heads per key head x queries, width]."""
+    batch, heads, length, width = query.shape
+    return query.reshape(batch, key_heads, heads // key_heads * length, width)
+
+
+# --- kernels: the fastest that this device, dtype and width have, found by trying -----------------------------------
+
+
+def _cudnn(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Part:
+    got = torch.ops.aten._scaled_dot_product_cudnn_attention(
+        query, key, value, None, True, 0.0, causal, False, scale=scale
+    )
+    return got[0], got[1].reshape(query.shape[:-1])
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Part:
+    got = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, False, scale=scale)
+    return got[0], got[1]
+
+
+def _efficient(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Part:
+    got = torch.ops.aten._scaled_dot_product_efficient_attention(
+        query, key, value, None, True, 0.0, causal, scale=scale
+    )
+    return got[0], got[1][..., : query.shape[-2]]  # its log-sum-exp is padded to whole blocks
+
+
+def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Part:
+    got = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
+        query, key, value, 0.0, causal, attn_mask=None, scale=scale
+    )
+    return got[0], got[1]
+
+
+def _blocks(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> Part:
+    """Plain arithmetic, a block of keys at a time: right everywhere, and the judge of the others."""
+    place = torch.arange(query.shape[-2], device=query.device)
+    answer = query.new_zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float32)
+    lse = torch.full(query.shape[:-1], float("-inf"), dtype=torch.float32, device=query.device)
+    for start in range(0, key.shape[-2], _BLOCK):
+        part_key, part_value = key[..., start : start + _BLOCK, :], value[..., start : start + _BLOCK, :]
+        scores = torch.matmul(query.float(), part_key.float().mT) * scale
+        if causal:
+            columns = torch.arange(start, start + part_key.shape[-2], device=query.device)
+            scores = scores.masked_fill(columns > place[:, None], float("-inf"))
+        new = torch.logaddexp(lse, torch.logsumexp(scores, -1))
+        answer *= torch.exp(lse - new).unsqueeze(-1)
+        answer += torch.matmul(torch.exp(scores - new.unsqueeze(-1)), part_value.float())
+        lse = new
+    return answer.to(query.dtype), lse
+
+
+_TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash, _efficient), "cpu": (_flash_cpu,)}
+
+
+@cache
+def _kernel(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> Kernel:
+    if key_width != value_width:
+        return _blocks  # kernels differ in what they do here
+    for kernel in _TRIED.get(device, ()):
+        if _is_right(kernel, device, dtype, key_width):
+            return kernel
+    return _blocks
+
+
+def _is_right(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bool:
+    """Whether a kernel takes these shapes at all and agrees with plain arithmetic on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    draw: Any = lambda n: torch.randn(1, 2, n, width, generator=generator).to(device, dtype)  # noqa: E731
+    tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 2e-2
+    for queries, keys, causal in ((40, 40, True), (40, 200, False)):
+        query, key, value = draw(queries), draw(keys), draw(keys)
+        try:
+            got = kernel(query, key, value, width**-0.5, causal)
+        except (RuntimeError, NotImplementedError):
+            return False
+        want = _blocks(query, key, value, width**-0.5, causal)
+        if any(not torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True)):
+            return False
+    return True

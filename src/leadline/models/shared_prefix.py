@@ -1,0 +1,216 @@
+"""Shared reading: a document is read once, and many rows attend to it without copying it.
+
+    Store     keys and values of what has been read, one long buffer a layer
+    Chunk     the pass that reads the document's next tokens into the store
+    Rows      the pass that runs many short rows, each after its own cut of the document, all in one batch
+
+A causal model that has read n tokens has also read every shorter prefix, so a row with a cut c attends to the store's
+first c tokens and to its own. Rows are sorted by cut, longest first: the store between two neighbouring cuts is then
+seen whole by the first few rows and not at all by the others, so there is no mask and no wasted arithmetic. Parts are
+merged by log-sum-exp. transformers calls `attention` for every layer; the pass in progress is in `_PASS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from leadline.models.hf_attention import attend, attend_where, fold, merge_into
+
+NAME = "leadline_shared_prefix"
+
+
+class Unsupported(Exception):
+    """The model asks for a kind of attention that shared reading does not have."""
+
+
+class Pass(Protocol):
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Keep the new keys and values, and return attention's answer as [batch, queries, heads, width]."""
+        ...
+
+
+_PASS: ContextVar[Pass] = ContextVar("leadline_pass")
+
+
+@contextmanager
+def running(step: Pass) -> Iterator[None]:
+    token = _PASS.set(step)
+    try:
+        yield
+    finally:
+        _PASS.reset(token)
+
+
+_UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias", "head_mask")
+
+
+def attention(
+    module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """What transformers calls in every layer, with the keys of the new tokens alone."""
+    odd = [name for name in _UNSUPPORTED if kwargs.get(name) is not None]
+    if odd or attention_mask is not None:
+        raise Unsupported(f"its attention uses {odd[0] if odd else 'a mask of its own'}")
+    scale = kwargs.get("scaling")
+    layer = getattr(module, "layer_idx", None)
+    if layer is None:
+        raise Unsupported("its attention layers do not say their number")
+    return _PASS.get().attend(layer, query, key, value, float(query.shape[-1] ** -0.5 if scale is None else scale)), None
+
+
+def register() -> None:
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(NAME, attention)
+
+
+class Store:
+    """Keys and values of the tokens read so far: per layer two buffers [1, key heads, capacity, width].
+
+    Buffers are made when a layer first writes, on that layer's own device, so a model spread over devices works.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+
+    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
+        if layer not in self._keys:
+            self._keys[layer] = key.new_empty(1, key.shape[1], self.capacity, key.shape[3])
+            self._values[layer] = value.new_empty(1, value.shape[1], self.capacity, value.shape[3])
+        stop = start + key.shape[2]
+        self._keys[layer][:, :, start:stop].copy_(key)
+        self._values[layer][:, :, start:stop].copy_(value)
+
+    def read(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self._keys[layer][:, :, start:stop], self._values[layer][:, :, start:stop]
+
+    def crop(self, length: int) -> None:
+        """Forget what was read after `length` tokens."""
+        self.length = min(self.length, length)
+
+    def grow(self, capacity: int) -> None:
+        """Room for more, a layer at a time so that only one is ever held twice."""
+        if capacity <= self.capacity:
+            return
+        self.capacity = capacity
+        for buffers in (self._keys, self._values):
+            for layer, old in buffers.items():
+                new = old.new_empty(*old.shape[:2], capacity, old.shape[3])
+                new[:, :, : self.length].copy_(old[:, :, : self.length])
+                buffers[layer] = new
+
+    @property
+    def bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for b in (self._keys, self._values) for t in b.values())
+
+
+class Chunk:
+    """Reads the next tokens of the one document into the store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.start = store.length
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        self.store.write(layer, self.start, key, value)
+        heads, key_heads = query.shape[1], key.shape[1]
+        if heads != key_heads:  # of this chunk alone
+            key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
+        answer, lse = attend(query, key, value, scale, causal=True)
+        if self.start:
+            past = attend(fold(query, key_heads), *self.store.read(layer, 0, self.start), scale)
+            total = answer.float(), lse.contiguous()
+            merge_into(total, (past[0].reshape(answer.shape), past[1].reshape(lse.shape)))
+            answer = total[0].to(query.dtype)
+        return answer.transpose(1, 2)
+
+
+class Rows:
+    """Rows of a few tokens each, after cuts of the document. `cuts` falls from row to row.
+
+    A row's own tokens stand right-aligned in `width` columns, and every pass appends columns for all rows at once, so
+    writing them is one copy. `blank[i]` columns at the left of row i are padding that no other column sees.
+    """
+
+    def __init__(self, store: Store, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
+        self.store = store
+        self.cuts = list(cuts)
+        self.blank = list(blank)
+        self.room = room
+        self.filled = 0
+        self.step = 0
+        self._keys: dict[int, Tensor] = {}
+        self._values: dict[int, Tensor] = {}
+        self._seen: dict[torch.device, Tensor] = {}
+        self.segments = list(_segments(self.cuts))
+
+    def begin(self, columns: int) -> None:
+        """The next pass brings this many columns for every row."""
+        self.filled += self.step
+        self.step = columns
+        self._seen.clear()
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Go on with these rows only."""
+        self.cuts = [self.cuts[r] for r in rows]
+        self.blank = [self.blank[r] for r in rows]
+        self.segments = list(_segments(self.cuts))
+        for buffers in (self._keys, self._values):
+            for layer, old in buffers.items():
+                buffers[layer] = old[torch.tensor(rows, device=old.device)]
+        self._seen.clear()
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        rows, heads, columns, width = query.shape
+        key_heads = key.shape[1]
+        own_key, own_value = self._append(layer, key, value)
+        # [rows, key heads, group x columns, width]: its own tokens first
+        folded = fold(query, key_heads)
+        seen = self._visible(query.device).repeat(1, 1, heads // key_heads, 1)
+        answer, lse = attend_where(folded, own_key, own_value, scale, seen)
+        # [key heads, rows, group x columns, width]: rows that see a stretch of the document are now neighbours
+        flat = folded.transpose(0, 1).contiguous()
+        total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
+        for start, stop, count in self.segments:
+            share = flat[:, :count].reshape(1, key_heads, -1, width)
+            part, part_lse = attend(share, *self.store.read(layer, start, stop), scale)
+            into = total[:, :count], total_lse[:, :count]
+            merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
+        answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
+        return answer.reshape(rows, columns, heads, -1).to(query.dtype)
+
+    def _append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        if layer not in self._keys:
+            self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
+            self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
+        stop = self.filled + self.step
+        self._keys[layer][:, :, self.filled : stop].copy_(key)
+        self._values[layer][:, :, self.filled : stop].copy_(value)
+        return self._keys[layer][:, :, :stop], self._values[layer][:, :, :stop]
+
+    def _visible(self, device: torch.device) -> Tensor:
+        """[rows, 1, columns, filled + columns]: no padding but oneself, and nothing that comes later."""
+        if device not in self._seen:
+            place = torch.arange(self.filled + self.step, device=device)
+            now = place[self.filled :, None]
+            real = place >= torch.tensor(self.blank, device=device)[:, None, None]
+            # A padding column sees itself: an empty softmax would be NaN, and NaN times a zero weight is NaN.
+            self._seen[device] = (((place <= now) & real) | (place == now)).unsqueeze(1)
+        return self._seen[device]
+
+
+def _segments(cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Stretches of the document between neighbouring cuts, and how many of the first rows see each."""
+    start = 0
+    for stop in sorted({c for c in cuts if c > 0}):
+        yield start, stop, sum(c >= stop for c in cuts)
+        start = stop
