@@ -1,0 +1,189 @@
+"""Why a sample counts as it does: one class each, and a finer detail where the answer shows it.
+
+The first rule that fits decides. Hard evidence (no answer, a short receipt, the score, a planted value) comes before
+wording, and wording before form:
+
+ 1  error            no answer came back; the detail is the kind of failure
+ 1  input_truncated  the request was refused as too long, or the model read fewer tokens than were sent. This outranks
+                     a right answer: the sample did not measure the length it stands for
+ 2  correct          the first scorer gave 1
+ 3  refused          the server's content filter stepped in
+ 4  empty            nothing visible; cut_off when hidden thinking used up the allowance
+ 5  cut_off          the allowance ran out inside a missing value, or while values were still being listed
+    partial          some targets, not all
+ 6  wrong_format     the right value is there, but not in the form the scorer takes
+ 7  distractor       no target, but another planted value or the demonstration's
+ 8  not_found        the model says it is not there, or that it does not know
+ 9  refused          the model declines
+10  cut_off          the allowance ran out before any value, and the answer was not going in circles
+11  wrong_format     no value of the form asked for
+12  wrong            a value of the right form that nobody planted: made up, misread or remembered
+
+Details follow the error analysis of the RULER paper (arXiv 2404.06654, section 5) where a single answer can show them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from leadline.core.types import Completion, Failure, FailureClass, Probe, Receipt, Score
+from leadline.scorers.clean import clean
+from leadline.scorers.forms import FUNCTION_WORDS, Words, form_of, listed_items, values_of_form
+from leadline.scorers.wording import repeats_itself, says_no, says_not_found
+
+SLACK_TOKENS = 64
+SLACK_SHARE = 0.02
+"""A template with another system text differs by a few dozen tokens; a cut prompt by far more."""
+
+_LENGTH = frozenset(("length", "max_tokens"))
+_TAIL_CHARACTERS = 24
+
+REFUSED_AS_TOO_LONG = "refused as too long"
+FEWER_TOKENS_READ = "fewer tokens read than sent"
+CONTENT_FILTER = "content filter"
+THINKING = "thinking used up the allowance"
+ONLY_THINKING = "only thinking"
+INSIDE_THE_VALUE = "inside the value"
+WHILE_LISTING = "while listing"
+BEFORE_ANY_VALUE = "before any value"
+OTHER_WORDS_AROUND = "right value, other words around it"
+DEMONSTRATION = "copied the demonstration"
+ANOTHER_CHAIN = "another chain"
+ANOTHER_VALUE = "another planted value"
+DUPLICATES = "duplicates while missing others"
+INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}
+STOP_WORDS = "stop words"
+REPEATS = "repeats itself"
+
+Classed = tuple[FailureClass, str]
+
+
+def classify(probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt) -> Classed:
+    """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong."""
+    if isinstance(outcome, Failure):
+        return ("input_truncated", REFUSED_AS_TOO_LONG) if outcome.why == "context_length" else ("error", outcome.why)
+    if not scores:
+        raise ValueError("a completion is scored before it is classed")
+    if reads_short(receipt):
+        return "input_truncated", FEWER_TOKENS_READ
+    value = next(iter(scores.values())).value
+    if value >= 1 - 1e-9:
+        return "correct", ""
+    return _first_of_wrong(probe, outcome, value)
+
+
+def reads_short(receipt: Receipt) -> bool:
+    """Whether the model's own count is short by more than any difference in templates."""
+    if receipt.theirs is None:
+        return False
+    return receipt.ours - receipt.theirs > max(SLACK_TOKENS, SLACK_SHARE * receipt.ours)
+
+
+def _first_of_wrong(probe: Probe, outcome: Completion, value: float) -> Classed:
+    if outcome.finish == "content_filter":
+        return "refused", CONTENT_FILTER
+    if not Words(outcome.text).list:
+        return _empty(outcome)
+    answer = _Answer(probe, outcome)
+    if value > 0:
+        return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
+    if answer.right:
+        return "wrong_format", OTHER_WORDS_AROUND
+    if answer.foreign:
+        return "distractor", answer.foreign
+    return _by_wording(answer) or _by_form(answer)
+
+
+def _empty(outcome: Completion) -> Classed:
+    if not outcome.thinking:
+        return "empty", ""
+    return ("cut_off", THINKING) if outcome.finish in _LENGTH else ("empty", ONLY_THINKING)
+
+
+def _by_wording(answer: _Answer) -> Classed | None:
+    if says_not_found(answer.text):
+        return "not_found", ""
+    if says_no(answer.text):
+        return "refused", ""
+    return None
+
+
+def _by_form(answer: _Answer) -> Classed:
+    if answer.unfinished:
+        return "cut_off", answer.unfinished
+    if answer.loops:
+        return "wrong_format", REPEATS
+    if not answer.values:
+        return "wrong_format", answer.slip
+    return "wrong", answer.slip
+
+
+class _Answer:
+    """One wrong answer and what can be seen in it."""
+
+    def __init__(self, probe: Probe, outcome: Completion) -> None:
+        self.probe = probe
+        self.text = outcome.text
+        self.words = Words(outcome.text)
+        self.form = form_of(probe)
+        self.right = self.words.found(probe.targets)
+        self.missing = [t for t in probe.targets if not self.words.count(t)]
+        self.values = values_of_form(self.form, probe.targets, outcome.text)
+        if self.form == "words" and probe.labels.get("family") == "questions":
+            self.values = self.words.list  # a question may be answered in a sentence
+        self.loops = repeats_itself(outcome.text)
+        self.foreign = self._foreign()
+        self.unfinished = self._unfinished() if outcome.finish in _LENGTH else ""
+        self.slip = self._slip()
+
+    def _foreign(self) -> str:
+        """Which planted values that are not the probe's own the answer holds."""
+        targets = {clean(t) for t in self.probe.targets}
+        demonstration = [w for w in self.probe.labels.get("demonstration", "").split() if clean(w) not in targets]
+        if self.words.found(demonstration):
+            return DEMONSTRATION
+        if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
+            return ANOTHER_CHAIN if self.probe.labels.get("family") == "tracing" else ANOTHER_VALUE
+        return ""
+
+    def _unfinished(self) -> str:
+        end = clean(self.text)[-_TAIL_CHARACTERS * 4 :].rstrip("-")
+        last = self.words.list[-1]
+        if end.endswith(last) and any(_is_beginning(last, t) for t in self.missing):
+            return INSIDE_THE_VALUE
+        if self.right and self.missing and Words(end[-_TAIL_CHARACTERS:]).found(self.right):
+            return WHILE_LISTING
+        if not (self.right or self.foreign or self.loops or self.values):
+            return BEFORE_ANY_VALUE
+        return ""
+
+    def _slip(self) -> str:
+        if self._incomplete():
+            return INCOMPLETE[self.form]
+        if self.right and any(self.words.count(t) > 1 for t in self.right):
+            return DUPLICATES
+        if self.foreign:
+            return self.foreign
+        if self.probe.labels.get("family") == "counting" and self._is_stop_words():
+            return STOP_WORDS
+        return REPEATS if self.loops else ""
+
+    def _incomplete(self) -> bool:
+        """A piece of a missing value, long enough not to be there by chance."""
+        if self.form not in INCOMPLETE:
+            return False
+        least = 8 if self.form == "uuids" else 3
+        pieces = {w for w in self.words.list if len(w) >= least}
+        values = [clean(t) for t in self.missing]
+        if self.form == "uuids":
+            return any(p in v and p != v for p in pieces for v in values)
+        return any(p != v and (v.startswith(p) or v.endswith(p)) for p in pieces for v in values)
+
+    def _is_stop_words(self) -> bool:
+        items = [item for item in listed_items(self.text) if len(item) <= 2]
+        return bool(items) and 2 * sum(all(w in FUNCTION_WORDS for w in item) for item in items) >= len(items)
+
+
+def _is_beginning(piece: str, target: str) -> bool:
+    whole = clean(target)
+    return len(piece) >= 2 and piece != whole and whole.startswith(piece)

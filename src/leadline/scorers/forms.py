@@ -1,0 +1,151 @@
+"""What an answer to a probe looks like: whole words, the form of its values, and the candidates an answer names.
+
+Strict scoring and failure classes both ask these questions, and must get the same answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from leadline.core.types import Probe
+from leadline.scorers.clean import clean, visible
+
+Form = Literal["numbers", "uuids", "names", "words"]
+
+# Hyphen, apostrophe and underscore join two words into another word, as a point joins two digits into another
+# number. Han and kana are written without spaces, so each sign is a word of its own.
+_LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_PART = rf"[^\W_{_LONE_SIGN}]+"
+_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
+_UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
+_ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
+_LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
+
+FUNCTION_WORDS = frozenset(
+    _WORD.findall(
+        "a about after all also am an and answer any are as at based be been before both but by can certainly could "
+        "did do does each for from had has have he her here his how i if in into is it its just may me more most my no "
+        "not of okay on once one only or our out over per please she should so some sure than that the their them "
+        "then there these they this those to up was we were what when where which while who will with would yes you "
+        "your"
+    )
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text that is already clean (or merely visible, where letter case matters)."""
+    return _WORD.findall(text)
+
+
+def form_of(probe: Probe) -> Form:
+    """The form of the probe's targets: told by the task, else read from the targets themselves."""
+    told = probe.labels.get("value_kind", "")
+    if told in ("numbers", "uuids"):
+        return "numbers" if told == "numbers" else "uuids"
+    targets = [t.strip() for t in probe.targets]
+    if not targets:
+        return "words"
+    if all(_NUMBER.fullmatch(clean(t)) for t in targets):
+        return "numbers"
+    if all(_UUID.fullmatch(clean(t)) for t in targets):
+        return "uuids"
+    if all(len(t) > 1 and t.isascii() and t.isalnum() and t.isupper() for t in targets):
+        return "names"
+    return "words"
+
+
+class Words:
+    """The words of one answer, ready to be asked for phrases. Each phrase length is indexed once."""
+
+    def __init__(self, text: str) -> None:
+        self.list = words(clean(text))
+        self._phrases: dict[int, Counter[tuple[str, ...]]] = {}
+
+    def count(self, phrase: str) -> int:
+        """How often a phrase stands in the answer as whole words."""
+        wanted = tuple(words(clean(phrase)))
+        if not wanted:
+            return 0
+        size = len(wanted)
+        if size not in self._phrases:
+            self._phrases[size] = Counter(zip(*(self.list[i:] for i in range(size)), strict=False))
+        return self._phrases[size][wanted]
+
+    def found(self, phrases: Iterable[str]) -> list[str]:
+        """Those of the phrases that stand in the answer, each once."""
+        seen: dict[str, str] = {}
+        for phrase in phrases:
+            if self.count(phrase):
+                seen.setdefault(clean(phrase), phrase)
+        return list(seen.values())
+
+
+def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
+    """The values in an answer that have the full form of the targets, right or wrong."""
+    if form == "words":
+        longest = max((len(words(clean(t))) for t in targets), default=1)
+        return [" ".join(item) for item in listed_items(answer) if len(item) <= longest] or _items(targets, answer)
+    if form == "names":
+        sizes = {len(t) for t in targets}
+        return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]
+    given = words(clean(_without_markers(answer)))
+    if form == "uuids":
+        return [w for w in given if _UUID.fullmatch(w)]
+    sizes = {len(t.strip()) for t in targets}
+    # A short number may come in any length; a long one with digits missing or added is no longer of the form.
+    return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
+
+
+def candidates(form: Form, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
+    """What the answer puts forward, each once: values of the form or nearly so, or the items of its list.
+
+    What the question itself says is an echo, not a candidate, unless it is a target.
+    """
+    if form == "words":
+        offered = _items(targets, answer)
+    elif form == "names":
+        offered = [w.casefold() for w in values_of_form(form, targets, answer)]
+    else:
+        given = words(clean(_without_markers(answer)))
+        if form == "uuids":
+            offered = [w for w in given if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
+        else:
+            enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)
+            offered = [w for w in given if _NUMBER.fullmatch(w) and len(w) >= enough]
+    echo = set(words(clean(question))) - {clean(t) for t in targets}
+    return [w for w in dict.fromkeys(offered) if not all(part in echo for part in w.split())]
+
+
+def listed_items(answer: str) -> list[list[str]]:
+    """The answer as a list: the words of each item. A label such as `Answer:` is no item."""
+    text = _LABEL.sub("\n", _without_markers(answer))
+    parts = (words(clean(part)) for part in _ITEM_BREAK.split(text))
+    return [part for part in parts if part]
+
+
+def _items(targets: Sequence[str], answer: str) -> list[str]:
+    sizes = [len(words(clean(t))) for t in targets]
+    longest = max(sizes, default=1)
+    numbers_count = any(any(c.isdigit() for c in t) for t in targets)
+    offered: list[str] = []
+    for item in listed_items(answer):
+        content = [w for w in item if numbers_count or not _NUMBER.fullmatch(w)]
+        if not content or all(w in FUNCTION_WORDS for w in content):
+            continue
+        if len(content) > longest and any(w in FUNCTION_WORDS for w in content):
+            continue  # prose around the answer, not an item of it
+        if len(content) > longest == 1:
+            offered.extend(content)  # a bare list with spaces between its items
+        else:
+            offered.append(" ".join(content))
+    return offered
+
+
+def _without_markers(answer: str) -> str:
+    return _LIST_MARKER.sub("\n", visible(answer))

@@ -1,0 +1,248 @@
+"""Scorers by golden tables. Each RULER row was worked out by hand from the rule it names."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leadline.core import registry
+from leadline.core.contracts import Scorer
+from leadline.scorers.clean import bare, clean, visible
+from leadline.scorers.match import ALL, ANY, EXACT
+from leadline.scorers.ruler import STRICT, V1, post_process, string_match_all, string_match_part
+from scorer_probes import make_probe, said
+
+SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
+QUESTIONS = {"family": "questions"}
+UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
+
+
+# --- the normaliser -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given_text", "cleaned"),
+    [
+        ("  The\tAnswer \n is  ", "the answer is"),
+        ("\x1b[1;31m4821907\x1b[0m", "4821907"),
+        ("\x1b]8;;http://example.org\x07link\x1b]8;;\x07", "link"),
+        ("４８２１９０７", "4821907"),
+        ("4,821,907", "4821907"),
+        ("4,821,90", "4,821,90"),
+        ("numbers: 123,456 and 78,90", "numbers: 123456 and 78,90"),
+        ("4821907, 5512345", "4821907, 5512345"),
+        ("3f2b\u20118c1a", "3f2b-8c1a"),
+        ("the value\u20144821907", "the value - 4821907"),
+        ("48\u200b21\u2060907\ufeff", "4821907"),
+        ("co\u00adoperate", "cooperate"),
+        ("it\u2019s", "it's"),
+        ("STRASSE", clean("Straße")),
+        ("cafe\u0301", "caf\u00e9"),
+        ("a\u00a0b", "a b"),
+        ("a\x00b", "a b"),
+        ("\ud800x", "\ufffdx"),
+        ("", ""),
+    ],
+)  # fmt: skip
+def test_the_normaliser_forgives_dress(given_text: str, cleaned: str) -> None:
+    assert clean(given_text) == cleaned
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("paris", "pаris"), ("4821907", "482190"), ("1O", "10"), ("color", "colour")]
+)
+def test_the_normaliser_does_not_forgive_another_spelling(one: str, other: str) -> None:
+    assert clean(one) != clean(other)
+
+
+def test_visible_text_keeps_lines_and_letter_case() -> None:
+    assert visible("One\r\nTwo\u2028Three") == "One\nTwo\nThree"
+
+
+def test_bare_text_has_no_punctuation_around_it() -> None:
+    assert bare('"**St. Paul\'s.**"') == "st. paul's"
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(max_size=60))
+def test_cleaning_twice_changes_nothing(text: str) -> None:
+    assert clean(clean(text)) == clean(text)
+
+
+@given(st.text(alphabet=st.characters(codec="ascii"), max_size=40))
+def test_letter_case_never_matters(text: str) -> None:
+    assert clean(text.upper()) == clean(text.lower())
+
+
+# --- match.* ------------------------------------------------------------------------------------
+
+MATCHES = [
+    # targets, answer, all, any, exact
+    (("4821907",), " 4821907.", 1, 1, 1),
+    (("4821907",), "The number is 4821907", 1, 1, 0),
+    (("4821907",), "4,821,907", 1, 1, 1),
+    (("4821907",), "4821908", 0, 0, 0),
+    (("4821907",), "", 0, 0, 0),
+    (("red", "blue", "green", "grey"), "Red and GREEN", 0.5, 1, 0),
+    (("red", "Red"), "red", 1, 1, 1),
+    (("amber lantern",), "amber\nlantern", 1, 1, 1),
+    ((UUID,), UUID.replace("-", "\u2011").upper(), 1, 1, 1),
+    (("p\u0430ris",), "paris", 0, 0, 0),
+    (("",), "anything", 0, 0, 0),
+    ((), "anything", 0, 0, 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("targets", "answer", "all_value", "any_value", "exact_value"), MATCHES)
+def test_matches(targets: tuple[str, ...], answer: str, all_value: float, any_value: float, exact_value: float) -> None:
+    probe, completion = make_probe(*targets), said(answer)
+    assert ALL.score(probe, completion).value == all_value
+    assert ANY.score(probe, completion).value == any_value
+    assert EXACT.score(probe, completion).value == exact_value
+
+
+def test_a_score_says_what_was_found_and_what_is_missing() -> None:
+    score = ALL.score(make_probe("red", "blue", "green"), said("green, red"))
+    assert (score.answer, score.explanation) == ("red, green", "missing: blue")
+
+
+# --- ruler.v1 -----------------------------------------------------------------------------------
+# The rules: NVIDIA/RULER, scripts/eval/evaluate.py (postprocess_pred) and scripts/eval/synthetic/constants.py
+# (string_match_all for niah, vt, cwe and fwe; string_match_part for qa).
+
+RULER_V1 = [
+    # prediction, references, all, part
+    ("4821907", ["4821907"], 1.0, 1.0),
+    ("1234567890", ["4567"], 1.0, 1.0),                      # inside another number: still a substring
+    ("I know nothing", ["No"], 1.0, 1.0),                     # inside another word, whatever the case
+    ("4,821,907", ["4821907"], 0.0, 0.0),                    # no normalisation of numbers
+    ("ABC DEF", ["abc", "ghi", "def", "jkl"], 0.5, 1.0),
+    ("Normandy", ["Normandy", "in Normandy", "the Normandy"], 1 / 3, 1.0),
+    ("in Normandy", ["Normandy", "Normandy", "in Normandy"], 1.0, 1.0),  # duplicates count each
+    ("a\x00b", ["a b"], 0.0, 0.0),                           # control characters become line breaks
+    ("a\x0bb", ["a\nb"], 1.0, 1.0),
+    ("\x1f 7 \x00", ["7"], 1.0, 1.0),
+    ("co-op\u200b", ["co-op"], 1.0, 1.0),
+    ("", ["x"], 0.0, 0.0),
+    ("x y z w v and forty others", ["x", "y", "z", "w", "v"], 1.0, 1.0),  # further candidates cost nothing
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("prediction", "references", "all_value", "part_value"), RULER_V1)
+def test_ruler_metrics_are_the_original_ones(
+    prediction: str, references: list[str], all_value: float, part_value: float
+) -> None:
+    text = post_process(prediction)
+    assert string_match_all(text, references) == pytest.approx(all_value)
+    assert string_match_part(text, references) == part_value
+    assert V1.score(make_probe(*references), said(prediction)).value == pytest.approx(all_value)
+    assert V1.score(make_probe(*references, labels=QUESTIONS), said(prediction)).value == part_value
+
+
+def test_ruler_post_processing_strips_before_and_after() -> None:
+    assert post_process(" \x00 a\tb \x1f") == "a\nb"
+
+
+# --- ruler.strict -------------------------------------------------------------------------------
+
+WORDS_QUESTION = "Which 3 words are the most common in the list above?"
+STRICT_CASES = [
+    # targets, answer, question, labels, score
+    (("4821907",), "4821907", "Which number?", {}, 1.0),
+    (("4821907",), "The special number is 4,821,907.", "Which number?", {}, 1.0),
+    (("4821907",), "14821907", "Which number?", {}, 0.0),
+    (("4821907",), "4821907.5", "Which number?", {}, 0.0),
+    (("4821907",), "4821907 or 5512345", "Which number?", {}, 2 / 3),
+    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", {}, 0.5),
+    (("4821907",), "There are 2: 4821907 and again 4821907", "Which number?", {}, 1.0),
+    (("4821907",), "For 5512345 it is 4821907", "Which number belongs to 5512345?", {}, 1.0),
+    (("4821907", "5512345"), "4821907", "Which numbers?", {}, 2 / 3),
+    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", {}, 0.5),
+    ((UUID,), f"It is {UUID.upper()}.", "Which id?", {}, 1.0),
+    ((UUID,), UUID[:-1], "Which id?", {}, 0.0),
+    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", {}, 2 / 3),
+    (("QXJTL", "MPWRA"), "MPWRA and QXJTL", "Which variables hold 12345?", {}, 1.0),
+    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", {}, 0.8),
+    (("fire", "water", "stone"), "fire, water, stone", WORDS_QUESTION, {}, 1.0),
+    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, {}, 2 / 3),
+    (("fire", "water", "stone"), "The 3 most common words are: 1. fire 2. water 3. stone", WORDS_QUESTION, {}, 1.0),
+    (("fire", "water", "stone"), "fire water stone", WORDS_QUESTION, {}, 1.0),
+    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, {}, 2 / 3),
+    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, {}, 6 / 7),
+    (("Normandy", "in Normandy"), "Normandy", "Where did they settle?", QUESTIONS, 1.0),
+    (("Normandy", "in Normandy"), "They settled in Normandy, a region in the north.", "Where?", QUESTIONS, 1.0),
+    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", QUESTIONS, 0.5),
+    (("no",), "I do not know", "Were they?", QUESTIONS, 0.0),
+    (("no",), "No.", "Were they?", QUESTIONS, 1.0),
+    (("北京",), "答案是北京。", "在哪里?", QUESTIONS, 1.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("targets", "answer", "question", "labels", "value"), STRICT_CASES)
+def test_strict_scores_whole_words_and_charges_for_further_candidates(
+    targets: tuple[str, ...], answer: str, question: str, labels: dict[str, str], value: float
+) -> None:
+    score = STRICT.score(make_probe(*targets, question=question, labels=labels), said(answer))
+    assert score.value == pytest.approx(value), score
+
+
+def test_listing_everything_is_right_for_ruler_and_worth_little_when_strict() -> None:
+    answer = ", ".join(str(4821900 + i) for i in range(40))
+    probe = make_probe("4821907")
+    assert V1.score(probe, said(answer)).value == 1.0
+    assert STRICT.score(probe, said(answer)).value < 0.05
+
+
+# --- every scorer, every answer -----------------------------------------------------------------
+
+HOSTILE = {
+    "one megabyte of one letter": "a" * 1_000_000,
+    "numbers": "4821906, " * 20_000,
+    "distinct words": " ".join(f"w{i}" for i in range(20_000)),
+    "half-open escapes": "\x1b[" * 100_000 + "\x1b]" * 100_000,
+    "grouped digits without end": "123," * 50_000 + "1",
+    "combining marks out of order": "a" + "\u0301\u0323" * 300_000,
+    "lone surrogates": "\ud800\udfff" * 200_000,
+    "right-to-left and zero-width": "\u202e\u200b\u2066" * 100_000,
+    "ligatures that grow eighteenfold": "\ufdfa" * 5_000,
+    "line breaks": "\n" * 1_000_000,
+    "hyphens": "-a" * 100_000,
+    "null characters": "\x00" * 200_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
+def test_a_hostile_answer_scores_nothing_in_bounded_time(scorer: Scorer, name: str) -> None:
+    began = time.process_time()
+    score = scorer.score(make_probe("4821907", UUID), said(HOSTILE[name]))
+    assert score.value == 0.0
+    assert len(score.answer) <= 200
+    assert len(score.explanation) <= 400
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
+@settings(max_examples=60, deadline=None)
+@given(answer=st.text(max_size=80), targets=st.lists(st.text(min_size=1, max_size=12), min_size=1, max_size=4))
+def test_any_score_lies_between_0_and_1_and_is_the_same_twice(scorer: Scorer, answer: str, targets: list[str]) -> None:
+    probe = make_probe(*targets)
+    score = scorer.score(probe, said(answer))
+    assert 0 <= score.value <= 1
+    assert scorer.score(probe, said(answer)) == score
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
+def test_the_right_answer_alone_scores_1_and_a_refusal_0(scorer: Scorer) -> None:
+    for target in ("4821907", UUID, "QXJTL", "lantern"):
+        assert scorer.score(make_probe(target), said(target)).value == 1.0
+        assert scorer.score(make_probe(target), said("I'm sorry, but I can't help with that.")).value == 0.0
+
+
+def test_every_scorer_is_registered_under_its_own_name() -> None:
+    assert {"match.all", "match.any", "match.exact", "ruler.v1", "ruler.strict"} <= {s.name for s in SCORERS}
+    for name in registry.names("scorers"):
+        assert registry.scorer(name).name == name
