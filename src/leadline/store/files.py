@@ -105,8 +105,10 @@ class AppendFile:
             raise StoreError(f"cannot force records to disk: {error.strerror}", where=str(self.path)) from None
 
     def close(self) -> None:
-        try:
-            if self._dirty:
-                self._force()
-        finally:
-            os.close(self._fd)
+        with self._guard:  # a thread that is late must not write to a descriptor that is someone else's by now
+            self._full = StoreError("the file is closed", where=str(self.path))
+            try:
+                if self._dirty:
+                    self._force()
+            finally:
+                os.close(self._fd)

@@ -1,0 +1,129 @@
+"""The pass: every missing cell is built, asked, scored, classed and written, whatever happens on the way.
+
+One thread pool, here and nowhere else. A worker takes a document and a probe, asks, and writes the record before
+it takes the next; so at any moment what could be lost is what is in flight. The calling thread listens, forces
+records to disk and waits.
+"""
+
+from __future__ import annotations
+
+import threading
+from queue import Empty, SimpleQueue
+
+from leadline.core.errors import Interrupted, LeadlineError, RunStopped
+from leadline.core.types import Document, Failure, Record
+from leadline.run.attempts import Asker
+from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
+from leadline.run.feed import Feed, Work
+from leadline.run.grid import Job, jobs
+from leadline.run.plan import Plan
+from leadline.run.recording import Recorder
+from leadline.run.stopping import Breaker, Stop, stopping_on_signals
+from leadline.run.summary import Summary, summarise
+from leadline.scorers.failure import classify
+from leadline.store.files import SYNC_SECONDS
+from leadline.store.runs import RunWriter
+from leadline.text.fit import fit
+
+
+def execute(plan: Plan, writer: RunWriter, *, listen: Listener = ignore, keep_prompts: bool = False) -> Summary:
+    """Asks what the writer's folder does not have yet. Raises RunStopped when it had to stop early."""
+    engine = _Engine(plan, writer, listen, keep_prompts)
+    with stopping_on_signals(engine.stop, _interrupted()):
+        engine.run()
+    return summarise(writer.folder, planned=plan.planned)
+
+
+class _Left:
+    """A worker's last word."""
+
+
+class _Engine:
+    def __init__(self, plan: Plan, writer: RunWriter, listen: Listener, keep_prompts: bool) -> None:
+        self._plan = plan
+        self._writer = writer
+        self._listen = listen
+        self._keep_prompts = keep_prompts
+        self._news: SimpleQueue[Event | _Left] = SimpleQueue()
+        self.stop = Stop()
+        self._breaker = Breaker(plan.spec.limits.breaker)
+        self._asker = Asker(plan.model, plan.spec.limits, self.stop, self._news.put)
+        self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
+        self._feed = Feed(jobs(plan.spec, plan.tasks, writer.done), self._build, plan.model.grain)
+
+    def run(self) -> None:
+        writer, plan = self._writer, self._plan
+        left = plan.planned - len(writer.done)
+        self._listen(
+            Started(writer.folder, plan.planned, len(writer.done), len(writer.failed), plan.tokens_left(writer.done),
+                    writer.torn_bytes)
+        )  # fmt: skip
+        count = 1 if plan.model.grain == "document" else min(plan.spec.limits.workers, left)
+        workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
+        for worker in workers:
+            worker.start()
+        self._attend(len(workers))
+        if self.stop.error is not None:
+            raise self.stop.error
+
+    def _attend(self, workers: int) -> None:
+        """Passes on what workers say until the last has left. Daemon threads: a second Ctrl-C need not wait."""
+        said_stopping = False
+        while workers:
+            try:
+                news = self._news.get(timeout=SYNC_SECONDS)
+            except Empty:
+                pass
+            else:
+                if isinstance(news, _Left):
+                    workers -= 1
+                else:
+                    self._listen(news)
+            if self.stop.is_set and not said_stopping:
+                said_stopping = True
+                self._feed.close()
+                self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
+            self._writer.sync()
+
+    # --- in the workers -------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        try:
+            while not self.stop.is_set and (work := self._feed.take()) is not None:
+                self._serve(work)
+        except BaseException as error:
+            self.stop.because(error)
+            self._feed.close()
+        finally:
+            self._news.put(_Left())
+
+    def _serve(self, work: Work) -> None:
+        if self._keep_prompts:
+            for probe in work.probes:
+                self._writer.keep_prompt(probe.cell, work.document.prompt_text(probe))
+        try:
+            for asked in self._asker.ask(work.document, work.probes):
+                record = self._recorder.record(work.document, asked)
+                self._writer.append(record)
+                self._news.put(Answered(record))
+                if self._breaker.note(record):
+                    self.stop.because(self._dead_server(record))
+        finally:
+            self._feed.finished(work)
+
+    def _build(self, job: Job) -> Document:
+        draft = job.task.draft(job.cells, seed=self._plan.spec.seed)
+        return fit(draft, self._plan.model.tokenizer, self._plan.model.frame)
+
+    def _dead_server(self, record: Record) -> LeadlineError:
+        assert isinstance(record.outcome, Failure)
+        return RunStopped(
+            f"{self._plan.spec.limits.breaker} samples in a row got no answer; the last one: "
+            f"{record.outcome.why}: {record.outcome.message}",
+            where=record.cell.key,
+            fix=f"see to the server, then run the same command again: it goes on in {self._writer.folder}",
+        )
+
+
+def _interrupted() -> Interrupted:
+    return Interrupted("interrupted", fix="run the same command again to go on: only what is missing is asked")

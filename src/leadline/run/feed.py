@@ -1,0 +1,85 @@
+"""Handing out work: documents are built when a worker wants one, and dropped when their probes are answered.
+
+Building happens under one lock. It is work of the interpreter, which runs one thread at a time anyway, and so
+there are never more documents in memory than workers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from leadline.core.types import Document, Probe
+from leadline.run.grid import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Probes to put to a document in one go, and the work that waits for their answer."""
+
+    document: Document
+    probes: tuple[Probe, ...]
+    then: tuple[Work, ...] = ()
+
+
+class Feed:
+    """Work for many workers.
+
+    By grain "document", a document comes with all its probes. By grain "probe" they come one by one; the longest
+    first and alone, so that a server has read the document before the others, which begin alike, are asked of it.
+    """
+
+    def __init__(
+        self, jobs: Iterator[Job], build: Callable[[Job], Document], grain: Literal["probe", "document"]
+    ) -> None:
+        self._jobs = jobs
+        self._build = build
+        self._grain = grain
+        self._change = threading.Condition()
+        self._ready: deque[Work] = deque()
+        self._opening = 0
+        """How many pieces of work are out that others wait for."""
+        self._closed = False
+
+    def take(self) -> Work | None:
+        """The next piece of work; waits while all that is left depends on an answer; None when there is no more."""
+        with self._change:
+            while not self._closed:
+                if self._ready:
+                    return self._ready.popleft()
+                job = next(self._jobs, None)
+                if job is not None:
+                    return self._begin(job)
+                if not self._opening:
+                    return None
+                self._change.wait()
+            return None
+
+    def finished(self, work: Work) -> None:
+        """The work has been answered, or failed: what waited for it may go."""
+        if not work.then:
+            return
+        with self._change:
+            self._opening -= 1
+            self._ready.extend(work.then)
+            self._change.notify_all()
+
+    def close(self) -> None:
+        """Nothing more is handed out."""
+        with self._change:
+            self._closed = True
+            self._ready.clear()
+            self._change.notify_all()
+
+    def _begin(self, job: Job) -> Work:
+        document = self._build(job)
+        wanted = {c.key for c in job.missing}
+        probes = tuple(p for p in document.probes if p.cell.key in wanted)
+        if self._grain == "document":
+            return Work(document, probes)
+        first, *rest = sorted(probes, key=lambda p: -p.cut)
+        self._opening += bool(rest)
+        return Work(document, (first,), then=tuple(Work(document, (p,)) for p in rest))

@@ -1,0 +1,156 @@
+"""Gate 2, sense: everything that can be known to be wrong before the first question is asked, and what it will cost.
+
+Names resolve, the model opens, the reading mode fits task and model, lengths fit the window, haystacks are there,
+the smallest and the largest document of every task are built for real. Nothing is sent beyond opening the model.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Container
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from leadline.core import registry
+from leadline.core.contracts import Model, ModelCard, Task
+from leadline.core.errors import LengthError, StoreError, UsageError
+from leadline.core.spec import Spec
+from leadline.core.types import Document
+from leadline.run.cost import Cost, allowances, cost_of
+from leadline.run.grid import count_cells, first_rows, jobs
+from leadline.run.identity import folder_name, manifest_for
+from leadline.store.manifest import Manifest
+from leadline.store.provenance import holds_secret, redact
+from leadline.text.fit import fit
+
+RUNS = Path("runs")
+BYTES_PER_RECORD = 4096
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A spec that makes sense, with its tasks made and its model open. Close it, or use it as a context."""
+
+    spec: Spec
+    tasks: dict[str, Task]
+    model: Model
+    manifest: Manifest
+    costs: dict[str, Cost]
+    """By task title."""
+    allowed: dict[str, dict[int, int]]
+    """By task title and length: the tokens an answer may have."""
+    notes: tuple[str, ...]
+
+    @property
+    def planned(self) -> int:
+        return self.manifest.planned
+
+    @property
+    def cost(self) -> Cost:
+        return sum(self.costs.values(), Cost())
+
+    @property
+    def folder(self) -> Path:
+        """Where the run goes unless told otherwise: the same spec, the same folder."""
+        return RUNS / folder_name(self.spec)
+
+    def tokens_left(self, done: Container[str]) -> int:
+        """Prompt tokens of the cells that have no answer yet."""
+        missing = (c for job in jobs(self.spec, self.tasks, done) for c in job.missing)
+        return sum(c.length - self.allowed[c.task][c.length] for c in missing)
+
+    def close(self) -> None:
+        self.model.close()
+
+    def __enter__(self) -> Plan:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def prepare(spec: Spec) -> Plan:
+    """The plan of a spec, or the first thing that is wrong with it."""
+    _refuse_secrets(spec)
+    tasks = {t.title: registry.task(t) for t in spec.tasks}
+    _check_readings(spec, tasks)
+    model = open_model(spec)
+    try:
+        notes = (*model.card.notes, *_check_card(spec, model.card))
+        allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
+        costs = {
+            title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, model))
+            for title, task in tasks.items()
+        }
+        manifest = manifest_for(spec, tasks, model, planned=count_cells(spec, tasks))
+        return Plan(spec, tasks, model, manifest, costs, allowed, notes)
+    except BaseException:
+        model.close()
+        raise
+
+
+def open_model(spec: Spec) -> Model:
+    name = registry.ModelName.parse(spec.model)
+    return registry.provider(name).open(name.name)
+
+
+def check_room(folder: Path, planned: int) -> None:
+    """The folder can be written to and the disk has room for the records."""
+    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not os.access(place, os.W_OK) or not place.is_dir():
+        raise StoreError("this folder cannot be written to", where=str(place), fix="choose another with --out")
+    free, needed = shutil.disk_usage(place).free, planned * BYTES_PER_RECORD
+    if free < needed:
+        raise StoreError(
+            f"the disk has {free / 1e6:,.0f} MB left and the records need about {needed / 1e6:,.0f} MB",
+            where=str(place),
+            fix="make room, or choose a folder on another disk with --out",
+        )
+
+
+def _refuse_secrets(spec: Spec) -> None:
+    if holds_secret(spec.model):
+        raise UsageError(
+            "the model's name holds a secret, and names are written to disk",
+            where=redact(spec.model),
+            fix="give secrets in the environment, such as OPENAI_API_KEY",
+        )
+
+
+def _check_readings(spec: Spec, tasks: dict[str, Task]) -> None:
+    for title, task in tasks.items():
+        if spec.reading not in task.readings:
+            raise UsageError(
+                f"task {title} cannot be read {spec.reading}",
+                where="reading",
+                fix=f"it knows: {', '.join(task.readings)}",
+            )
+
+
+def _check_card(spec: Spec, card: ModelCard) -> list[str]:
+    """What the model says of itself against what is asked; returns what a reader must know."""
+    if spec.reading == "nested" and card.nested_problem:
+        raise UsageError(
+            f"{card.name} cannot be read nested: {card.nested_problem}", where="reading", fix="use --reading shared"
+        )
+    beyond = [n for n in spec.lengths if card.window is not None and n > card.window]
+    if not beyond or card.window is None:
+        return []
+    listed = ", ".join(f"{n:,}" for n in beyond)
+    if card.window_is_hard:
+        raise LengthError(
+            f"{card.name} takes at most {card.window:,} tokens; asked for: {listed}",
+            where="lengths",
+            fix=f"leave out lengths above {card.window:,}",
+        )
+    return [f"beyond the window of {card.window:,}: {listed}"]
+
+
+def _smallest_and_largest(spec: Spec, title: str, task: Task, model: Model) -> list[Document]:
+    """Built for real, so that a document that cannot exist is known before anything is sent."""
+    rows = first_rows(spec, title, task)
+    return [fit(task.draft(row, seed=spec.seed), model.tokenizer, model.frame) for row in (rows[0], *rows[1:][-1:])]
