@@ -79,3 +79,9 @@ def text_to_tokenize(kind: Kind, body: dict[str, Any]) -> str:
     if "messages" in body:
         return rendered(kind, body)
     return (BOS if body.get("add_special_tokens", True) else "") + str(body["prompt"])
+
+
+def text_of_tokens(kind: Kind, body: dict[str, Any]) -> dict[str, str]:
+    """What /detokenize answers, under the key that this kind uses. Tokens are bytes."""
+    text = bytes(body["tokens"]).decode(errors="replace")
+    return {{"vllm": "prompt", "llamacpp": "content"}.get(kind, "text"): text}

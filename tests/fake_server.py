@@ -35,7 +35,7 @@ from typing import Any, Literal
 
 from fake_faults import Faults, drawn, faulty
 from fake_http import Connection, Response, json_response
-from fake_kinds import MODEL, Kind, pages, refusal, rendered, text_to_tokenize
+from fake_kinds import BOS, MODEL, Kind, pages, refusal, rendered, text_of_tokens, text_to_tokenize
 
 __all__ = ["FakeServer", "FakeServerProcess", "Faults", "Kind", "Reply", "Request", "numbers_in"]
 
@@ -144,11 +144,21 @@ class FakeServer:
         if path.endswith("completions") and method == "POST":
             return await self._answered(path, raw)
         self.requests.append(Request(path, at=time.time()))
-        if path == "/tokenize" and method == "POST" and self.kind != "plain":
-            ids = self.encode(text_to_tokenize(self.kind, json.loads(raw)))
-            return json_response(200, {"tokens": ids, "count": len(ids), "max_model_len": self.window})
-        known = pages(self.kind, self.window)
-        return json_response(200, known[path]) if path in known else json_response(404, {"detail": "Not Found"})
+        page = self._tool(path, json.loads(raw)) if method == "POST" else pages(self.kind, self.window).get(path)
+        return json_response(404, {"detail": "Not Found"}) if page is None else json_response(200, page)
+
+    def _tool(self, path: str, body: dict[str, Any]) -> Any:
+        """/tokenize and its like, as this kind has them; None where it has not."""
+        if self.kind == "plain":
+            return None
+        if path == "/tokenize":
+            ids = self.encode(text_to_tokenize(self.kind, body))
+            return {"tokens": ids, "count": len(ids), "max_model_len": self.window}
+        if path == "/detokenize" and not self._words:
+            return text_of_tokens(self.kind, body)
+        if path == "/apply-template" and self.kind == "llamacpp":
+            return {"prompt": rendered(self.kind, body).removeprefix(BOS)}
+        return None
 
     async def _answered(self, path: str, raw: bytes) -> Response | None:
         digest = hashlib.blake2b(raw, digest_size=12).hexdigest()

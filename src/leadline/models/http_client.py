@@ -1,0 +1,172 @@
+"""HTTP for many threads: one kept-alive connection a thread, one request at a time, no retries.
+
+`http.client` of the standard library, because it was the cheapest of those measured (benchmarks/requests.py,
+docs/performance.md): half the CPU of urllib3, a fifth of requests, a seventh of httpx, for the same requests.
+Retrying is decided elsewhere: what happens here happens once.
+"""
+
+from __future__ import annotations
+
+import http.client
+import select
+import socket
+import ssl
+import threading
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import Literal
+from urllib.parse import SplitResult, urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """What a server answered, whatever its status."""
+
+    status: int
+    body: bytes
+    content_type: str = ""
+    retry_after: float | None = None
+    """Seconds to wait, from either form of the Retry-After header."""
+    location: str = ""
+
+    @property
+    def looks_like_html(self) -> bool:
+        return "html" in self.content_type or self.body[:200].lstrip()[:1] == b"<"
+
+
+class HttpTrouble(Exception):
+    """No whole answer came: the connection failed, or it took too long."""
+
+    def __init__(self, why: Literal["connection", "timeout"], message: str) -> None:
+        super().__init__(message)
+        self.why: Literal["connection", "timeout"] = why
+
+
+class HttpClient:
+    """Requests to one server. Each thread that asks has a connection of its own."""
+
+    def __init__(self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0) -> None:
+        self.base_url = base_url.rstrip("/")
+        self.timeout = timeout
+        self._headers = {"User-Agent": "leadline", "Accept": "application/json", **(headers or {})}
+        self._url = urlsplit(self.base_url)
+        self._proxy = _proxy_for(self._url)
+        self._own = threading.local()
+        self._all: list[http.client.HTTPConnection] = []
+        self._lock = threading.Lock()
+
+    @property
+    def root_url(self) -> str:
+        """The base URL without its /v1, where servers keep what is not OpenAI's."""
+        return self.base_url.removesuffix("/v1")
+
+    def get(self, url: str) -> HttpReply:
+        return self.send("GET", url, None)
+
+    def post(self, url: str, body: bytes) -> HttpReply:
+        return self.send("POST", url, body)
+
+    def send(self, method: str, url: str, body: bytes | None) -> HttpReply:
+        """One request, once. Raises HttpTrouble when no whole answer came back."""
+        connection = self._connection()
+        target = url if self._proxy and self._url.scheme == "http" else _target(url)
+        headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
+        try:
+            connection.request(method, target, body, headers)
+            response = connection.getresponse()
+            data = response.read()
+        except TimeoutError:
+            connection.close()
+            raise HttpTrouble("timeout", f"no answer within {self.timeout:g} seconds") from None
+        except http.client.IncompleteRead as error:
+            connection.close()
+            message = f"the connection closed after {len(error.partial)} bytes of the answer"
+            raise HttpTrouble("connection", message) from None
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            raise HttpTrouble("connection", f"{type(error).__name__}: {error}") from None
+        except BaseException:
+            connection.close()  # Ctrl-C in mid-answer: the rest must not be read as the next one's
+            raise
+        return HttpReply(
+            status=response.status,
+            body=data,
+            content_type=response.getheader("Content-Type", "").lower(),
+            retry_after=parse_retry_after(response.getheader("Retry-After")),
+            location=response.getheader("Location", ""),
+        )
+
+    def close(self) -> None:
+        with self._lock:
+            for connection in self._all:
+                connection.close()
+            self._all.clear()
+        self._own = threading.local()
+
+    def _connection(self) -> http.client.HTTPConnection:
+        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._new_connection()
+        elif connection.sock is not None and _closed_by_peer(connection.sock):
+            connection.close()  # it is opened again by the next request
+        return connection
+
+    def _new_connection(self) -> http.client.HTTPConnection:
+        place = self._proxy or self._url
+        host, port = place.hostname or "", place.port
+        made: http.client.HTTPConnection
+        if self._url.scheme == "https":
+            made = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=ssl.create_default_context())
+            if self._proxy:
+                made.set_tunnel(self._url.hostname or "", self._url.port or 443)
+        else:
+            made = http.client.HTTPConnection(host, port, timeout=self.timeout)
+        with self._lock:
+            self._all.append(made)
+        return made
+
+
+def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:
+    """Seconds from a Retry-After header, which holds seconds or a date (RFC 9110, 10.2.3)."""
+    if not value:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        date = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    at = (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
+    return max(0.0, at - (time.time() if now is None else now))
+
+
+def _target(url: str) -> str:
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _closed_by_peer(sock: socket.socket) -> bool:
+    """Whether an idle connection has something to read, which can only be its end.
+
+    Servers close connections that were idle for some seconds. Noticing it before sending keeps that from
+    looking like a lost request.
+    """
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def _proxy_for(url: SplitResult) -> SplitResult | None:
+    """The proxy that the environment names for this URL, as other tools read it."""
+    address = urllib.request.getproxies().get(url.scheme, "")
+    if not address or urllib.request.proxy_bypass(url.hostname or ""):
+        return None
+    return urlsplit(address if "://" in address else f"http://{address}")
