@@ -25,7 +25,8 @@ def generate(
     """An answer per row index; `allowances` goes by index too. At most `batch` rows at once."""
     done: dict[int, Generated] = {}
     for part in batches(rows, batch):
-        done |= _generate(reader, part, {row.index: allowances[row.index] for row in part}, stops)
+        progress = _Progress({row.index: allowances[row.index] for row in part}, frozenset(stops))
+        done |= _generate(reader, part, progress)
     return done
 
 
@@ -36,36 +37,63 @@ def batches(rows: Sequence[Row], size: int) -> Iterator[Sequence[Row]]:
         yield rows[i * len(rows) // count : (i + 1) * len(rows) // count]
 
 
-def _generate(
-    reader: Reader, rows: Sequence[Row], allowance: dict[int, int], stops: Sequence[int]
-) -> dict[int, Generated]:
-    batch = reader.open_rows(rows, room=max(allowance.values()) - 1)
+class _Progress:
+    """What each row has said so far."""
+
+    def __init__(self, allowance: dict[int, int], stops: frozenset[int]) -> None:
+        self.allowance = allowance
+        self.stops = stops
+        self.new: dict[int, list[int]] = {index: [] for index in allowance}
+        self.done: dict[int, Generated] = {}
+
+    def take(self, rows: Sequence[Row], tokens: Sequence[int]) -> None:
+        for row, token in zip(rows, tokens, strict=True):
+            if row.index in self.done:
+                continue
+            said = self.new[row.index]
+            if token in self.stops:
+                self.done[row.index] = Generated(said, stopped=True)
+                continue
+            said.append(token)
+            if len(said) == self.allowance[row.index]:
+                self.done[row.index] = Generated(said, stopped=False)
+
+    @property
+    def steps_left(self) -> int:
+        return max((self.allowance[i] - len(self.new[i]) for i in self.new if i not in self.done), default=0)
+
+
+def _generate(reader: Reader, rows: Sequence[Row], progress: _Progress) -> dict[int, Generated]:
+    batch = reader.open_rows(rows, room=max(progress.allowance.values()) - 1)
     last = None
     for _, hidden in batch.read_own():
         last = hidden[:, -1]
     assert last is not None  # a row is never empty
-    stop_ids = set(stops)
     logits = reader.logits(last)
-    if stops:  # at least one token that is not a stop
-        logits = logits.index_fill(-1, torch.tensor(list(stops), device=logits.device), float("-inf"))
+    if progress.stops:  # at least one token that is not a stop
+        logits = logits.index_fill(-1, torch.tensor(sorted(progress.stops), device=logits.device), float("-inf"))
     chosen = logits.argmax(-1)
-    new: dict[int, list[int]] = {row.index: [] for row in rows}
-    done: dict[int, Generated] = {}
-    while True:
-        for row, token in zip(batch.rows, chosen.tolist(), strict=True):
-            if row.index in done:
-                continue
-            ids = new[row.index]
-            if token in stop_ids:
-                done[row.index] = Generated(ids, stopped=True)
-                continue
-            ids.append(token)
-            if len(ids) == allowance[row.index]:
-                done[row.index] = Generated(ids, stopped=False)
-        if len(done) == len(new):
-            return done
-        chosen = _thinned(batch, done, chosen)
-        chosen = reader.logits(batch.advance(chosen[:, None])[:, -1]).argmax(-1)
+    progress.take(batch.rows, chosen.tolist())
+    recorded: Recorded | None = None
+    while progress.steps_left:
+        if recorded is None and reader.device.type != "cuda":
+            chosen = _thinned(batch, progress.done, chosen)
+        if recorded is not None:
+            recorded.replay()
+        else:
+            chosen = _step(batch, chosen)
+            if reader.records and progress.steps_left > _WORTH_RECORDING:
+                recorded = Recorded.of(batch, chosen)
+                chosen = recorded.chosen if recorded else chosen
+        progress.take(batch.rows, chosen.tolist())
+    return progress.done
+
+
+_WORTH_RECORDING = 3
+
+
+def _step(batch: RowBatch, chosen: Tensor) -> Tensor:
+    return batch.reader.logits(batch.advance(chosen[:, None])[:, -1]).argmax(-1)
 
 
 def _thinned(batch: RowBatch, done: dict[int, Generated], chosen: Tensor) -> Tensor:
@@ -75,3 +103,33 @@ def _thinned(batch: RowBatch, done: dict[int, Generated], chosen: Tensor) -> Ten
         return chosen
     batch.keep(alive)
     return chosen[torch.tensor(alive, device=chosen.device)]
+
+
+class Recorded:
+    """One step of a batch as a CUDA graph. A step is thousands of small launches, and replaying it is one."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph, chosen: Tensor) -> None:
+        self.replay = graph.replay
+        self.chosen = chosen
+        """The newest token of every row, read and written by every replay."""
+
+    @classmethod
+    def of(cls, batch: RowBatch, chosen: Tensor) -> Recorded | None:
+        """None where the model does something that cannot be recorded; it is then stepped as before."""
+        chosen = chosen.clone()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.inference_mode(), torch.cuda.stream(stream):
+                graph.capture_begin()
+                try:
+                    chosen.copy_(_step(batch, chosen))
+                finally:
+                    graph.capture_end()
+        except RuntimeError as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            batch.reader.records = False
+            return None
+        torch.cuda.current_stream().wait_stream(stream)
+        return cls(graph, chosen)

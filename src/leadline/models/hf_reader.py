@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from leadline.models import shared_prefix
+from leadline.models.hf_attention import STEP
 from leadline.models.shared_prefix import Chunk, Pass, Rows, Store, running
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ class Reader:
         self.store: Store | None = None
         self.ids: Ids = np.zeros(0, np.int32)
         """The tokens that the store holds."""
+        self.records = self.device.type == "cuda"
+        """Whether steps may be recorded as CUDA graphs."""
         self.tokens_read = 0
         """Document tokens put through the model since the beginning, for reports."""
 
@@ -86,12 +89,20 @@ class Reader:
         store.grow(len(ids))
         while store.length < len(ids):
             start, stop = store.length, min(store.length + self.chunk, len(ids))
-            positions = torch.arange(start, stop, device=self.device)[None]
-            hidden = self._run(Chunk(store), self._tensor(ids[start:stop])[None], positions)
+            hidden = self._read_chunk(store, ids[start:stop])
             store.length = stop
             self.ids = ids[:stop]
             self.tokens_read += stop - start
-            yield start, hidden[0]
+            yield start, hidden[: stop - start]
+
+    def _read_chunk(self, store: Store, ids: Ids) -> Tensor:
+        size = len(ids)
+        if self.device.type == "cuda" and STEP < size < self.chunk:
+            size = -(-size // STEP) * STEP  # nothing sees padding that comes after it
+        tokens = torch.zeros(1, size, dtype=torch.long)
+        tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
+        positions = torch.arange(store.length, store.length + size, device=self.device)
+        return self.run(Chunk(store, len(ids)), tokens.to(self.device), positions[None])[0]
 
     def forget(self) -> None:
         self.store, self.ids = None, self.ids[:0]
@@ -106,10 +117,7 @@ class Reader:
 
     # --- the model ------------------------------------------------------------------------------
 
-    def _tensor(self, ids: Ids) -> Tensor:
-        return torch.from_numpy(ids.astype(np.int64)).to(self.device)
-
-    def _run(self, step: Pass, ids: Tensor, positions: Tensor) -> Tensor:
+    def run(self, step: Pass, ids: Tensor, positions: Tensor) -> Tensor:
         """The body's hidden states for new tokens under a pass."""
         with torch.inference_mode(), self._attention(), running(step):
             hidden: Tensor = self.body(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
@@ -148,9 +156,8 @@ class RowBatch:
         self.width = max(len(row.own) for row in rows)
         blank = [self.width - len(row.own) for row in rows]
         self._pass = Rows(reader.store, [row.base for row in rows], blank, self.width + room)
-        base = torch.tensor([row.base for row in rows], device=reader.device)
-        self._origin = (base - torch.tensor(blank, device=reader.device))[:, None]
-        self._column = 0
+        self._origin = torch.tensor([[r.base - b] for r, b in zip(rows, blank, strict=True)], device=reader.device)
+        self._next = torch.zeros(1, dtype=torch.long, device=reader.device)
 
     def read_own(self) -> Iterator[tuple[int, Tensor]]:
         """Put the rows' own tokens through, giving (first column, hidden states [rows, columns, width])."""
@@ -158,18 +165,16 @@ class RowBatch:
         for place, row in enumerate(self.rows):
             ids[place, self.width - len(row.own) :] = row.own
         tokens = torch.from_numpy(ids).to(self.reader.device)
-        for start in range(0, self.width, self._columns_at_once()):
-            stop = min(start + self._columns_at_once(), self.width)
-            yield start, self.advance(tokens[:, start:stop])
+        at_once = self._columns_at_once()
+        for start in range(0, self.width, at_once):
+            yield start, self.advance(tokens[:, start : start + at_once])
 
     def advance(self, tokens: Tensor) -> Tensor:
-        """Hidden states of the next columns [rows, columns]."""
-        columns = tokens.shape[1]
+        """Hidden states of the next columns [rows, columns]. Nothing here waits for the device."""
+        columns = self._next + torch.arange(tokens.shape[1], device=tokens.device)
         self._pass.begin(columns)
-        place = torch.arange(self._column, self._column + columns, device=tokens.device)
-        positions = (self._origin + place).clamp_min(0)
-        hidden = self.reader._run(self._pass, tokens, positions)
-        self._column += columns
+        hidden = self.reader.run(self._pass, tokens, (self._origin + columns).clamp_min(0))
+        self._next.add_(tokens.shape[1])
         return hidden
 
     def keep(self, places: Sequence[int]) -> None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from leadline.models.hf_attention import attend, attend_where, fold, merge_into
+from leadline.models.hf_attention import STEP, attend, attend_where, fold, merge_into, stretches
 
 NAME = "leadline_shared_prefix"
 
@@ -114,22 +114,26 @@ class Store:
 
 
 class Chunk:
-    """Reads the next tokens of the one document into the store."""
+    """Reads the next tokens of the one document into the store: the first `count` of those given, others are padding."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, count: int) -> None:
         self.store = store
         self.start = store.length
+        self.count = count
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        self.store.write(layer, self.start, key, value)
+        self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
         heads, key_heads = query.shape[1], key.shape[1]
         if heads != key_heads:  # of this chunk alone
             key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
-        answer, lse = attend(query, key, value, scale, causal=True)
+        planned = query.shape[2] % STEP == 0
+        answer, lse = attend(query, key, value, scale, causal=True, planned=planned)
         if self.start:
-            past = attend(fold(query, key_heads), *self.store.read(layer, 0, self.start), scale)
             total = answer.float(), lse.contiguous()
-            merge_into(total, (past[0].reshape(answer.shape), past[1].reshape(lse.shape)))
+            folded = fold(query, key_heads)
+            for start, stop, common in stretches(self.start):
+                past = attend(folded, *self.store.read(layer, start, stop), scale, planned=planned and common)
+                merge_into(total, (past[0].reshape(answer.shape), past[1].reshape(lse.shape)))
             answer = total[0].to(query.dtype)
         return answer.transpose(1, 2)
 
@@ -137,46 +141,45 @@ class Chunk:
 class Rows:
     """Rows of a few tokens each, after cuts of the document. `cuts` falls from row to row.
 
-    A row's own tokens stand right-aligned in `width` columns, and every pass appends columns for all rows at once, so
-    writing them is one copy. `blank[i]` columns at the left of row i are padding that no other column sees.
+    A row's own tokens stand right-aligned, and every pass fills the next columns for all rows at once, so keeping their
+    keys is one copy. `blank[i]` columns at the left of row i are padding that no other column sees. Which columns come
+    next is a tensor, so that a step can be recorded once and replayed.
     """
 
     def __init__(self, store: Store, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
         self.store = store
         self.cuts = list(cuts)
-        self.blank = list(blank)
         self.room = room
-        self.filled = 0
-        self.step = 0
+        self.segments = list(_segments(self.cuts))
+        self._blank = torch.tensor(blank)
+        self._columns = torch.zeros(0, dtype=torch.long)
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._seen: dict[torch.device, Tensor] = {}
-        self.segments = list(_segments(self.cuts))
+        self._seen: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
-    def begin(self, columns: int) -> None:
-        """The next pass brings this many columns for every row."""
-        self.filled += self.step
-        self.step = columns
+    def begin(self, columns: Tensor) -> None:
+        """The next pass fills these columns of every row."""
+        self._columns = columns
+        self._blank = self._blank.to(columns.device)
         self._seen.clear()
 
     def keep(self, rows: Sequence[int]) -> None:
         """Go on with these rows only."""
         self.cuts = [self.cuts[r] for r in rows]
-        self.blank = [self.blank[r] for r in rows]
         self.segments = list(_segments(self.cuts))
+        self._blank = self._blank[torch.tensor(rows, device=self._blank.device)]
         for buffers in (self._keys, self._values):
             for layer, old in buffers.items():
                 buffers[layer] = old[torch.tensor(rows, device=old.device)]
-        self._seen.clear()
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         rows, heads, columns, width = query.shape
         key_heads = key.shape[1]
-        own_key, own_value = self._append(layer, key, value)
+        place, seen = self._visible(query.device)
+        own_key, own_value = self._append(layer, place, key, value)
         # [rows, key heads, group x columns, width]: its own tokens first
         folded = fold(query, key_heads)
-        seen = self._visible(query.device).repeat(1, 1, heads // key_heads, 1)
-        answer, lse = attend_where(folded, own_key, own_value, scale, seen)
+        answer, lse = attend_where(folded, own_key, own_value, scale, seen.repeat(1, 1, heads // key_heads, 1))
         # [key heads, rows, group x columns, width]: rows that see a stretch of the document are now neighbours
         flat = folded.transpose(0, 1).contiguous()
         total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
@@ -186,25 +189,25 @@ class Rows:
             into = total[:, :count], total_lse[:, :count]
             merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
         answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
-        return answer.reshape(rows, columns, heads, -1).to(query.dtype)
+        return answer.to(query.dtype).reshape(rows, columns, heads, -1)
 
-    def _append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _append(self, layer: int, place: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
             self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
-        stop = self.filled + self.step
-        self._keys[layer][:, :, self.filled : stop].copy_(key)
-        self._values[layer][:, :, self.filled : stop].copy_(value)
-        return self._keys[layer][:, :, :stop], self._values[layer][:, :, :stop]
+        self._keys[layer].index_copy_(2, place, key)
+        self._values[layer].index_copy_(2, place, value)
+        return self._keys[layer], self._values[layer]
 
-    def _visible(self, device: torch.device) -> Tensor:
-        """[rows, 1, columns, filled + columns]: no padding but oneself, and nothing that comes later."""
+    def _visible(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """The columns being filled, and what each row sees from each: [rows, 1, columns, room]."""
         if device not in self._seen:
-            place = torch.arange(self.filled + self.step, device=device)
-            now = place[self.filled :, None]
-            real = place >= torch.tensor(self.blank, device=device)[:, None, None]
+            now = self._columns.to(device)
+            room = torch.arange(self.room, device=device)
+            real = room >= self._blank.to(device)[:, None, None]
             # A padding column sees itself: an empty softmax would be NaN, and NaN times a zero weight is NaN.
-            self._seen[device] = (((place <= now) & real) | (place == now)).unsqueeze(1)
+            seen = ((room <= now[:, None]) & real) | (room == now[:, None])
+            self._seen[device] = now, seen.unsqueeze(1)
         return self._seen[device]
 
 
