@@ -128,15 +128,19 @@ def _choose(values: Sequence[float], mean: float, residuals: Sequence[float], co
         return Interval(low, high, confidence, "one document")
     # The cluster-robust variance of a mean: squared sums of residuals by document.
     variance = groups / (groups - 1) * math.fsum(r * r for r in residuals) / n**2
-    t = t_quantile(confidence, groups - 1)
-    if not unit:
-        half = t * math.sqrt(variance)
-        return Interval(mean - half, mean + half, confidence, "t over documents")
-    label = "effective-n wilson" if independent else "effective-n wilson over documents"
+    if unit:
+        return effective_wilson(mean, variance, groups, groups - 1, confidence)
+    half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
+    return Interval(mean - half, mean + half, confidence, "t over documents")
+
+
+def effective_wilson(mean: float, variance: float, groups: float, degrees: float, confidence: float = 0.95) -> Interval:
+    """Wilson's interval at the number of yes/no answers whose mean would vary as much as this one does."""
+    label = "effective-n wilson"
     if variance <= 1e-12:
         # Nothing was seen to vary, so nothing can be estimated: count each document as one yes/no answer.
         return _wilson(mean, groups, normal_quantile(confidence), confidence, label)
-    return _wilson(mean, mean * (1 - mean) / variance, t, confidence, label)
+    return _wilson(mean, mean * (1 - mean) / variance, t_quantile(confidence, degrees), confidence, label)
 
 
 def _wilson(mean: float, n: float, z: float, confidence: float, method: str) -> Interval:

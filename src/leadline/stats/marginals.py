@@ -1,0 +1,199 @@
+"""Means over parts of the grid: one cell, a length, a depth, a task, everything.
+
+Tasks weigh alike in a group, and cells alike in a task, however many samples each got. The grid is fixed, the
+documents are drawn: so the error of a mean comes from samples scattering about their own cell, added up by
+document, and not from cells that differ because the model does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from leadline.stats.intervals import (
+    Estimate,
+    Interval,
+    effective_wilson,
+    few_clusters_warning,
+    mean_interval,
+    t_quantile,
+)
+from leadline.stats.observations import Column, Failures, FloatArray, IntArray, Key, Observations
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    planned: int
+    done: int
+    failed: int
+
+    def __str__(self) -> str:
+        return f"{self.planned} planned, {self.done} done, {self.failed} failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """The mean of one group of cells, with its interval and what it was made from."""
+
+    key: Key
+    estimate: Estimate
+    counts: Counts
+    mean_if_failures_were_zero: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMeans:
+    """Means of groups and what every document added to their error.
+
+    The variance of mean j is the sum over documents of contributions[:, j] ** 2; documents that serve several
+    groups make their means correlated, and the columns keep that.
+    """
+
+    means: FloatArray
+    contributions: FloatArray
+    row_variances: FloatArray
+    """The variances there would be if no two samples shared a document."""
+    degrees: FloatArray
+    n: IntArray
+    n_clusters: IntArray
+
+    @property
+    def variances(self) -> FloatArray:
+        summed: FloatArray = np.sum(self.contributions**2, axis=0)
+        return summed
+
+
+def marginals(
+    data: Observations,
+    by: Sequence[Column],
+    *,
+    failures: Failures = "excluded",
+    confidence: float = 0.95,
+    planned: Mapping[Key, int] | None = None,
+) -> list[Marginal]:
+    """A mean with an interval for every distinct value of the columns `by`; of everything when there are none."""
+    keys, code = data.codes(by)
+    counted = data.counted(failures)
+    kept = ~data.failed if failures == "excluded" else np.ones(len(data), dtype=np.bool_)
+    groups = group_means(counted, code[kept], len(keys))
+    zeros = group_means(data.counted("zero"), code, len(keys))
+    rows = np.bincount(code, minlength=len(keys))
+    failed = np.bincount(code[data.failed], minlength=len(keys))
+    cells = _distinct(code, data.codes(("task", "length", "depth"))[1], len(keys))
+    unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
+    made = []
+    for j, key in enumerate(keys):
+        wanted = int(rows[j]) if planned is None else planned.get(key, int(rows[j]))
+        if cells[j] == 1:
+            mine = counted.take(code[kept] == j)
+            estimate = mean_interval(mine.value.tolist(), mine.cluster.tolist(), confidence)
+        else:
+            estimate = estimate_of(groups, j, unit=unit, confidence=confidence)
+        counts = Counts(wanted, int(rows[j] - failed[j]), int(failed[j]))
+        made.append(Marginal(key, estimate, counts, float(zeros.means[j])))
+    return made
+
+
+def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
+    """Means of `count` groups of rows, and the contributions of documents to their errors."""
+    n = len(data)
+    means = np.full(count, np.nan)
+    if n == 0:
+        empty = np.zeros(count, dtype=np.int64)
+        return GroupMeans(means, np.zeros((0, count)), np.zeros(count), np.zeros(count), empty, empty)
+    _, task = np.unique(data.task, return_inverse=True)
+    _, cell = data.codes(("task", "length", "depth"))
+    _, cluster = np.unique(data.cluster, return_inverse=True)
+    cell = _pairs(group, cell)
+    weight = _weights(group, task, cell)
+    total = np.bincount(group, weights=weight * data.value, minlength=count)
+    mass = np.bincount(group, weights=weight, minlength=count)
+    np.divide(total, mass, out=means, where=mass > 0)
+    stratum = _strata(data, group, task, cell, cluster)
+    residual = _residuals(data, group, stratum, cluster, means)
+    contributions = np.zeros((int(cluster.max()) + 1, count))
+    np.add.at(contributions, (cluster, group), weight * residual)
+    row_variances = np.bincount(group, weights=(weight * residual) ** 2, minlength=count).astype(np.float64)
+    degrees, n_clusters = _degrees(group, stratum, cluster, count)
+    return GroupMeans(means, contributions, row_variances, degrees, np.bincount(group, minlength=count), n_clusters)
+
+
+def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95) -> Estimate:
+    """One group's mean with its interval; `unit` when scores lie between 0 and 1."""
+    n, clusters = int(groups.n[j]), int(groups.n_clusters[j])
+    if n == 0:
+        return mean_interval([], [], confidence)
+    mean, degrees = float(groups.means[j]), float(groups.degrees[j])
+    if degrees < 1:
+        whole = (0.0, 1.0) if unit else (-np.inf, np.inf)
+        return Estimate(mean, Interval(*whole, confidence, "one document"), n, clusters, few_clusters_warning(clusters))
+    variance = float(groups.variances[j])
+    if unit:
+        interval = effective_wilson(mean, variance, clusters, degrees, confidence)
+    else:
+        half = t_quantile(confidence, degrees) * float(np.sqrt(variance))
+        interval = Interval(mean - half, mean + half, confidence, "t over documents")
+    return Estimate(mean, interval, n, clusters, few_clusters_warning(clusters))
+
+
+def _weights(group: IntArray, task: IntArray, cell: IntArray) -> FloatArray:
+    """One over tasks in the group, cells in the task, rows in the cell."""
+    shared_task = _pairs(group, task)
+    cells_in_task = _distinct(shared_task, cell)
+    tasks_in_group = _distinct(group, task)
+    rows_in_cell = np.bincount(cell)[cell]
+    return 1.0 / (tasks_in_group[group] * cells_in_task[shared_task] * rows_in_cell)
+
+
+def _strata(data: Observations, group: IntArray, task: IntArray, cell: IntArray, cluster: IntArray) -> IntArray:
+    """Where a row's own scatter is measured: its cell; with one document there, its length; else its group."""
+    _, length = np.unique(data.length, return_inverse=True)
+    stratum = cell
+    for wider in (_pairs(_pairs(group, task), length), group):
+        lonely = _distinct(stratum, cluster)[stratum] < 2
+        stratum = np.where(lonely, stratum.max() + 1 + wider, stratum)
+    return _compact(stratum)
+
+
+def _residuals(
+    data: Observations, group: IntArray, stratum: IntArray, cluster: IntArray, means: FloatArray
+) -> FloatArray:
+    size = np.bincount(stratum)
+    centre = np.bincount(stratum, weights=data.value) / size
+    clusters = _distinct(stratum, cluster)
+    alone = (clusters < 2)[stratum]
+    # With g documents in a stratum, deviations from its own mean are too small by (g - 1) / g.
+    scale = np.sqrt(clusters / np.maximum(clusters - 1, 1))[stratum]
+    return np.where(alone, data.value - means[group], (data.value - centre[stratum]) * scale)
+
+
+def _degrees(group: IntArray, stratum: IntArray, cluster: IntArray, count: int) -> tuple[FloatArray, IntArray]:
+    """Documents less the sets of strata they link: samples - 1 when one document serves the whole group,
+    samples less cells when each has its own."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    documents = _pairs(group, cluster)
+    first = int(stratum.max()) + 1
+    nodes = first + int(documents.max()) + 1
+    links = coo_array((np.ones(len(group)), (stratum, first + documents)), shape=(nodes, nodes))
+    _, component = connected_components(links, directed=False)
+    n_clusters = _distinct(group, cluster, count)
+    return (n_clusters - _distinct(group, component[stratum].astype(np.int64), count)).astype(np.float64), n_clusters
+
+
+def _pairs(first: IntArray, second: IntArray) -> IntArray:
+    """A code for each pair of codes that occurs."""
+    return _compact(first * (int(second.max()) + 1) + second)
+
+
+def _compact(code: IntArray) -> IntArray:
+    return np.unique(code, return_inverse=True)[1].astype(np.int64)
+
+
+def _distinct(outer: IntArray, inner: IntArray, count: int = 0) -> IntArray:
+    """How many different inner codes each outer code meets."""
+    base = int(inner.max()) + 1
+    return np.bincount(np.unique(outer * base + inner) // base, minlength=count)

@@ -1,0 +1,147 @@
+"""Records as columns: the one place where statistics read a record.
+
+Everything else in this room works on `Observations`, so that a simulation with planted truth and a real run go
+through the same functions. A failed sample stays a row, with no value; `counted` says how it enters a mean.
+
+Failures are left out of means by default, and shown beside them. A time-out says something about a server, not
+about what the model could read; a zero would turn a flaky night into a finding. Where no answer *is* the finding
+(a model that runs out of memory at 128k), ask for "zero".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from leadline.core.errors import UsageError
+from leadline.core.types import Cell, Record
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+WordArray = npt.NDArray[np.str_]
+
+Failures = Literal["excluded", "zero"]
+Column = Literal["task", "length", "depth", "sample"]
+Key = tuple[str | int | float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """One row a sample. `depth` is NaN where a task has none; `value` is NaN where the sample failed."""
+
+    task: WordArray
+    length: IntArray
+    depth: FloatArray
+    sample: IntArray
+    cluster: WordArray
+    value: FloatArray
+    failed: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def take(self, rows: BoolArray | IntArray) -> Observations:
+        return Observations(
+            self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
+            self.cluster[rows], self.value[rows], self.failed[rows],
+        )  # fmt: skip
+
+    def counted(self, failures: Failures = "excluded") -> Observations:
+        """The rows that enter a mean, each with a value."""
+        if failures == "zero":
+            return replace(self, value=np.where(self.failed, 0.0, self.value), failed=np.zeros_like(self.failed))
+        return self.take(~self.failed) if self.failed.any() else self
+
+    def codes(self, columns: Sequence[Column]) -> tuple[list[Key], IntArray]:
+        """The distinct values of some columns, in order, and which of them each row has."""
+        if not columns:
+            return [()], np.zeros(len(self), dtype=np.int64)
+        parts = [
+            np.unique(getattr(self, column), return_inverse=True, equal_nan=column == "depth") for column in columns
+        ]
+        mixed = np.zeros(len(self), dtype=np.int64)
+        for values, inverse in parts:
+            mixed = mixed * len(values) + inverse
+        kept, code = np.unique(mixed, return_inverse=True)
+        keys: list[Key] = []
+        for number in kept.tolist():
+            place: list[str | int | float | None] = []
+            for values, _ in reversed(parts):
+                number, at = divmod(number, len(values))
+                place.append(_plain(values[at]))
+            keys.append(tuple(reversed(place)))
+        return keys, code.astype(np.int64)
+
+
+def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
+    """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
+
+    `scorer` names the score to use; by default the first of each record.
+    """
+    latest: dict[Cell, Record] = {}
+    for record in records:
+        latest[record.cell] = record
+    cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
+    values = [_value(latest[cell], scorer) for cell in cells]
+    return Observations(
+        task=np.array([c.task for c in cells], dtype=np.str_),
+        length=np.array([c.length for c in cells], dtype=np.int64),
+        depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
+        sample=np.array([c.sample for c in cells], dtype=np.int64),
+        cluster=np.array([latest[c].cluster for c in cells], dtype=np.str_),
+        value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
+        failed=np.array([v is None for v in values], dtype=np.bool_),
+    )
+
+
+def _value(record: Record, scorer: str | None) -> float | None:
+    if record.failed:
+        return None
+    if scorer is None:
+        return record.score
+    if scorer not in record.scores:
+        raise UsageError(
+            f"the sample {record.cell.key} has no score called {scorer!r}",
+            where="records",
+            fix=f"it has {', '.join(record.scores) or 'none'}",
+        )
+    return record.scores[scorer].value
+
+
+def _plain(value: np.generic) -> str | int | float | None:
+    plain: str | int | float = value.item()
+    return None if isinstance(plain, float) and np.isnan(plain) else plain
+
+
+DEPTH_BANDS: Mapping[str, tuple[float, float]] = {
+    "first third": (0.0, 1 / 3),
+    "middle third": (1 / 3, 2 / 3),
+    "last third": (2 / 3, 1.0),
+}
+
+
+def parts_by_task(data: Observations) -> dict[str, Observations]:
+    return {str(task): data.take(data.task == task) for task in np.unique(data.task)}
+
+
+def parts_by_category(data: Observations, categories: Mapping[str, str]) -> dict[str, Observations]:
+    """`categories` says which category a task belongs to; a task it does not name is its own."""
+    category = np.array([categories.get(str(task), str(task)) for task in data.task], dtype=np.str_)
+    return {str(name): data.take(category == name) for name in np.unique(category)}
+
+
+def parts_by_depth(
+    data: Observations, bands: Mapping[str, tuple[float, float]] = DEPTH_BANDS
+) -> dict[str, Observations]:
+    """Bands from the first number up to the second, which belongs to the next band unless it is 1."""
+    parts = {}
+    for name, (low, high) in bands.items():
+        rows = (data.depth >= low) & ((data.depth < high) | ((high >= 1) & (data.depth <= 1)))
+        if rows.any():
+            parts[name] = data.take(rows)
+    return parts
