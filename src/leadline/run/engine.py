@@ -55,9 +55,16 @@ class _Engine:
         writer, plan = self._writer, self._plan
         left = plan.planned - len(writer.done)
         self._listen(
-            Started(writer.folder, plan.planned, len(writer.done), len(writer.failed), plan.tokens_left(writer.done),
-                    writer.torn_bytes)
-        )  # fmt: skip
+            Started(
+                folder=writer.folder,
+                planned=plan.planned,
+                done=len(writer.done),
+                failed_before=len(writer.failed),
+                prompt_tokens_left=plan.tokens_left(writer.done),
+                torn_bytes=writer.torn_bytes,
+                notes=plan.notes,
+            )
+        )
         count = 1 if plan.model.grain == "document" else min(plan.spec.limits.workers, left)
         workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
         for worker in workers:

@@ -19,6 +19,8 @@ class Started:
     failed_before: int
     prompt_tokens_left: int
     torn_bytes: int
+    notes: tuple[str, ...] = ()
+    """What a reader must know about the model or the plan."""
 
 
 @dataclass(frozen=True, slots=True)

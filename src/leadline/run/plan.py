@@ -94,8 +94,12 @@ def prepare(spec: Spec) -> Plan:
 
 
 def open_model(spec: Spec) -> Model:
+    """The model, with the spec's time limit where the provider has one and the name does not set it."""
     name = registry.ModelName.parse(spec.model)
-    return registry.provider(name).open(name.name)
+    provider = registry.provider(name)
+    if "timeout" in type(provider).model_fields and "timeout" not in provider.model_fields_set:
+        provider = provider.model_copy(update={"timeout": spec.limits.timeout})
+    return provider.open(name.name)
 
 
 def check_room(folder: Path, planned: int) -> None:

@@ -1,0 +1,158 @@
+"""`leadline tasks | models | sources | suites`: what there is, and `show NAME` for one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from leadline.core.contracts import ModelProvider, Options
+    from leadline.core.registry import Kind
+
+KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
+HELP: dict[str, str] = {
+    "tasks": "List the tasks there are; `tasks show NAME` for one with its options.",
+    "models": "List the model providers there are; `models show NAME` for one with its options.",
+    "sources": "List the haystacks there are; `sources show NAME` for one, which may be a path or a mixture.",
+    "suites": "List the suites there are; `suites show NAME` for what one asks.",
+}
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+
+def commands(kind: Kind) -> typer.Typer:
+    """The group of one kind: it lists when called alone, and shows one when asked to."""
+    group = typer.Typer(invoke_without_command=True, help=HELP[kind], rich_markup_mode=None)
+
+    @group.callback()
+    def listing(context: typer.Context, json: JsonFlag = False) -> None:
+        if context.invoked_subcommand is None:
+            _list(kind, as_json=json)
+
+    @group.command()
+    def show(name: Annotated[str, typer.Argument()], json: JsonFlag = False) -> None:
+        """Show one by its name."""
+        from leadline.cli.screen import print_json
+
+        found = _DESCRIBE[kind](name)
+        if json:
+            print_json(found)
+        else:
+            _print(found)
+
+    return group
+
+
+def _list(kind: Kind, *, as_json: bool) -> None:
+    from leadline.cli.screen import print_json, print_table
+    from leadline.core import registry
+
+    found = [(name, _summary(kind, name)) for name in registry.names(kind)]
+    if as_json:
+        print_json([{"name": name, "summary": summary} for name, summary in found])
+    elif found:
+        print_table(found, ("name", "summary"))
+    else:
+        typer.echo(f"there are no {kind} yet")
+
+
+def _summary(kind: Kind, name: str) -> str:
+    """One line; a plugin that cannot be loaded says so here and does not take the others down."""
+    try:
+        return str(_DESCRIBE[kind](name)["summary"])
+    except Exception as error:
+        return f"(cannot be loaded: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''})"
+
+
+def describe_task(name: str) -> dict[str, Any]:
+    from leadline.core import registry
+    from leadline.core.spec import TaskSpec
+
+    task = registry.task(TaskSpec(name=name))
+    return {
+        "name": name,
+        "summary": _first_line(type(task)),
+        "category": task.category,
+        "version": task.version,
+        "readings": list(task.readings),
+        "depth": "a grid" if task.has_depth else "none: the evidence is everywhere",
+        "options": _options(task),
+    }
+
+
+def describe_model(name: str) -> dict[str, Any]:
+    from leadline.core import registry
+
+    found: type[ModelProvider] | ModelProvider = registry.find("models", name)
+    provider = found if isinstance(found, type) else type(found)
+    return {
+        "name": name,
+        "summary": provider.summary or _first_line(provider),
+        "options": _options(found),
+    }
+
+
+def describe_source(name: str) -> dict[str, Any]:
+    from leadline.text.sources import describe, open_source
+
+    found = open_source(name)
+    words = dict(describe(found))
+    return {"name": name, "summary": ", ".join(f"{k} {v}" for k, v in words.items() if k != "name"), **words}
+
+
+def describe_suite(name: str) -> dict[str, Any]:
+    from leadline.core import registry
+
+    suite = registry.find("suites", name)
+    return {"name": name, "summary": suite.summary, **suite.values}
+
+
+_DESCRIBE: dict[str, Callable[[str], dict[str, Any]]] = {
+    "tasks": describe_task,
+    "models": describe_model,
+    "sources": describe_source,
+    "suites": describe_suite,
+}
+
+
+def _options(plugin: type[Options] | Options) -> list[dict[str, Any]]:
+    """Each option with its type, default and help. A preset's own values are its defaults."""
+    fields = (plugin if isinstance(plugin, type) else type(plugin)).model_fields
+    values = {} if isinstance(plugin, type) else plugin.model_dump(mode="json")
+    return [
+        {
+            "name": name,
+            "type": _type_words(field.annotation),
+            "default": values.get(name, field.get_default(call_default_factory=True))
+            if not field.is_required()
+            else "",
+            "help": field.description or "",
+        }
+        for name, field in fields.items()
+    ]
+
+
+def _type_words(annotation: Any) -> str:
+    if isinstance(annotation, type) and not getattr(annotation, "__args__", None):
+        return annotation.__name__
+    return str(annotation).replace("typing.", "").replace("NoneType", "None")
+
+
+def _first_line(thing: type) -> str:
+    return (thing.__doc__ or "").strip().partition("\n")[0]
+
+
+def _print(found: dict[str, Any]) -> None:
+    from leadline.cli.screen import print_table
+
+    for key, value in found.items():
+        if key == "options":
+            continue
+        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+        typer.echo(f"{typer.style(key, bold=True)}  {shown}")
+    if options := found.get("options"):
+        typer.echo()
+        rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
+        print_table(rows, ("option", "type", "default", "help"))

@@ -1,0 +1,184 @@
+"""Words in: what is asked for, from a suite, a task or a spec file, and flags that override it.
+
+A TOML file and flags give the same Spec. Commands that ask something share these flags through `with_flags`.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+
+import typer
+
+if TYPE_CHECKING:
+    from leadline.core.contracts import Task
+    from leadline.core.spec import Spec
+
+DEFAULT_LENGTHS = "1k,2k,4k,8k"
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The flags as typed. None: not given."""
+
+    what: Annotated[
+        str | None, typer.Argument(metavar="SUITE|TASK|SPEC.toml", help="What to ask; see `leadline tasks`, `suites`.")
+    ] = None
+    model: Annotated[
+        str | None, typer.Option(help="PROVIDER:NAME?key=value&key=value; see `leadline models`.", show_default=False)
+    ] = None
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="A task, also ./mine.py:Mine. May be repeated; replaces the tasks of a suite or spec."),
+    ] = None
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A task's option. KEY=A,B,C runs the task once with each."),
+    ] = None
+    lengths: Annotated[str | None, typer.Option(help=f"4k,8k,16k: 4k is 4096 tokens. [default: {DEFAULT_LENGTHS}]")] = (
+        None
+    )
+    depths: Annotated[str | None, typer.Option(help="11 (even), sigmoid:11, or 0,0.5,1. [default: 5]")] = None
+    samples: Annotated[int | None, typer.Option(help="Samples of every cell. [default: 3]")] = None
+    reading: Annotated[str | None, typer.Option(help="fresh, shared or nested. [default: fresh]")] = None
+    seed: Annotated[int | None, typer.Option(help="Another number, other samples. [default: 0]")] = None
+    workers: Annotated[int | None, typer.Option(help="Requests in flight. [default: 16]")] = None
+    attempts: Annotated[int | None, typer.Option(help="Times a sample is asked before it has failed. [default: 6]")] = (
+        None
+    )
+    timeout: Annotated[float | None, typer.Option(help="Seconds a request may take. [default: 600]")] = None
+    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False
+
+
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
+    """A command whose first parameter is Flags, with each flag as an option of its own."""
+    hints = get_type_hints(Flags, include_extras=True)
+    own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
+    shared = [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in dataclasses.fields(Flags)
+    ]
+
+    @functools.wraps(command)
+    def typed(**values: Any) -> None:
+        given = {p.name: values.pop(p.name) for p in shared}
+        command(Flags(**given), **values)
+
+    parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
+    typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    typed.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return typed
+
+
+def spec_of(flags: Flags) -> Spec:
+    """Gate 1: one Spec from file or suite, and flags over it."""
+    from leadline.core.errors import UsageError
+    from leadline.core.spec import make_spec
+
+    values, where = _values(flags.what)
+    over: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
+    limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
+    values = {"lengths": DEFAULT_LENGTHS, **values, **over}
+    if limits:
+        values["limits"] = {**values.get("limits", {}), **limits}
+    if flags.task:
+        values["tasks"] = [*(values["tasks"] if where == "task" else ()), *flags.task]
+    if "tasks" not in values:
+        raise UsageError("nothing to ask", fix="name a suite, a task or a spec file, as in `leadline run niah`")
+    if "model" not in values:
+        raise UsageError("no model given", fix="add --model, as in --model sim:perfect; see `leadline models`")
+    spec = make_spec(values, where=where)
+    return spec.model_copy(update={"tasks": make_spec(_configured(spec, flags.set_ or []), where="flags").tasks})
+
+
+_SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout")
+
+
+def _values(what: str | None) -> tuple[dict[str, Any], str]:
+    """The plain values that the first word stands for, and what kind of word it is."""
+    from leadline.core import registry
+    from leadline.core.errors import UnknownName
+    from leadline.core.spec import Suite, load_spec
+
+    if what is None:
+        return {}, "flags"
+    if what.endswith(".toml"):
+        return load_spec(Path(what)), what
+    if what in registry.names("suites"):
+        suite: Suite = registry.find("suites", what)
+        return dict(suite.values), f"suite {what}"
+    if what in registry.names("tasks") or ".py:" in what:
+        return {"tasks": [what]}, "task"
+    raise UnknownName("suite or task", what, [*registry.names("suites"), *registry.names("tasks")])
+
+
+def _configured(spec: Spec, settings: list[str]) -> dict[str, Any]:
+    """The spec's values with every task's options in the type the task gives them, and swept where told to.
+
+    "4" from a flag and 4 from a file are one option; so the two are one run.
+    """
+    from leadline.core import registry
+    from leadline.core.errors import UnknownName, UsageError
+    from leadline.core.spec import TaskSpec
+
+    pairs = [_pair(s) for s in settings]
+    made = {t.title: registry.task(t) for t in spec.tasks}
+    known = {name for task in made.values() for name in type(task).model_fields}
+    for key, _ in pairs:
+        if key not in known:
+            raise UnknownName("option", key, known, where="--set")
+    tasks: list[dict[str, Any]] = []
+    for asked in spec.tasks:
+        mine = [(k, choices_of(made[asked.title], k, v)) for k, v in pairs if k in type(made[asked.title]).model_fields]
+        for choice in itertools.product(*(values for _, values in mine)):
+            chosen = dict(zip((k for k, _ in mine), choice, strict=True))
+            swept = {k: chosen[k] for k, values in mine if len(values) > 1}
+            options = {**asked.options, **chosen}
+            task = registry.task(TaskSpec(name=asked.name, options=options))
+            tasks.append(
+                {
+                    "name": asked.name,
+                    "label": _label(asked.title, swept) if swept else asked.label,
+                    "options": task.model_dump(mode="json", include=set(options)),
+                }
+            )
+    if not tasks:
+        raise UsageError("nothing to ask", where="--set")
+    return {**spec.identity(), "tasks": tasks}
+
+
+def _pair(setting: str) -> tuple[str, str]:
+    from leadline.core.errors import UsageError
+
+    key, equals, value = setting.partition("=")
+    if not equals:
+        raise UsageError(f"{setting!r} sets nothing", where="--set", fix="write --set key=value")
+    return key.strip(), value
+
+
+def choices_of(task: Task, key: str, value: str) -> list[Any]:
+    """`2,4,8` is three choices; a list option takes its commas for itself; quotes and mixtures keep theirs."""
+    parts = [p.strip() for p in next(csv.reader([value], skipinitialspace=True), [""])]
+    kind = type(task).model_fields[key].annotation
+    if get_origin(kind) in (tuple, list):
+        return [parts]
+    return [value] if _is_mixture(parts) else parts
+
+
+def _is_mixture(parts: list[str]) -> bool:
+    """`prose:0.5,code:0.5` is one haystack."""
+    return len(parts) > 1 and all(re.search(r":\d*\.?\d+$", p) for p in parts)
+
+
+def _label(title: str, swept: Mapping[str, Any]) -> str:
+    return f"{title}[{','.join(f'{k}={v}' for k, v in swept.items())}]"

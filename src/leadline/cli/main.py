@@ -1,0 +1,101 @@
+"""The command line: one command a file, and the only place that catches, prints and exits."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from importlib import import_module
+from typing import Annotated, NoReturn
+
+import typer
+
+from leadline.cli import catalogue, screen
+from leadline.core.errors import LeadlineError, UsageError
+
+COMMANDS = ("demo", "run", "plan")
+"""Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
+
+app = typer.Typer(
+    name="leadline",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def leadline(
+    version: Annotated[bool, typer.Option("--version", help="Say the version.", is_eager=True)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; LEADLINE_DEBUG=1 does the same.")] = False,
+) -> None:
+    """How much of a context window can a language model really use?"""
+
+
+for name in COMMANDS:
+    app.command()(getattr(import_module(f"leadline.cli.{name}"), name))
+for kind in catalogue.KINDS:
+    app.add_typer(catalogue.commands(kind), name=kind)
+
+
+def main() -> NoReturn:
+    """The entry point: every error becomes three lines and an exit code."""
+    words = sys.argv[1:]
+    debug = os.environ.get("LEADLINE_DEBUG", "") not in ("", "0")
+    if "--debug" in words:  # wherever it stands
+        words.remove("--debug")
+        debug = True
+    if "--version" in words[:1]:
+        from leadline import __version__
+
+        print(__version__)
+        sys.exit(0)
+    sys.exit(_answer(words, debug=debug))
+
+
+def _answer(words: list[str], *, debug: bool) -> int:
+    try:
+        return int(app(args=words, prog_name="leadline", standalone_mode=False) or 0)
+    except LeadlineError as error:
+        screen.show_error(error)
+        if debug:
+            traceback.print_exc()
+        return error.exit_code
+    except typer.TyperException as error:
+        return _usage(error)
+    except (KeyboardInterrupt, typer.Abort):
+        screen.say("left at once; run the same command again to go on")
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        screen.show_error(_unexpected(error))
+        if debug:
+            traceback.print_exc()
+        return LeadlineError.exit_code
+
+
+def _usage(error: typer.TyperException) -> int:
+    """The parser's complaint in our three lines."""
+    near = sorted(getattr(error, "possibilities", None) or ())
+    context = getattr(error, "ctx", None)
+    place = context.command_path if context else "leadline"
+    fix = f"did you mean {' or '.join(near)}?" if near else f"see `{place} --help`"
+    screen.show_error(UsageError(error.message if near else error.format_message(), where=place, fix=fix))
+    return UsageError.exit_code
+
+
+def _unexpected(error: Exception) -> LeadlineError:
+    return LeadlineError(
+        f"unexpected {type(error).__name__}: {error}",
+        where=_place(error),
+        fix="this is a defect of Leadline or of a plugin; `--debug` shows the traceback",
+    )
+
+
+def _place(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,0 +1,70 @@
+"""What is shown when a run has ended: the table, the picture, the counts, and whether anything failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from leadline.cli.screen import print_json, warn
+from leadline.core.errors import FailedSamples
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leadline.report.load import Run
+    from leadline.run.summary import Summary
+
+
+def finish(summary: Summary, *, as_json: bool, figure: bool = True) -> None:
+    """Shows the result, then fails if samples failed: never hidden behind exit code 0."""
+    from leadline.report.load import load_run
+
+    run = load_run(summary.folder)
+    picture = _draw(run) if figure else None
+    if as_json:
+        from leadline.report.summary import summary as table
+
+        print_json(summary.as_json() | {"heatmap": picture, "report": table(run)})
+    else:
+        _show(run, summary, picture)
+    if summary.failed:
+        raise failed_samples(summary)
+
+
+def failed_samples(summary: Summary) -> FailedSamples:
+    kinds = "; ".join(f"{count} {why}: {summary.messages[why]}" for why, count in summary.failures.most_common(3))
+    return FailedSamples(
+        f"{summary.failed:,} of {summary.planned:,} samples have no answer ({kinds})",
+        where=str(summary.folder),
+        fix="run the same command again: only these are asked",
+    )
+
+
+def _draw(run: Run) -> Path:
+    from leadline.report.charts import heatmap
+    from leadline.report.figures import write_figure
+
+    return write_figure(heatmap(run).spec(), run.folder / "heatmap", ["png"])[0]
+
+
+def _show(run: Run, summary: Summary, picture: Path | None) -> None:
+    from rich.console import Console
+
+    from leadline.report.terminal import show_run
+
+    show_run(run, Console())
+    typer.echo()
+    typer.echo(f"samples   {summary.planned:,} planned, {summary.done:,} answered, {summary.failed:,} failed")
+    receipts = summary.receipts
+    typer.echo(f"receipts  {receipts.ok:,} agree, {receipts.wrong:,} disagree, {receipts.absent:,} not given")
+    typer.echo(f"records   {summary.folder}")
+    if picture is not None:
+        typer.echo(f"heatmap   {picture}")
+    if receipts.wrong:
+        warn(
+            f"the model's own token count differs from ours for {receipts.wrong:,} prompts, "
+            f"by {receipts.worst:+,} at worst: lengths are not what they seem"
+        )
+    if truncated := summary.classes.get("input_truncated"):
+        warn(f"{truncated:,} prompts were refused or cut short for their length")

@@ -1,0 +1,91 @@
+"""`leadline plan`: what a run would cost. Nothing is sent to the model beyond opening it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from leadline.cli.flags import Flags, spec_of, with_flags
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leadline.run.plan import Plan
+
+
+@with_flags
+def plan(
+    flags: Flags,
+    tokens_per_second: Annotated[
+        float | None, typer.Option(min=0.001, help="The speed the model reads at, to say how long it takes.")
+    ] = None,
+    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million output tokens.")] = None,
+) -> None:
+    """Say what a run would cost: requests, tokens, time and money. Sends nothing."""
+    from leadline.cli.screen import print_json
+    from leadline.run.plan import prepare
+
+    with prepare(spec_of(flags)) as made:
+        folder = flags.out or made.folder
+        words = _words(made, folder, tokens_per_second, price_in, price_out)
+    if flags.json_:
+        print_json(words)
+    else:
+        _show(words)
+
+
+def _words(
+    made: Plan, folder: Path, tokens_per_second: float | None, price_in: float | None, price_out: float | None
+) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    done, failed = _already(made, folder)
+    total = made.cost
+    priced = price_in is not None or price_out is not None
+    return {
+        "folder": str(folder),
+        "model": made.spec.model,
+        "reading": made.spec.reading,
+        "window": made.model.card.window,
+        "tasks": {title: asdict(cost) for title, cost in made.costs.items()},
+        "total": asdict(total),
+        "already_done": done,
+        "failed_before": failed,
+        "seconds": total.seconds(tokens_per_second) if tokens_per_second else None,
+        "money": total.money(price_in or 0.0, price_out or 0.0) if priced else None,
+        "notes": list(made.notes),
+    }
+
+
+def _already(made: Plan, folder: Path) -> tuple[int, int]:
+    """What a run in this folder has; another run there is an error now rather than later."""
+    from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
+    from leadline.store.runs import count_done
+
+    if not (folder / MANIFEST).exists():
+        return 0, 0
+    refuse_other_run(read_manifest(folder), made.manifest, folder)
+    return count_done(folder)
+
+
+def _show(words: dict[str, Any]) -> None:
+    from leadline.cli.screen import print_table, seconds_words, warn
+
+    columns = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
+    rows = [(title, *(f"{cost[c]:,}" for c in columns)) for title, cost in words["tasks"].items()]
+    if len(rows) > 1:
+        rows.append(("all", *(f"{words['total'][c]:,}" for c in columns)))
+    header = ("task", "requests", "prompt tokens", f"read ({words['reading']})", "output tokens, at most")
+    print_table(rows, header, right=frozenset({1, 2, 3, 4}))
+    typer.echo()
+    if words["seconds"] is not None:
+        typer.echo(f"time    {seconds_words(words['seconds'])}")
+    if words["money"] is not None:
+        typer.echo(f"money   {words['money']:,.2f}")
+    if words["already_done"] or words["failed_before"]:
+        typer.echo(f"there   {words['already_done']:,} samples have an answer already")
+    typer.echo(f"folder  {words['folder']}")
+    for note in words["notes"]:
+        warn(note)
