@@ -1,0 +1,61 @@
+"""Chart definitions to files and to the page: png for the web, svg for the page, pdf for a paper."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from leadline.core.errors import StoreError
+from leadline.report.theme import HEAD, LINE, MUTED, TEXT, Figure
+
+FORMATS = ("png", "svg", "pdf")
+_PAGE_COLOURS = {HEAD: "var(--head)", TEXT: "var(--text)", MUTED: "var(--muted)", LINE: "var(--line)"}
+_LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
+_SELECTION = re.compile(r'aria-label="\[([^\]]*)\] ')
+
+
+def render(figure: Figure, kind: str) -> bytes:
+    """A figure as one of FORMATS."""
+    import vl_convert
+
+    spec = figure.spec()
+    if kind == "png":
+        return bytes(vl_convert.vegalite_to_png(spec, scale=2))
+    if kind == "svg":
+        return _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(spec))).encode()
+    return bytes(vl_convert.vegalite_to_pdf(spec))
+
+
+def write_figure(figure: Figure, stem: Path, kinds: Iterable[str] = FORMATS) -> list[Path]:
+    """`stem` with each ending; says which files were written."""
+    written = []
+    for kind in kinds:
+        path = stem.with_name(f"{stem.name}.{kind}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(render(figure, kind))
+        except OSError as error:
+            raise StoreError(f"cannot write the figure: {error.strerror}", where=str(path)) from None
+        written.append(path)
+    return written
+
+
+def page_svg(figure: Figure, name: str) -> str:
+    """The figure for the page, where it is a live part of the document.
+
+    Text and lines take the page's own light or dark colours, what a mark stands for becomes `data-select`, and ids
+    carry the figure's name, for two figures of one page must not share a gradient.
+    """
+    import vl_convert
+
+    svg = str(vl_convert.vegalite_to_svg(figure.spec(background="transparent")))
+    svg = _LONG_NUMBER.sub(r"\1", svg)
+    svg = _SELECTION.sub(r'data-select="\1" aria-label="', svg)
+    for colour, variable in _PAGE_COLOURS.items():
+        svg = svg.replace(f'"{colour}"', f'"{variable}"')
+    svg = re.sub(r'id="(\w+)"', rf'id="{name}-\1"', svg)
+    svg = re.sub(r"url\(#(\w+)\)", rf"url(#{name}-\1)", svg)
+    label = html.escape(figure.alternative, quote=True)
+    return svg.replace("<svg ", f'<svg role="group" aria-label="{label}" ', 1)

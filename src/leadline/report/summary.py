@@ -1,0 +1,50 @@
+"""A run in numbers that a program can read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leadline.report.load import Run
+from leadline.report.table import COUNTING_RULE, Tally
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The whole table as plain values. A mean that does not exist is null, never zero."""
+    table, totals = run.table, run.totals
+    return {
+        "run": str(run.folder),
+        "digest": run.manifest.digest,
+        "model": run.manifest.spec.get("model"),
+        "window": run.window,
+        "reading": run.reading,
+        "created": run.manifest.created,
+        "counting": COUNTING_RULE,
+        **tally_values(table.whole),
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "receipts": {
+            "equal": totals.receipts_right,
+            "different": totals.receipts_wrong,
+            "not_given": totals.receipts_silent,
+        },
+        "lengths": [
+            {"task": task, "length": length, **tally_values(tally)}
+            for (task, length), tally in table.by_task_and_length.items()
+        ],
+        "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def tally_values(tally: Tally) -> dict[str, Any]:
+    interval = tally.interval
+    return {
+        "planned": tally.planned,
+        "done": tally.done,
+        "failed": tally.failed,
+        "mean": tally.mean,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "method": interval.method if interval else None,
+        "mean_if_failed_were_wrong": tally.if_failed_wrong,
+        "classes": dict(tally.classes),
+    }

@@ -1,0 +1,155 @@
+"""Records to the tidy table that every figure, page and terminal is drawn from.
+
+A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and
+each of them is done (answered), failed (no answer came) or missing (not asked yet). Means and intervals are those of
+`leadline.stats`: over answered samples, by document; `if_failed_wrong` says what the failed ones could take away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, get_args
+
+from leadline.core.types import FailureClass, Record
+from leadline.stats.intervals import Estimate, Interval
+from leadline.stats.marginals import marginals
+from leadline.stats.observations import Column, Key, Observations, observations
+
+FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
+COUNTING_RULE = (
+    "Means are over answered samples. A sample that got no answer after every attempt is failed: "
+    "it is counted and shown, and never scored."
+)
+
+
+class Place(NamedTuple):
+    """`depth` is None where a task has no single place for its evidence."""
+
+    task: str
+    length: int
+    depth: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """All samples of one place, or of several taken together."""
+
+    planned: int
+    done: int
+    failed: int
+    estimate: Estimate | None
+    if_failed_wrong: float | None
+    """The mean if every failed sample had been answered wrongly."""
+    classes: Mapping[FailureClass, int]
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.planned - self.done - self.failed)
+
+    @property
+    def mean(self) -> float | None:
+        return self.estimate.mean if self.estimate else None
+
+    @property
+    def interval(self) -> Interval | None:
+        return self.estimate.interval if self.estimate else None
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One run by place, and pooled. Keys of the pooled views are tuples of what they keep apart."""
+
+    samples: Observations
+    cells: Mapping[Place, Tally]
+    by_task_and_length: Mapping[tuple[str, int], Tally]
+    by_length: Mapping[int, Tally]
+    by_task: Mapping[str, Tally]
+    whole: Tally
+
+    @property
+    def tasks(self) -> list[str]:
+        return list(self.by_task)
+
+    @property
+    def lengths(self) -> list[int]:
+        return sorted(self.by_length)
+
+    def lengths_of(self, task: str) -> list[int]:
+        return sorted({length for name, length in self.by_task_and_length if name == task})
+
+    def depths_of(self, task: str) -> list[float | None]:
+        depths = {p.depth for p in self.cells if p.task == task}
+        return sorted(depths, key=lambda d: (d is not None, d or 0.0))
+
+    def has_depths(self, task: str) -> bool:
+        return self.depths_of(task) != [None]
+
+
+def tabulate(records: Iterable[Record], planned: Mapping[Place, int]) -> Table:
+    """The table of a run: what was planned first, then anything recorded without being planned."""
+    counts: dict[Place, Counter[FailureClass]] = {}
+    samples = observations(_counted(records, counts))
+    places = dict.fromkeys([*planned, *counts])
+    asked = {p: max(planned.get(p, 0), sum(counts.get(p, {}).values())) for p in places}
+    pool = _Pool(samples, asked, counts)
+    return Table(
+        samples=samples,
+        cells={Place(*key): tally for key, tally in pool.by("task", "length", "depth")},  # type: ignore[arg-type]
+        by_task_and_length={(str(t), int(n or 0)): tally for (t, n), tally in pool.by("task", "length")},
+        by_length={int(n or 0): tally for (n,), tally in pool.by("length")},
+        by_task={str(t): tally for (t,), tally in pool.by("task")},
+        whole=next(tally for _, tally in pool.by()),
+    )
+
+
+def _counted(records: Iterable[Record], counts: dict[Place, Counter[FailureClass]]) -> Iterator[Record]:
+    for record in records:
+        cell = record.cell
+        counts.setdefault(Place(cell.task, cell.length, cell.depth), Counter())[record.failure_class] += 1
+        yield record
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    samples: Observations
+    planned: Mapping[Place, int]
+    counts: Mapping[Place, Counter[FailureClass]]
+
+    def by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
+        """A tally for every value of the columns, in the order of the plan."""
+        at: Sequence[int] = [Place._fields.index(c) for c in columns]
+        planned: dict[Key, int] = {}
+        classes: dict[Key, Counter[FailureClass]] = {}
+        for place, count in self.planned.items():
+            key = tuple(place[i] for i in at)
+            planned[key] = planned.get(key, 0) + count
+            classes.setdefault(key, Counter()).update(self.counts.get(place, {}))
+        found = {m.key: m for m in marginals(self.samples, columns, planned=planned)} if len(self.samples) else {}
+        for key, count in planned.items() if planned else [((), 0)]:
+            marginal, seen = found.get(key), classes.get(key, Counter())
+            yield (
+                key,
+                Tally(
+                    planned=count,
+                    done=marginal.counts.done if marginal else 0,
+                    failed=marginal.counts.failed if marginal else 0,
+                    estimate=marginal.estimate if marginal and marginal.estimate.n else None,
+                    if_failed_wrong=marginal.mean_if_failures_were_zero if marginal else None,
+                    classes={c: seen[c] for c in FAILURE_CLASSES if seen[c]},
+                ),
+            )
+
+
+def planned_places(
+    tasks: Iterable[str], lengths: Sequence[int], depths: Sequence[float], samples: int, *, depthless: Iterable[str]
+) -> dict[Place, int]:
+    """The full grid of a spec. Tasks in `depthless` have one place per length."""
+    without = set(depthless)
+    return {
+        Place(task, length, depth): samples
+        for task in tasks
+        for length in lengths
+        for depth in ((None,) if task in without else depths)
+    }

@@ -1,0 +1,130 @@
+"""A run in the terminal: a table of lengths, and the heatmap in colour blocks where the terminal has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from leadline.report.colours import ACCURACY, colour_at, ink_on
+from leadline.report.load import Run, load_run
+from leadline.report.table import COUNTING_RULE, Place, Tally
+from leadline.report.words import (
+    NO_NUMBER,
+    count_words,
+    depth_words,
+    inert,
+    length_words,
+    percent,
+    percent_range,
+)
+
+
+def print_summary(folder: Path | str, console: Console) -> None:
+    """The final screen of a run, and what `leadline report` prints."""
+    show_run(load_run(folder), console)
+
+
+def show_run(run: Run, console: Console) -> None:
+    colourful = has_colours(console)
+    console.print(heading(run))
+    console.print(length_table(run, plain=not colourful))
+    for map_ in heatmaps(run, colourful=colourful):
+        console.print(map_)
+    for line in small_print(run):
+        console.print(Text(line, style="dim"))
+
+
+def has_colours(console: Console) -> bool:
+    """Whether blocks of colour would be seen as such: not in a pipe, not in CI, not with NO_COLOR."""
+    return console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
+
+
+def heading(run: Run) -> Text:
+    facts = [f"{run.reading} reading", run.date, str(run.folder)]
+    return Text.assemble((inert(run.model, 80), "bold"), " · ", (inert(" · ".join(facts), 200), "dim"))
+
+
+def length_table(run: Run, *, plain: bool) -> Grid:
+    """Every task at every length: planned, done, failed, mean and interval over all depths."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid.add_column("task", no_wrap=True)
+    for title in ("length", "planned", "done", "failed", "mean", "95% interval"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    table = run.table
+    for task in table.tasks:
+        lengths = table.lengths_of(task)
+        for length in lengths:
+            tally = table.by_task_and_length[task, length]
+            name = Text(inert(task, 40) if length == lengths[0] or plain else "")
+            grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
+    return grid
+
+
+def _numbers(tally: Tally) -> Iterator[Text]:
+    yield Text(f"{tally.planned:,}")
+    yield Text(f"{tally.done:,}")
+    yield Text(f"{tally.failed:,}", style="bold red" if tally.failed else "dim")
+    known = tally.mean is not None
+    yield Text(f"{percent(tally.mean)}%" if known else NO_NUMBER, style="bold" if known else "dim")
+    yield Text(percent_range(tally.interval))
+
+
+def heatmaps(run: Run, *, colourful: bool) -> Iterator[RenderableType]:
+    """Depth down, length across, one map for every task that has depths."""
+    for task in run.table.tasks:
+        if run.table.has_depths(task):
+            title = Text(f"{inert(task, 60)}: accuracy in percent, depth down, length across", style="bold")
+            yield Group(Text(), title, _heatmap(run, task, colourful=colourful))
+
+
+def _heatmap(run: Run, task: str, *, colourful: bool) -> Grid:
+    table = run.table
+    grid = Grid(box=None, padding=(0, 0 if colourful else 1), show_header=False, pad_edge=False)
+    lengths = table.lengths_of(task)
+    grid.add_column(justify="right", no_wrap=True)
+    for _ in lengths:
+        grid.add_column(justify="left" if colourful else "right", no_wrap=True)
+    for depth in table.depths_of(task):
+        cells = [_block(table.cells.get(Place(task, length, depth)), colourful=colourful) for length in lengths]
+        grid.add_row(Text(f"{depth_words(depth)} "), *cells)
+    grid.add_row(Text(), *(Text(f"{length_words(n):^6}" if colourful else length_words(n)) for n in lengths))
+    return grid
+
+
+def _block(tally: Tally | None, *, colourful: bool) -> Text:
+    if tally is None or tally.mean is None:
+        return Text(f"{'·':^6}" if colourful else "·", style="dim")
+    words = percent(tally.mean) + ("*" if tally.done < tally.planned else "")
+    if not colourful:
+        return Text(words)
+    colour = colour_at(ACCURACY, tally.mean)
+    return Text(f"{words:^6}", style=f"{ink_on(colour)} on {colour}")
+
+
+def small_print(run: Run) -> list[str]:
+    """How to read the numbers, and everything about them that a reader must know."""
+    whole, totals = run.table.whole, run.totals
+    cells = list(run.table.cells.values())
+    lines = [COUNTING_RULE]
+    if whole.failed:
+        kinds = ", ".join(f"{inert(kind)} {count}" for kind, count in sorted(totals.failures.items()))
+        lines.append(
+            f"{count_words(whole.failed, 'sample')} failed ({kinds}); counted as wrong, they would bring the overall "
+            f"mean from {percent(whole.mean)}% to {percent(whole.if_failed_wrong)}%."
+        )
+    if any(t.estimate is None for t in cells):
+        lines.append("· is a cell without data.")
+    if any(t.estimate and t.done < t.planned for t in cells):
+        lines.append("* marks a cell with fewer answers than planned.")
+    if totals.receipts_wrong:
+        lines.append(
+            f"{count_words(totals.receipts_wrong, 'receipt')} differ: the server says it read another number of "
+            "tokens than was sent, so these answers may be about a shortened text."
+        )
+    lines += [f"Note on {count_words(n, 'sample')}: {inert(note)}" for note, n in sorted(totals.notes.items())]
+    return lines
