@@ -45,7 +45,7 @@ def _draw(run: Run) -> Path:
     from leadline.report.charts import heatmap
     from leadline.report.figures import write_figure
 
-    return write_figure(heatmap(run).spec(), run.folder / "heatmap", ["png"])[0]
+    return write_figure(heatmap(run), run.folder / "heatmap", ["png"])[0]
 
 
 def _show(run: Run, summary: Summary, picture: Path | None) -> None:
