@@ -4,15 +4,14 @@ Softmax over a union of keys is a weighted mean of the softmaxes over its parts,
 the exponential sum (the identity behind FlashAttention, Dao et al. 2022, arXiv:2205.14135). So a query may attend to a
 shared document and to its own few tokens in two calls, and neither keys nor values are ever copied together.
 
-Grouped queries are folded: the heads that share a key head stand one after another on the query axis, so that keys
-are never expanded. Every tensor here is [batch, key heads, queries, width].
+Tensors are [batch, heads, tokens, width]. Keys are never expanded: where a kernel does not take fewer key heads than
+query heads, the heads that share a key head are laid one after another on the query axis (`fold`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,7 +37,15 @@ def attend(
     `planned` says that this shape comes back often: a kernel that is quicker but plans for every new shape then pays.
     """
     kernels = _kernels(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
-    return kernels[0 if planned else -1](query, key, value, scale, causal)
+    kernel = kernels[0 if planned else -1]
+    heads, key_heads = query.shape[1], key.shape[1]
+    if heads == key_heads or kernel in _GROUPED:
+        return kernel(query, key, value, scale, causal)
+    if causal:  # as many keys as queries, so these alone may be expanded
+        key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
+        return kernel(query, key, value, scale, causal)
+    answer, lse = kernel(fold(query, key_heads), key, value, scale, causal)
+    return answer.reshape(*query.shape[:-1], -1), lse.reshape(query.shape[:-1])
 
 
 def stretches(length: int) -> list[tuple[int, int, bool]]:
@@ -66,6 +73,17 @@ def attend_where(query: Tensor, key: Tensor, value: Tensor, scale: float, seen: 
     lse = torch.logsumexp(scores, -1)
     weights = scores.sub_(lse.unsqueeze(-1)).exp_()
     return torch.matmul(weights, value.float()), lse
+
+
+def merge(parts: Sequence[Part]) -> Tensor:
+    """The answer of attention to all that the parts attended to, in the first part's dtype."""
+    if len(parts) == 1:
+        return parts[0][0]
+    shares = torch.stack([lse for _, lse in parts]).softmax(0).unsqueeze(-1)
+    total = parts[0][0] * shares[0]  # in float32, as the shares are
+    for (answer, _), share in zip(parts[1:], shares[1:], strict=True):
+        total.addcmul_(answer, share)
+    return total.to(parts[0][0].dtype)
 
 
 def merge_into(total: Part, part: Part) -> None:
@@ -134,6 +152,10 @@ def _blocks(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: boo
 _TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
 
 
+_GROUPED = (_cudnn, _flash)
+"""Kernels that take fewer key heads than query heads."""
+
+
 @cache
 def _kernels(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> tuple[Kernel, ...]:
     if key_width != value_width:
@@ -148,15 +170,17 @@ def _kernels(device: str, dtype: torch.dtype, key_width: int, value_width: int) 
 def _is_right(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bool:
     """Whether a kernel takes these shapes at all and agrees with plain arithmetic on random numbers."""
     generator = torch.Generator().manual_seed(0)
-    draw: Any = lambda n: torch.randn(1, 2, n, width, generator=generator).to(device, dtype)  # noqa: E731
     tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 2e-2
+    group = 2 if kernel in _GROUPED else 1
     for queries, keys, causal in ((40, 40, True), (40, 200, False)):
-        query, key, value = draw(queries), draw(keys), draw(keys)
+        shapes = (1, 2 * group, queries, width), (1, 2, keys, width), (1, 2, keys, width)
+        query, key, value = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
         try:
             got = kernel(query, key, value, width**-0.5, causal)
         except (RuntimeError, NotImplementedError):
             return False
-        want = _blocks(query, key, value, width**-0.5, causal)
+        wide = (t.repeat_interleave(group, 1) for t in (key, value))
+        want = _blocks(query, *wide, width**-0.5, causal)
         if any(not torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True)):
             return False
     return True

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from leadline.models.hf_attention import STEP, attend, attend_where, fold, merge_into, stretches
+from leadline.models.hf_attention import STEP, attend, attend_where, fold, merge, merge_into, stretches
 
 NAME = "leadline_shared_prefix"
 
@@ -123,19 +123,11 @@ class Chunk:
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
-        heads, key_heads = query.shape[1], key.shape[1]
-        if heads != key_heads:  # of this chunk alone
-            key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
         planned = query.shape[2] % STEP == 0
-        answer, lse = attend(query, key, value, scale, causal=True, planned=planned)
-        if self.start:
-            total = answer.float(), lse.contiguous()
-            folded = fold(query, key_heads)
-            for start, stop, common in stretches(self.start):
-                past = attend(folded, *self.store.read(layer, start, stop), scale, planned=planned and common)
-                merge_into(total, (past[0].reshape(answer.shape), past[1].reshape(lse.shape)))
-            answer = total[0].to(query.dtype)
-        return answer.transpose(1, 2)
+        parts = [attend(query, key, value, scale, causal=True, planned=planned)]
+        for start, stop, common in stretches(self.start):
+            parts.append(attend(query, *self.store.read(layer, start, stop), scale, planned=planned and common))
+        return merge(parts).transpose(1, 2)
 
 
 class Rows:
