@@ -1,0 +1,225 @@
+"""How far raters agree: judges with one another, or a judge with people.
+
+Kappa and alpha fall towards zero when nearly all answers are of one kind, however often raters agree; AC1 does
+not. So all are given, beside the raw agreement and the share of every label. Intervals are bootstraps over items.
+Sources: Cohen 1960, Fleiss 1971, Krippendorff 2011, Gwet 2008.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+import numpy as np
+
+from leadline.core.errors import UsageError
+from leadline.core.seeds import bulk_rng
+from leadline.stats.intervals import Interval
+from leadline.stats.observations import FloatArray
+
+Label = str | int | float | bool
+Ratings = Sequence[Sequence[Label | None]]
+"""Items by raters; None where a rater did not rate an item."""
+Level = Literal["nominal", "ordinal", "interval"]
+KeyT = TypeVar("KeyT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficient:
+    """NaN where it is not defined, such as kappa when a rater used one label only and chance explains all."""
+
+    value: float
+    interval: Interval
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    items: int
+    raters: int
+    shares: Mapping[Label, tuple[float, ...]]
+    """Of each label, the share of each rater's ratings that it is."""
+    raw: Coefficient
+    cohen: Coefficient | None
+    """For two raters only."""
+    fleiss: Coefficient
+    krippendorff: Coefficient
+    gwet: Coefficient
+    level: Level = "nominal"
+    warning: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """Per item: how often each label was given, and for two raters which pair."""
+
+    labels: tuple[Label, ...]
+    counts: FloatArray
+    pairs: FloatArray | None
+
+
+def agreement(
+    ratings: Ratings, *, level: Level = "nominal", resamples: int = 2000, seed: int = 0, confidence: float = 0.95
+) -> Agreement:
+    """Every coefficient with its interval."""
+    table = _table(ratings)
+    items, raters = len(ratings), max(len(row) for row in ratings)
+    once = np.ones((1, items))
+    drawn = bulk_rng(seed, "agreement").multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
+
+    def coefficient(values: FloatArray, draws: FloatArray) -> Coefficient:
+        fine = draws[np.isfinite(draws)]
+        tail = 50 * (1 - confidence)
+        low, high = np.percentile(fine, [tail, 100 - tail]) if len(fine) else (np.nan, np.nan)
+        return Coefficient(float(values[0]), Interval(float(low), float(high), confidence, "bootstrap over items"))
+
+    made = {
+        "raw": coefficient(_raw(table, once), _raw(table, drawn)),
+        "fleiss": coefficient(_fleiss(table, once), _fleiss(table, drawn)),
+        "krippendorff": coefficient(_alpha(table, once, level), _alpha(table, drawn, level)),
+        "gwet": coefficient(_ac1(table, once), _ac1(table, drawn)),
+    }
+    cohen = coefficient(_cohen(table, once), _cohen(table, drawn)) if table.pairs is not None else None
+    return Agreement(items, raters, _shares(ratings, table), cohen=cohen, level=level, warning=_warning(table), **made)
+
+
+def agreement_by(
+    ratings: Ratings, keys: Sequence[KeyT], *, level: Level = "nominal", resamples: int = 2000, seed: int = 0
+) -> dict[KeyT, Agreement]:
+    """Agreement within each group of items, such as the items of one length or depth."""
+    if len(ratings) != len(keys):
+        raise UsageError(f"{len(ratings)} items but {len(keys)} keys", where="agreement")
+    groups: dict[KeyT, list[Sequence[Label | None]]] = {}
+    for row, key in zip(ratings, keys, strict=True):
+        groups.setdefault(key, []).append(row)
+    return {key: agreement(rows, level=level, resamples=resamples, seed=seed) for key, rows in groups.items()}
+
+
+def cohen_kappa(first: Sequence[Label], second: Sequence[Label]) -> float:
+    return float(_cohen(_table(list(zip(first, second, strict=True))), np.ones((1, len(first))))[0])
+
+
+def fleiss_kappa(ratings: Ratings) -> float:
+    return float(_fleiss(_table(ratings), np.ones((1, len(ratings))))[0])
+
+
+def krippendorff_alpha(ratings: Ratings, level: Level = "nominal") -> float:
+    return float(_alpha(_table(ratings), np.ones((1, len(ratings))), level)[0])
+
+
+def gwet_ac1(ratings: Ratings) -> float:
+    return float(_ac1(_table(ratings), np.ones((1, len(ratings))))[0])
+
+
+# Each coefficient below is a function of sums over items, so `weights` (resamples x items: how often each item was
+# drawn) gives all resamples in one product.
+
+
+def _raw(table: _Table, weights: FloatArray) -> FloatArray:
+    n = table.counts.sum(axis=1)
+    rated = n >= 2
+    together = np.sum(table.counts * (table.counts - 1), axis=1) / np.where(rated, n * (n - 1), 1.0)
+    return _ratio(weights @ np.where(rated, together, 0.0), weights @ rated.astype(np.float64))
+
+
+def _cohen(table: _Table, weights: FloatArray) -> FloatArray:
+    assert table.pairs is not None
+    q = len(table.labels)
+    both = (weights @ table.pairs).reshape(-1, q, q)
+    both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1.0)
+    seen = np.trace(both, axis1=1, axis2=2)
+    expected = np.sum(both.sum(axis=2) * both.sum(axis=1), axis=1)
+    return _ratio(seen - expected, 1 - expected)
+
+
+def _fleiss(table: _Table, weights: FloatArray) -> FloatArray:
+    """With missing ratings, items that two raters or more rated, as irr software does for unbalanced tables."""
+    rated = table.counts.sum(axis=1) >= 2
+    share = weights @ np.where(rated[:, None], table.counts, 0.0)
+    share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
+    expected = np.sum(share**2, axis=1)
+    return _ratio(_raw(table, weights) - expected, 1 - expected)
+
+
+def _alpha(table: _Table, weights: FloatArray, level: Level) -> FloatArray:
+    counts, q = table.counts, len(table.labels)
+    n = counts.sum(axis=1)
+    pairs = counts[:, :, None] * counts[:, None, :] - np.eye(q) * counts[:, :, None]
+    pairs = pairs / np.maximum(n - 1, 1)[:, None, None] * (n >= 2)[:, None, None]
+    met = (weights @ pairs.reshape(len(counts), -1)).reshape(-1, q, q)
+    totals = met.sum(axis=2)
+    distance = _distances(table, totals, level)
+    total = totals.sum(axis=1)
+    seen = np.sum(met * distance, axis=(1, 2)) * (total - 1)
+    expected = np.sum(totals[:, :, None] * totals[:, None, :] * distance, axis=(1, 2))
+    return 1 - _ratio(seen, expected)
+
+
+def _distances(table: _Table, totals: FloatArray, level: Level) -> FloatArray:
+    """Squared distances between labels; ordinal ones depend on how often the labels between were used."""
+    q = len(table.labels)
+    if level == "nominal":
+        return np.broadcast_to(1 - np.eye(q), (len(totals), q, q))
+    if level == "interval":
+        values = np.array([_number(label) for label in table.labels])
+        return np.broadcast_to((values[:, None] - values[None, :]) ** 2, (len(totals), q, q))
+    for label in table.labels:
+        _number(label)
+    upto = np.cumsum(totals, axis=1) - totals / 2
+    return np.asarray((upto[:, :, None] - upto[:, None, :]) ** 2)
+
+
+def _ac1(table: _Table, weights: FloatArray) -> FloatArray:
+    q = len(table.labels)
+    n = table.counts.sum(axis=1)
+    share = weights @ (table.counts / np.maximum(n, 1)[:, None])
+    share = share / np.maximum(weights @ (n >= 1).astype(np.float64), 1.0)[:, None]
+    expected = np.sum(share * (1 - share), axis=1) / max(q - 1, 1)
+    return _ratio(_raw(table, weights) - expected, 1 - expected)
+
+
+def _ratio(top: FloatArray, bottom: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(top, bottom, out=np.full(len(top), np.nan), where=np.abs(bottom) > 1e-12))
+
+
+def _table(ratings: Ratings) -> _Table:
+    labels = sorted({label for row in ratings for label in row if label is not None}, key=_order)
+    if not labels:
+        raise UsageError("nothing was rated", where="agreement")
+    place = {label: i for i, label in enumerate(labels)}
+    counts = np.zeros((len(ratings), len(labels)))
+    pairs = np.zeros((len(ratings), len(labels) ** 2))
+    for i, row in enumerate(ratings):
+        for label in row:
+            if label is not None:
+                counts[i, place[label]] += 1
+        if len(row) == 2 and row[0] is not None and row[1] is not None:
+            pairs[i, place[row[0]] * len(labels) + place[row[1]]] = 1
+    two = all(len(row) == 2 for row in ratings)
+    return _Table(tuple(labels), counts, pairs if two else None)
+
+
+def _shares(ratings: Ratings, table: _Table) -> dict[Label, tuple[float, ...]]:
+    columns = list(zip(*ratings, strict=True))
+    given = [max(sum(label is not None for label in column), 1) for column in columns]
+    return {
+        label: tuple(column.count(label) / n for column, n in zip(columns, given, strict=True))
+        for label in table.labels
+    }
+
+
+def _warning(table: _Table) -> str:
+    share = float(table.counts.sum(axis=0).max() / table.counts.sum())
+    if share < 0.9:
+        return ""
+    return f"{100 * share:.0f} % of ratings are one label: kappa and alpha mislead here, read AC1"
+
+
+def _order(label: Label) -> tuple[int, float, str]:
+    return (1, 0.0, label) if isinstance(label, str) else (0, float(label), "")
+
+
+def _number(label: Label) -> float:
+    if isinstance(label, str):
+        raise UsageError(f"the label {label!r} has no order", where="agreement", fix="rate with numbers, or nominal")
+    return float(label)
