@@ -40,7 +40,8 @@ class Tokenizer(Protocol):
 class Source(Protocol):
     """A haystack: hands out a filler for a document, drawn from its own seed."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     @property
     def digest(self) -> str: ...

@@ -81,6 +81,8 @@ class PieceBank:
     pieces: Sequence[str]
     contiguous: bool = True
     """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
+    closes: Sequence[bool] | None = None
+    """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +182,8 @@ class Probe:
     allowance: int
     scorers: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
+    body_tokens: int = 0
+    """Tokens of the document that the question is put over, instructions before it not counted."""
 
 
 @dataclass(frozen=True, slots=True)

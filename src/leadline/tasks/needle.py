@@ -1,0 +1,216 @@
+"""Needles in a haystack: facts of the form key -> value, planted in long text, asked for by key.
+
+After Kamradt's needle test (2023) and the retrieval tasks of RULER (arXiv 2404.06654). Wordings are ours, every sample
+draws its own needle, wording and stretch of haystack, and the question does not repeat the needle's sentence.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import Field, model_validator
+
+from leadline.core.contracts import Source, Task
+from leadline.core.seeds import rng, seed_of
+from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
+from leadline.tasks.needle_lines import NeedleLines
+from leadline.tasks.values import PLURAL, SINGULAR, Kind, draw_new, listed
+from leadline.text.sources import open_source
+from leadline.text.split import Unit
+
+WORDINGS = (
+    "The {kind} kept for {key} is {value}.",
+    "In the register, {key} stands beside the {kind} {value}.",
+    "Whoever asks about {key} is to be given the {kind} {value}.",
+    "Note that {key} was assigned the {kind} {value}.",
+    "The harbour office filed {key} under the {kind} {value}.",
+)
+QUESTIONS = (
+    "Which {kind} belongs to {key}?",
+    "What is the {kind} that goes with {key}?",
+    "According to the text, which {kind} is the one for {key}?",
+)
+QUESTIONS_FOR_SEVERAL = (
+    "Which {kinds} belong to {key}? Name all of them.",
+    "What are all the {kinds} that go with {key}?",
+    "According to the text, which {kinds} are the ones for {key}? Give every one.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyAndValues:
+    """One key with its values, and the sentences that say so."""
+
+    key: str
+    values: tuple[str, ...]
+    wording: str
+
+
+class Needle(Task):
+    """Find values by their keys in a long text.
+
+    Depth is where the asked-for needle starts. With several asked-for needles they stand evenly over a band of width
+    `spread` around the depth; needles that nobody asks for stand anywhere.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "retrieval"
+
+    haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
+    unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
+    repeat: bool = Field(False, description="use the haystack more than once when it is too short")
+    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
+    values: int = Field(1, ge=1, le=64, description="values planted for each key")
+    queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
+    spread: float = Field(0.2, ge=0, le=1, description="band that several asked-for needles stand in")
+    answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses 64, or 128 for several values")
+    needle: str = Field("", description="a sentence of your own instead of a drawn one (with question and answers)")
+    question: str = Field("", description="the question that your own needle answers")
+    answers: tuple[str, ...] = Field((), description="strings of which any one counts as your own needle's answer")
+
+    @model_validator(mode="after")
+    def _own_needle_is_whole(self) -> Needle:
+        given = [bool(self.needle), bool(self.question), bool(self.answers)]
+        if any(given) and not all(given):
+            raise ValueError("needle, question and answers belong together: give all three")
+        if self.queries > self.keys:
+            # As in RULER, where asking for four keys plants four.
+            object.__setattr__(self, "keys", self.queries)
+        return self
+
+    def sources(self) -> Sequence[Source]:
+        return () if self.haystack == "needles" else (self._source(),)
+
+    def _source(self) -> Source:
+        return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        cluster = _cluster(cells)
+        taken: set[str] = set()
+        planted = [self._cell(cell, seed, taken) for cell in cells]
+        everything = [fact_value for part in planted for fact_value in part.values]
+        questions = tuple(part.ask(everything) for part in planted)
+        return Draft(
+            id="/".join([cluster, *([f"{cells[0].depth:.4f}"] if len(cells) == 1 else [])]),
+            cluster=cluster,
+            head=self._head(),
+            filler=self._filler(seed_of(seed, "haystack", _family(cluster), *cluster.split("/")[-2:]), taken),
+            facts=tuple(fact for part in planted for fact in part.facts),
+            questions=questions,
+        )
+
+    def _filler(self, seed: int, taken: set[str]) -> Filler:
+        if self.haystack == "needles":
+            return NeedleLines(self.key_kind, self.value_kind, WORDINGS[0], seed, frozenset(taken))
+        return self._source().filler(seed=seed)
+
+    def _head(self) -> str:
+        if self.needle:
+            return "Read the text below. A question about it follows.\n\n"
+        kinds = PLURAL[self.value_kind]
+        return (
+            f"The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
+            "a question about them follows.\n\n"
+        )
+
+    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
+        """What is planted and asked for one cell, drawn from the cell's own coordinates."""
+        draw = rng(seed, "needle", _family(cell.task), cell.length, cell.depth, cell.sample)
+        if self.needle:
+            return self._own(cell)
+        needles = [self._needle(draw, taken) for _ in range(self.keys)]
+        asked = needles[: self.queries]
+        facts = self._facts(cell, needles, draw)
+        return _Planted(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
+
+    def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
+        key = draw_new(self.key_kind, draw, taken)
+        values = tuple(draw_new(self.value_kind, draw, taken) for _ in range(self.values))
+        wording = WORDINGS[0] if self.haystack == "needles" else draw.choice(WORDINGS)
+        return KeyAndValues(key, values, wording)
+
+    def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
+        depth = cell.depth if cell.depth is not None else 0.5
+        wanted = self.queries * self.values
+        low = min(max(depth - self.spread / 2, 0.0), 1.0 - self.spread)
+        facts: list[Fact] = []
+        for number, needle in enumerate(needles):
+            for value_number, value in enumerate(needle.values):
+                place = depth
+                if number >= self.queries:
+                    place = draw.random()
+                elif wanted > 1:
+                    place = low + self.spread * len(facts) / (wanted - 1)
+                text = needle.wording.format(kind=SINGULAR[self.value_kind], key=needle.key, value=value)
+                text = text[0].upper() + text[1:]
+                facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
+        return facts
+
+    def _own(self, cell: Cell) -> _Planted:
+        depth = cell.depth if cell.depth is not None else 0.5
+        fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
+        return _Planted(self, cell, (fact,), (), self.answers, rng(0))
+
+    @property
+    def allowance(self) -> int:
+        return self.answer_tokens or (64 if self.queries * self.values == 1 else 128)
+
+
+@dataclass(frozen=True, slots=True)
+class _Planted:
+    """The facts of one cell, and how to ask for them."""
+
+    task: Needle
+    cell: Cell
+    facts: tuple[Fact, ...]
+    asked: tuple[KeyAndValues, ...]
+    values: tuple[str, ...]
+    draw: random.Random
+
+    def ask(self, everything: Sequence[str]) -> Question:
+        """The question, with every other planted value as a distractor."""
+        task = self.task
+        if task.needle:
+            return Question(
+                cell=self.cell, text=f"\n\n{task.question}", answer_prefix="", targets=task.answers,
+                allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
+                labels={"family": "needle", "form": "own"},
+            )  # fmt: skip
+        targets = tuple(v for n in self.asked for v in n.values)
+        names = listed([n.key for n in self.asked])
+        kind, kinds = SINGULAR[task.value_kind], PLURAL[task.value_kind]
+        forms = QUESTIONS if len(targets) == 1 else QUESTIONS_FOR_SEVERAL
+        asked = self.draw.choice(forms).format(kind=kind, kinds=kinds, key=names)
+        prefix = f"The {kind} for {names} is" if len(targets) == 1 else f"The {kinds} for {names} are"
+        return Question(
+            cell=self.cell,
+            text=f"\n\nQuestion: {asked}",
+            answer_prefix=prefix,
+            targets=targets,
+            allowance=task.allowance,
+            scorers=("match.all", "ruler.v1", "ruler.strict"),
+            facts=tuple(f.id for f in self.facts[: len(targets)]),
+            distractors=tuple(v for v in everything if v not in targets),
+            labels={"family": "needle", "value_kind": task.value_kind, "wording": str(self._wording())},
+        )
+
+    def _wording(self) -> int:
+        return WORDINGS.index(self.asked[0].wording)
+
+
+def _cluster(cells: Sequence[Cell]) -> str:
+    """The haystack's name: one for each length and sample, or for each sample when lengths are nested."""
+    first = cells[0]
+    lengths = {c.length for c in cells}
+    return f"{first.task}/{first.length if len(lengths) == 1 else 'nested'}/{first.sample}"
+
+
+def _family(label: str) -> str:
+    """A label without the option values of a sweep: its members draw the same samples, and so can be paired."""
+    return label.partition("[")[0]

@@ -1,0 +1,147 @@
+"""A haystack made of needles: line after line of the same form, each with a key and a value of its own.
+
+Lines are put together from a bank of parts, so that a tokenizer has to see each part only once.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.digest import digest
+from leadline.core.seeds import bulk_rng, rng
+from leadline.core.types import PieceBank
+from leadline.tasks.values import SINGULAR, Kind
+from leadline.tasks.words import ADJECTIVES, NOUNS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from leadline.core.types import Indices
+
+POOL = 16_384
+"""Distinct numbers to draw from, and distinct values of each UUID group."""
+
+
+@dataclass(frozen=True, slots=True)
+class NeedleLines:
+    """Endless lines in one wording. No line uses a key or value that the document's own needles use."""
+
+    key_kind: Kind
+    value_kind: Kind
+    wording: str
+    seed: int
+    taken: frozenset[str]
+    prefix_stable: bool = True
+    limit: int | None = None
+
+    @property
+    def bank(self) -> PieceBank:
+        return _parts(self.key_kind, self.value_kind, self.wording).bank
+
+    def arrange(self, count: int) -> Indices:
+        parts = _parts(self.key_kind, self.value_kind, self.wording)
+        lines = count // parts.per_line + 1
+        draw = bulk_rng(self.seed, "needle lines")
+        # Spare lines first: some are left out below, and a longer order must begin as a shorter one does.
+        rows = parts.draw(draw, 1 << max(lines + lines // 16 + 16, 1).bit_length())
+        kept = rows[~self._clash(parts, rows)]
+        return kept.reshape(-1)[:count]
+
+    def _clash(self, parts: _Parts, rows: Indices) -> npt.NDArray[np.bool_]:
+        """Rows whose key or value is a planted one, or whose key came before."""
+        clash = np.zeros(len(rows), np.bool_)
+        for columns in (parts.key_columns, parts.value_columns):
+            for text in self.taken:
+                made_of = parts.find(text, columns)
+                if made_of is not None:
+                    clash |= np.all(rows[:, columns] == made_of, axis=1)
+        keys = np.zeros(len(rows), np.int64)
+        for column in rows[:, parts.key_columns].T:
+            keys = (keys << 20) ^ (keys >> 44) ^ column  # a UUID's five parts do not fit 64 bits: mixed, not packed
+        repeated = np.ones(len(rows), np.bool_)
+        repeated[np.unique(keys, return_index=True)[1]] = False
+        return clash | repeated
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """The bank of a wording's parts: for each place in a line, the range of pieces that may stand there."""
+
+    bank: PieceBank
+    places: Mapping[str, int]
+    """Where each part of a key or value stands in the bank."""
+    ranges: tuple[tuple[int, int], ...]
+    key_columns: slice
+    value_columns: slice
+
+    def find(self, text: str, columns: slice) -> list[int] | None:
+        """The pieces that a key or value is made of, or None when the bank cannot make it."""
+        first, *others = text.split("-")
+        found = [self.places.get(part) for part in (f" {first}", *(f"-{other}" for other in others))]
+        ranges = self.ranges[columns]
+        if len(found) != len(ranges):
+            return None
+        if any(i is None or not low <= i < high for i, (low, high) in zip(found, ranges, strict=True)):
+            return None
+        return [i for i in found if i is not None]
+
+    @property
+    def per_line(self) -> int:
+        return len(self.ranges)
+
+    def draw(self, draw: np.random.Generator, lines: int) -> Indices:
+        """Whole lines, a row each. Each column has a stream of its own, so that more lines begin with fewer."""
+        streams = draw.spawn(len(self.ranges))
+        columns = [s.integers(low, high, lines) for s, (low, high) in zip(streams, self.ranges, strict=True)]
+        return np.stack(columns, axis=1)
+
+
+@cache
+def _parts(key_kind: Kind, value_kind: Kind, wording: str) -> _Parts:
+    kind = SINGULAR[value_kind]
+    before, rest = wording.replace("{kind}", kind).split(" {key}")
+    between, after = rest.split(" {value}")
+    key, value = _value_parts(key_kind), _value_parts(value_kind)
+    pieces: list[str] = []
+    ranges = []
+    for choices in [[before], *key, [between], *value, [after + "\n"]]:
+        ranges.append((len(pieces), len(pieces) + len(choices)))
+        pieces.extend(choices)
+    closes = tuple(piece.endswith("\n") for piece in pieces)
+    name = f"needles of {key_kind} and {value_kind}"
+    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, closes=closes)
+    keys = slice(1, 1 + len(key))
+    places = {piece: index for index, piece in enumerate(pieces)}
+    return _Parts(bank, places, tuple(ranges), keys, slice(keys.stop + 1, keys.stop + 1 + len(value)))
+
+
+def _value_parts(kind: Kind) -> list[list[str]]:
+    """The parts that a key or value is made of, a list of choices each; the first carries the space before it."""
+    if kind == "words":
+        return [[f" {a}" for a in ADJECTIVES], [f"-{n}" for n in NOUNS]]
+    draw = rng("needle lines", kind)
+    if kind == "numbers":
+        return [[f" {n}" for n in draw.sample(range(1_000_000, 10_000_000), POOL)]]
+    return [
+        [f" {group}" for group in _groups(draw, 8, "")],
+        [f"-{group}" for group in _groups(draw, 4, "")],
+        [f"-{group}" for group in _groups(draw, 4, "4")],  # the version
+        [f"-{group}" for group in _groups(draw, 4, "89ab")],  # the variant
+        [f"-{group}" for group in _groups(draw, 12, "")],
+    ]
+
+
+def _groups(draw: random.Random, digits: int, first: str) -> list[str]:
+    """Distinct hexadecimal groups; a version-4 UUID fixes the first digit of two of them."""
+    few = POOL // 16 if digits == 4 else POOL // 4
+    found: dict[str, None] = {}
+    while len(found) < few:
+        group = f"{draw.getrandbits(4 * digits):0{digits}x}"
+        found.setdefault(draw.choice(first) + group[1:] if first else group)
+    return list(found)

@@ -1,0 +1,252 @@
+"""Counted pieces: every distinct piece of a haystack is tokenised once per tokenizer, and kept.
+
+A document is then put together from pieces whose tokens are known. That is exact only where the tokenizer splits
+at the joint anyway, so joints are proven: neighbours in a real text by tokenising that text whole, chance
+neighbours once for each pair of touching tokens.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.contracts import Tokenizer
+from leadline.core.digest import digest
+from leadline.core.types import PieceBank
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from leadline.core.types import Ids, Indices
+
+FORMAT = 2  # of the cache files
+_ANCHORS = ("\n", "a", ".")
+FOLLOWER = "A"
+
+
+_leads: dict[tuple[str, str], Ids] = {}
+
+
+def _lead(tokenizer: Tokenizer, anchor: str) -> Ids:
+    key = (tokenizer.fingerprint, anchor)
+    if key not in _leads:
+        _leads[key] = tokenizer.encode(anchor)
+    return _leads[key]
+
+
+def follower_ids(tokenizer: Tokenizer) -> Ids:
+    """The tokens of the word that stands in for whatever follows."""
+    return _lead(tokenizer, _ANCHORS[0] + FOLLOWER)[len(_lead(tokenizer, _ANCHORS[0])) :]
+
+
+def encode_after(tokenizer: Tokenizer, text: str) -> Ids:
+    """The ids of `text` where other text precedes it: no mark for the beginning of a text."""
+    if not text:
+        return np.empty(0, np.int32)
+    for anchor in _ANCHORS:
+        lead = _lead(tokenizer, anchor)
+        ids = tokenizer.encode(anchor + text)
+        if len(ids) > len(lead) and np.array_equal(ids[: len(lead)], lead):
+            return ids[len(lead) :]
+    return tokenizer.encode(text)
+
+
+def encode_between(tokenizer: Tokenizer, text: str) -> Ids:
+    """The ids of `text` where other text precedes and follows it.
+
+    Line breaks at the end of a text often become one token, and several when a word follows them.
+    """
+    if text[-1:].isspace():
+        follower = follower_ids(tokenizer)
+        ids = encode_after(tokenizer, text + FOLLOWER)
+        if np.array_equal(ids[-len(follower) :], follower):
+            return ids[: -len(follower)]
+    return encode_after(tokenizer, text)
+
+
+def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
+    """For each token that `encode_after` gives, the character at which it ends; None when it cannot be told."""
+    for anchor in _ANCHORS:
+        lead = _lead(tokenizer, anchor)
+        ends = tokenizer.ends(anchor + text)
+        if ends is None:
+            return None
+        if len(ends) > len(lead) and ends[len(lead) - 1] == len(anchor):
+            return [end - len(anchor) for end in ends[len(lead) :]]
+    return tokenizer.ends(text)
+
+
+@dataclass(slots=True)
+class CountedBank:
+    """The pieces of a bank with their tokens, laid end to end in one array."""
+
+    bank: PieceBank
+    tokenizer: Tokenizer
+    ids: Ids
+    starts: Indices
+    """Piece i is ids[starts[i] : starts[i + 1]]."""
+    clean: npt.NDArray[np.bool_]
+    """Whether pieces i and i + 1 of a contiguous bank may stand side by side."""
+    _touching: _Touching | None = None
+    _ends: dict[str, Sequence[int] | None] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    counts: Indices = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.counts = np.diff(self.starts)
+
+    @property
+    def tokens(self) -> int:
+        return int(self.starts[-1])
+
+    def gather(self, order: Indices) -> Ids:
+        """The tokens of pieces in an order."""
+        if len(order) == 0:
+            return np.empty(0, np.int32)
+        first, last = int(order[0]), int(order[-1])
+        if last - first == len(order) - 1 and bool(np.all(np.diff(order) == 1)):
+            return self.ids[self.starts[first] : self.starts[last + 1]]
+        counts = self.starts[order + 1] - self.starts[order]
+        shifts = self.starts[order] - np.concatenate(([0], np.cumsum(counts)[:-1]))
+        gathered: Ids = self.ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))]
+        return gathered
+
+    def ends(self, text: str) -> Sequence[int] | None:
+        """`ends_after`, remembered: cut pieces come from the same few sentences again and again."""
+        if text not in self._ends:
+            if len(self._ends) > 2048:
+                self._ends.clear()
+            self._ends[text] = ends_after(self.tokenizer, text)
+        return self._ends[text]
+
+    def joints(self, order: Indices) -> npt.NDArray[np.bool_]:
+        """For each neighbouring pair in an order, whether the tokenizer splits between them."""
+        left, right = order[:-1], order[1:]
+        sound = np.zeros(len(left), np.bool_)
+        follows = (right - left == 1) & self.bank.contiguous
+        sound[follows] = self.clean[left[follows]]
+        others = np.flatnonzero(~follows)
+        if len(others):
+            sound[others] = self._chance_joints(left[others], right[others])
+        return sound
+
+    def _chance_joints(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
+        """Proven once for each pair of touching tokens: what a tokenizer splits on stands next to the joint."""
+        with self._lock:
+            touching = self._touching or self._number_tokens()
+            rows, columns = touching.last[left], touching.first[right]
+            for i in np.flatnonzero(touching.verdicts[rows, columns] == _UNKNOWN):
+                if touching.verdicts[rows[i], columns[i]] == _UNKNOWN:
+                    sound = self._splits_between(int(left[i]), int(right[i]))
+                    touching.verdicts[rows[i], columns[i]] = _SOUND if sound else _UNSOUND
+            verdicts: npt.NDArray[np.bool_] = touching.verdicts[rows, columns] == _SOUND
+        return verdicts
+
+    def _number_tokens(self) -> _Touching:
+        lasts, last = np.unique(self.ids[np.maximum(self.starts[1:] - 1, 0)], return_inverse=True)
+        firsts, first = np.unique(self.ids[np.minimum(self.starts[:-1], len(self.ids) - 1)], return_inverse=True)
+        self._touching = _Touching(last, first, np.zeros((len(lasts), len(firsts)), np.int8))
+        return self._touching
+
+    def _splits_between(self, left: int, right: int) -> bool:
+        pieces = self.bank.pieces
+        together = encode_between(self.tokenizer, pieces[left] + pieces[right])
+        apart = np.concatenate([self.gather(np.array([left])), self.gather(np.array([right]))])
+        return np.array_equal(together, apart)
+
+
+@dataclass(frozen=True, slots=True)
+class _Touching:
+    """For each piece the number of its last and of its first token, and what is known of each such pair."""
+
+    last: Indices
+    first: Indices
+    verdicts: npt.NDArray[np.int8]
+
+
+_UNKNOWN, _SOUND, _UNSOUND = 0, 1, 2
+
+
+_counted: dict[tuple[str, str], CountedBank] = {}
+_counting = threading.Lock()
+
+
+def count_bank(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
+    """The bank in this tokenizer: from memory, from the cache folder, or counted now."""
+    key = (bank.digest, tokenizer.fingerprint)
+    with _counting:
+        found = _counted.get(key)
+        if found is None:
+            file = cache_folder() / "banks" / f"{digest([FORMAT, *key], 32)}.npz"
+            found = _load(file, bank, tokenizer) or _count(bank, tokenizer)
+            if len(bank.pieces) > 200 and not file.is_file():
+                _save(file, found)
+            _counted[key] = found
+    return found
+
+
+def _count(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
+    each = _encode_pieces(tokenizer, bank.pieces)
+    starts = np.concatenate(([0], np.cumsum([len(ids) for ids in each]))).astype(np.int64)
+    ids = np.concatenate(each) if each else np.empty(0, np.int32)
+    clean = np.zeros(max(len(each) - 1, 0), np.bool_)
+    if bank.contiguous and len(each) > 1:
+        whole = encode_between(tokenizer, "".join(bank.pieces))
+        if np.array_equal(whole, ids):
+            clean[:] = True
+        else:
+            pairs = _encode_pieces(tokenizer, [a + b for a, b in zip(bank.pieces, bank.pieces[1:], strict=False)])
+            for i, pair in enumerate(pairs):
+                clean[i] = np.array_equal(pair, ids[starts[i] : starts[i + 2]])
+    return CountedBank(bank, tokenizer, ids, starts, clean)
+
+
+def _encode_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[Ids]:
+    """`encode_between` for many pieces, in one call of the tokenizer where the first anchor serves."""
+    anchor = _ANCHORS[0]
+    lead, follower = _lead(tokenizer, anchor), follower_ids(tokenizer)
+    spaced = [piece[-1:].isspace() for piece in pieces]
+    each = tokenizer.encode_batch(
+        [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]
+    )
+    found = []
+    for ids, piece, space in zip(each, pieces, spaced, strict=True):
+        end = len(ids) - (len(follower) if space else 0)
+        if np.array_equal(ids[: len(lead)], lead) and (not space or np.array_equal(ids[end:], follower)):
+            found.append(ids[len(lead) : end])
+        else:
+            found.append(encode_between(tokenizer, piece))
+    return found
+
+
+def cache_folder() -> Path:
+    """Where things that can always be made again are kept: $LEADLINE_CACHE, else the user's cache folder."""
+    chosen = os.environ.get("LEADLINE_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen) if chosen else base / "leadline"
+
+
+def _load(file: Path, bank: PieceBank, tokenizer: Tokenizer) -> CountedBank | None:
+    try:
+        with np.load(file) as saved:
+            return CountedBank(bank, tokenizer, saved["ids"], saved["starts"], saved["clean"])
+    except (OSError, ValueError, KeyError, EOFError):
+        return None  # absent or broken: it is only a cache
+
+
+def _save(file: Path, counted: CountedBank) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            np.savez(part, ids=counted.ids, starts=counted.starts, clean=counted.clean)
+        Path(part.name).replace(file)
+    except OSError:
+        return  # a cache that cannot be written costs a second next time

@@ -1,0 +1,72 @@
+"""Cut pieces: a beginning of a piece that is exactly so many tokens long, to take up what whole pieces leave over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leadline.core.contracts import Tokenizer
+from leadline.text.bank import CountedBank, encode_after
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class CutPiece:
+    text: str
+    pieces: int
+    """How many pieces of the order it was taken from."""
+    offsets: tuple[int, ...]
+    """For each wanted size, the characters to leave off at the end of `text`."""
+
+
+def cut_piece(
+    counted: CountedBank, order: Indices, at: int, wanted: Sequence[int], *, anywhere: bool = False
+) -> CutPiece | None:
+    """The text from piece `at` of the order on, cut so that every wanted number of tokens is a beginning of it.
+
+    Cuts fall at word ends unless `anywhere`. `wanted` ascends; its last is above 0.
+    """
+    text, pieces, tokens = "", 0, 0
+    while tokens < wanted[-1] and pieces < len(order):
+        piece = int(order[(at + pieces) % len(order)])
+        text += counted.bank.pieces[piece]
+        tokens += int(counted.starts[piece + 1] - counted.starts[piece])
+        pieces += 1
+    ends = _ends(counted, text, wanted[-1], len(text) / max(tokens, 1))
+    if len(ends) < wanted[-1]:
+        return None
+    places = [ends[w - 1] if w else 0 for w in wanted]
+    if any(p < 0 for p in places) or not (anywhere or all(_ends_a_word(text, p) for p in places)):
+        return None
+    return CutPiece(text[: places[-1]], pieces, tuple(places[-1] - p for p in places))
+
+
+def _ends(counted: CountedBank, text: str, most: int, characters_per_token: float) -> Sequence[int]:
+    """Where the first `most` tokens end; a long piece is not tokenised beyond what is needed."""
+    enough = int(2 * most * characters_per_token) + 100
+    ends = counted.ends(text[:enough])
+    if ends is None:
+        return _ends_by_counting(counted.tokenizer, text, most)
+    return ends if len(ends) > most or enough >= len(text) else counted.ends(text) or ()
+
+
+def _ends_a_word(text: str, place: int) -> bool:
+    if place == 0:
+        return True
+    return not text[place - 1].isspace() and (place == len(text) or text[place].isspace())
+
+
+def _ends_by_counting(tokenizer: Tokenizer, text: str, most: int) -> list[int]:
+    """Where tokens end, as far as counting beginnings that end with a word can tell; -1 where it cannot."""
+    ends: list[int] = []
+    places = [i for i in range(1, len(text) + 1) if _ends_a_word(text, i)]
+    for place in places:
+        count = len(encode_after(tokenizer, text[:place]))
+        ends.extend([-1] * (count - 1 - len(ends)))
+        ends[count - 1 :] = [place]
+        if count >= most:
+            break
+    return ends

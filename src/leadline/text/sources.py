@@ -1,0 +1,306 @@
+"""Haystacks: what a document is filled with. Nothing needs downloading.
+
+noise                               five short sentences of ours, again and again
+prose                               the language reference and docstrings that every Python carries
+code                                the standard library
+PATH                                a file, folder or glob of yours
+prose:0.5,code:0.3,PATH:0.2         a mixture with set proportions, drawn anew for each document
+"""
+
+from __future__ import annotations
+
+import glob
+import re
+import sys
+import sysconfig
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.contracts import Source
+from leadline.core.digest import digest
+from leadline.core.errors import SourceError
+from leadline.core.registry import names, source
+from leadline.core.seeds import bulk_rng
+from leadline.core.types import Filler, PieceBank
+from leadline.text.split import Unit, split_blocks, split_paragraphs, split_sentences
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
+CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a text from a drawn place on, going round at its end; twice through only if asked to."""
+
+    bank: PieceBank
+    start: int
+    repeat: bool
+    prefix_stable: bool = True
+
+    @property
+    def limit(self) -> int | None:
+        return None if self.repeat else len(self.bank.pieces)
+
+    def arrange(self, count: int) -> Indices:
+        size = len(self.bank.pieces)
+        if not self.repeat:
+            count = min(count, size)
+        return (np.arange(count, dtype=np.int64) + self.start) % size
+
+
+@dataclass(frozen=True)
+class TextSource:
+    """A text cut into pieces. The text is read when it is first needed."""
+
+    name: str
+    read: Callable[[], str]
+    split: Callable[[str], list[str]]
+    repeat: bool = False
+    where: str = ""
+
+    @cached_property
+    def bank(self) -> PieceBank:
+        pieces = self.split(self.read())
+        if not pieces:
+            raise SourceError(
+                f"the haystack {self.name!r} holds no text", where=self.where, fix="give a file with sentences in it"
+            )
+        return PieceBank(self.name, digest(pieces), pieces)
+
+    @property
+    def digest(self) -> str:
+        return self.bank.digest
+
+    def filler(self, *, seed: int) -> Filler:
+        start = int(bulk_rng(seed, "window").integers(len(self.bank.pieces)))
+        return Window(self.bank, start, self.repeat)
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffled:
+    """Units of several texts, interleaved so that every beginning of the document keeps the set proportions."""
+
+    bank: PieceBank
+    order: Indices
+    limit: int | None
+    prefix_stable: bool = True
+
+    def arrange(self, count: int) -> Indices:
+        if self.limit is None:
+            return np.resize(self.order, count)
+        return self.order[:count]
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Several sources in set proportions of characters."""
+
+    name: str
+    parts: tuple[tuple[float, TextSource], ...]
+    repeat: bool = False
+
+    @cached_property
+    def bank(self) -> PieceBank:
+        pieces = [piece for _, part in self.parts for piece in _as_units(part.bank.pieces)]
+        return PieceBank(self.name, digest([self.name, *(p.digest for _, p in self.parts)]), pieces, contiguous=False)
+
+    @property
+    def digest(self) -> str:
+        return self.bank.digest
+
+    def filler(self, *, seed: int) -> Filler:
+        order = self._order(seed)
+        return Shuffled(self.bank, order, None if self.repeat else len(order))
+
+    def _order(self, seed: int) -> Indices:
+        """Each part's units in a drawn order; the next unit always comes from the part furthest behind its share."""
+        sizes = self._unit_sizes
+        first, shares, units = 0, [], []
+        for number, (weight, part) in enumerate(self.parts):
+            count = len(part.bank.pieces)
+            drawn = bulk_rng(seed, "mixture", number).permutation(count) + first
+            # A unit stands where the part's share reaches its middle; sorting by that interleaves the parts.
+            reach = np.cumsum(sizes[drawn]) - sizes[drawn] / 2
+            shares.append(reach / weight)
+            units.append(drawn)
+            first += count
+        end = min(float(share[-1]) for share in shares)  # past this, one part has run out
+        place, order = np.concatenate(shares), np.concatenate(units)
+        ranked = np.argsort(place, kind="stable")
+        chosen: Indices = order[ranked[place[ranked] <= end]]
+        return chosen
+
+    @cached_property
+    def _unit_sizes(self) -> Indices:
+        return np.array([len(piece) for piece in self.bank.pieces], np.int64)
+
+
+def _as_units(pieces: Sequence[str]) -> list[str]:
+    """Every unit on lines of its own, so that prose and code can stand side by side."""
+    return [piece.strip("\n").strip(" ") + "\n\n" for piece in pieces]
+
+
+def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:
+    """The haystack a name means: a built-in, a path, or a mixture of them."""
+    if re.fullmatch(r"[^,]+:[\d.]+(,[^,]+:[\d.]+)*", name):
+        parts = [part.rsplit(":", 1) for part in name.split(",")]
+        return _mixture(name, tuple((part, _weight(weight, name)) for part, weight in parts), unit, repeat)
+    return _single(name, unit, repeat)
+
+
+@cache
+def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat: bool) -> Mixture:
+    opened = []
+    for part, weight in parts:
+        made = _single(part, unit, False)
+        if not isinstance(made, TextSource):
+            raise SourceError(f"{part!r} cannot be part of a mixture", where=name, fix="mix texts, files and folders")
+        opened.append((weight, made))
+    return Mixture(f"{name} by {unit}", tuple(opened), repeat)
+
+
+@cache
+def _single(name: str, unit: Unit, repeat: bool) -> Source:
+    if name in names("sources"):
+        made = source(name)
+        if isinstance(made, TextSource):
+            changes: dict[str, object] = {}
+            if repeat:
+                changes["repeat"] = True
+            if unit == "paragraph" and made.split is split_sentences:
+                changes["split"] = split_paragraphs
+            return TextSource(**{**made.__dict__, **changes}) if changes else made
+        return made
+    return _from_path(name, unit, repeat)
+
+
+def _weight(text: str, where: str) -> float:
+    weight = float(text)
+    if weight <= 0:
+        raise SourceError(f"a part of a mixture has weight {text}", where=where, fix="weights are above 0")
+    return weight
+
+
+def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
+    files = _files(name)
+    if not files:
+        known = ", ".join(names("sources"))
+        raise SourceError(
+            f"there is no haystack {name!r}",
+            where="haystack",
+            fix=f"give one of {known}, a readable file, folder or glob, or a mixture such as prose:0.5,code:0.5",
+        )
+    is_code = all(f.suffix in CODE_ENDINGS for f in files)
+    split = split_blocks if is_code else {"sentence": split_sentences, "paragraph": split_paragraphs}[unit]
+    return TextSource(name, lambda: "\n\n".join(_read(f) for f in files), split, repeat, where=name)
+
+
+def _files(name: str) -> list[Path]:
+    path = Path(name).expanduser()
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXT_ENDINGS + CODE_ENDINGS)
+    return sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise SourceError("not a UTF-8 text", where=str(path), fix="leave it out, or save it as UTF-8") from None
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+# --- the built-in haystacks ---------------------------------------------------------------------
+
+_NOISE = (
+    "The tide comes in and the tide goes out.",
+    "A gull sits on the old wooden post.",
+    "The boats lie still along the quay.",
+    "Somewhere a rope knocks against a mast.",
+    "Then the wind turns and it all begins again.",
+)
+
+
+def noise() -> TextSource:
+    """Five short sentences a line, the same line for ever: a haystack without surprises."""
+    line = " ".join(_NOISE) + "\n"
+    return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
+
+
+@cache
+def prose() -> TextSource:
+    """The language reference and the docstrings of the standard library: real prose that needs no download."""
+    return TextSource("prose", _python_prose, split_sentences, where=f"Python {sys.version.split()[0]}")
+
+
+@cache
+def code() -> TextSource:
+    """The standard library's source, cut before top-level statements."""
+    return TextSource("code", _python_code, split_blocks, where=f"Python {sys.version.split()[0]}")
+
+
+def _python_prose() -> str:
+    from pydoc_data.topics import topics
+
+    texts = [str(topics[name]) for name in sorted(topics)]
+    docstrings = (m.group(1) for text in _standard_library() for m in re.finditer(r'"""(.*?)"""', text, re.DOTALL))
+    seen: dict[str, None] = {}
+    for text in [*texts, *docstrings]:
+        for paragraph in re.split(r"\n\s*\n", text):
+            line = " ".join(paragraph.split())
+            if _reads_as_prose(line):
+                seen.setdefault(line)
+    return "\n\n".join(seen)
+
+
+def _reads_as_prose(line: str) -> bool:
+    words = line.split()
+    if len(words) < 8 or line[-1] not in ".!?" or ">>>" in line:
+        return False
+    return sum(c.isalpha() or c == " " for c in line) > 0.85 * len(line)
+
+
+def _python_code() -> str:
+    kept, size = [], 0
+    for text in _standard_library():
+        if size > CODE_CHARACTERS:
+            break
+        kept.append(text)
+        size += len(text)
+    return "\n\n".join(kept)
+
+
+CODE_CHARACTERS = 2_500_000
+_SKIPPED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "pydoc_data", "encodings", "__pycache__")
+
+
+def _standard_library() -> Iterator[str]:
+    root = Path(sysconfig.get_path("stdlib"))
+    for file in sorted(root.rglob("*.py")):
+        if not any(part in _SKIPPED for part in file.relative_to(root).parts):
+            text = file.read_text(encoding="utf-8", errors="replace")
+            if text.isascii():
+                yield text
+
+
+def describe(made: Source) -> dict[str, str | int]:
+    """What a catalogue shows of a haystack."""
+    bank = made.filler(seed=0).bank
+    return {
+        "name": made.name,
+        "digest": made.digest,
+        "pieces": len(bank.pieces),
+        "characters": sum(map(len, bank.pieces)),
+        "sample": bank.pieces[len(bank.pieces) // 3].strip(),
+    }
