@@ -110,7 +110,8 @@ def failed_record(cell: Cell, *, model: str = "sim:planted") -> Record:
 
 
 def _class(label: str) -> FailureClass:
-    return msgspec.convert(label, FailureClass)
+    found: FailureClass = msgspec.convert(label, FailureClass)
+    return found
 
 
 def planted_records(

@@ -28,8 +28,10 @@ def percent(value: float | None) -> str:
     if value is None:
         return NO_NUMBER
     rounded = round(100 * value)
-    if (rounded >= 100 and value < 1) or (rounded <= 0 and value > 0):
-        return f"{100 * value:.1f}"
+    if rounded >= 100 and value < 1:
+        return f"{min(99.9, 100 * value):.1f}"
+    if rounded <= 0 and value > 0:
+        return f"{max(0.1, 100 * value):.1f}"
     return str(rounded)
 
 

@@ -1,0 +1,117 @@
+"""The table: nothing leaves the count, and no mean is made up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from leadline.core.types import Cell
+from leadline.report.load import load_run, model_words
+from leadline.report.summary import summary
+from leadline.report.table import Place, planned_places, tabulate
+from leadline.stats.intervals import wilson
+from planted_runs import cliff, failed_record, planted_record, planted_records, write_run
+
+PLAN = planned_places(["niah"], [1024, 2048], [0.0, 1.0], 3, depthless=[])
+
+
+def test_every_planned_sample_is_done_failed_or_missing() -> None:
+    right = [planted_record(Cell("niah", 1024, 0.0, i), 1.0) for i in range(2)]
+    table = tabulate([*right, failed_record(Cell("niah", 1024, 0.0, 2))], PLAN)
+    tally = table.cells[Place("niah", 1024, 0.0)]
+    assert (tally.planned, tally.done, tally.failed, tally.missing) == (3, 2, 1, 0)
+    whole = table.whole
+    assert (whole.planned, whole.done, whole.failed, whole.missing) == (12, 2, 1, 9)
+
+
+def test_a_failed_sample_is_in_no_mean_and_its_weight_is_said() -> None:
+    records = [planted_record(Cell("niah", 1024, 0.0, i), 1.0) for i in range(2)]
+    table = tabulate([*records, failed_record(Cell("niah", 1024, 0.0, 2))], PLAN)
+    tally = table.cells[Place("niah", 1024, 0.0)]
+    assert tally.mean == 1.0
+    assert tally.if_failed_wrong == pytest.approx(2 / 3)
+    assert tally.classes == {"correct": 2, "error": 1}
+
+
+def test_a_cell_that_was_never_asked_has_no_mean_rather_than_zero() -> None:
+    table = tabulate([planted_record(Cell("niah", 1024, 0.0, 0), 0.0)], PLAN)
+    assert table.cells[Place("niah", 1024, 0.0)].mean == 0.0
+    empty = table.cells[Place("niah", 2048, 1.0)]
+    assert (empty.mean, empty.interval, empty.planned) == (None, None, 3)
+
+
+def test_a_run_without_a_record_is_a_table_all_the_same() -> None:
+    table = tabulate([], PLAN)
+    assert table.whole.planned == 12
+    assert table.whole.mean is None
+    assert all(t.mean is None for t in table.cells.values())
+
+
+def test_a_cell_of_yes_and_no_has_wilsons_interval() -> None:
+    records = [planted_record(Cell("niah", 1024, 0.0, i), float(i < 2)) for i in range(3)]
+    tally = tabulate(records, PLAN).cells[Place("niah", 1024, 0.0)]
+    expected = wilson(2, 3)
+    assert tally.interval is not None
+    assert (tally.interval.low, tally.interval.high) == pytest.approx((expected.low, expected.high))
+
+
+def test_samples_that_share_documents_have_a_wider_pooled_interval() -> None:
+    def width(reading: str) -> float:
+        records = planted_records(lambda n, d: 0.5, lengths=[1024], samples=6, reading=reading)  # type: ignore[arg-type]
+        # One draw for a whole document: its depths are all right or all wrong.
+        linked = [
+            msgspec.structs.replace(r, scores={"m": msgspec.structs.replace(s, value=float(r.cell.sample % 2))})
+            for r in records
+            for s in r.scores.values()
+        ]
+        depths = sorted({r.cell.depth or 0.0 for r in linked})
+        table = tabulate(linked, planned_places(["niah"], [1024], depths, 6, depthless=[]))
+        interval = table.by_length[1024].interval
+        assert interval is not None
+        return interval.high - interval.low
+
+    assert width("shared") > 2 * width("fresh")
+
+
+def test_a_task_without_depths_has_one_cell_a_length() -> None:
+    records = planted_records(cliff, tasks=["vt"], depths=[None], lengths=[1024, 65536], samples=4)
+    table = tabulate(records, planned_places(["vt"], [1024, 65536], [0.0, 1.0], 4, depthless=["vt"]))
+    assert list(table.cells) == [Place("vt", 1024, None), Place("vt", 65536, None)]
+    assert not table.has_depths("vt")
+
+
+def test_records_beyond_the_plan_are_counted_too() -> None:
+    records = [planted_record(Cell("niah", 4096, 0.5, i), 1.0) for i in range(5)]
+    table = tabulate(records, PLAN)
+    assert table.cells[Place("niah", 4096, 0.5)].planned == 5
+    assert table.whole.planned == 17
+
+
+def test_a_planted_surface_comes_back(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", list(planted_records(cliff, samples=3))))
+    means = {length: tally.mean or 0.0 for length, tally in run.table.by_length.items()}
+    assert all(means[n] > 0.9 for n in means if n <= 32768)
+    assert all(means[n] < 0.1 for n in means if n > 32768)
+
+
+def test_the_summary_for_programs_holds_every_cell(tmp_path: Path) -> None:
+    records = list(planted_records(cliff, lengths=[1024], depths=[0.0, 1.0]))
+    found = summary(load_run(write_run(tmp_path / "run", [*records[:-1], failed_record(records[-1].cell)])))
+    assert [(c["task"], c["length"], c["depth"]) for c in found["cells"]] == [("niah", 1024, 0.0), ("niah", 1024, 1.0)]
+    assert (found["planned"], found["done"], found["failed"]) == (6, 5, 1)
+    assert found["cells"][0]["low"] < found["cells"][0]["mean"] <= found["cells"][0]["high"]
+    msgspec.json.encode(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("sim:cliff?window=8000", "sim:cliff?window=8000"),
+        ("openai:Qwen3-8B?base_url=http://127.0.0.1:8000/v1", "openai:Qwen3-8B"),
+        ("hf:models/x?rope=yarn:4&tokenizer=bytes", "hf:models/x?rope=yarn:4"),
+    ],
+)
+def test_a_title_names_what_a_model_is_and_not_where(name: str, shown: str) -> None:
+    assert model_words(name) == shown

@@ -1,0 +1,88 @@
+"""The terminal: colour blocks where they can be seen, plain words where not, and nothing strangers wrote acts."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from leadline.core.errors import StoreError
+from leadline.report.terminal import print_summary
+from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+
+
+def shown(folder: Path, **settings: object) -> str:
+    out = io.StringIO()
+    print_summary(folder, Console(file=out, width=100, **settings))  # type: ignore[arg-type]
+    return out.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    records = list(planted_records(lost_in_the_middle, lengths=[1024, 131072], depths=[0.0, 0.5, 1.0]))
+    records[0] = failed_record(records[0].cell)
+    return write_run(tmp_path / "run", [r for r in records if r.cell.depth != 1.0 or r.cell.length == 1024])
+
+
+def test_a_pipe_gets_plain_words(folder: Path) -> None:
+    text = shown(folder)
+    assert "\x1b" not in text
+    assert "| niah |     1k |       9 |    8 |      1 |  100% |" in " ".join(text.split("\n")).replace("100%", " 100%")
+    assert "100*" in text, "a cell with fewer answers than planned is marked"
+
+
+def test_a_terminal_with_colours_gets_blocks(folder: Path) -> None:
+    text = shown(folder, force_terminal=True, color_system="truecolor", no_color=False)
+    assert "48;2;198;245;218" in text, "all right, in the colour of the scale"
+
+
+def test_no_color_is_respected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "48;2" not in shown(folder, force_terminal=True, color_system="truecolor")
+
+
+def test_how_failures_are_counted_stands_under_the_table(folder: Path) -> None:
+    text = " ".join(shown(folder).split())
+    assert "Means are over answered samples." in text
+    assert "1 sample failed (timeout 1); counted as wrong" in text
+    assert "· is a cell without data." in text
+
+
+def test_hostile_words_do_nothing_to_a_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b]0;owned\x07\x1b[2J[bold]x[/bold]"
+    records = [
+        msgspec.structs.replace(r, sent=msgspec.structs.replace(r.sent, notes=(hostile,)))
+        for r in planted_records(cliff, tasks=[hostile], lengths=[1024], depths=[0.0], model=f"sim:{hostile}")
+    ]
+    text = shown(write_run(tmp_path / "run", records))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[bold]x[/bold]" in text, "markup of the terminal library is shown, not obeyed"
+
+
+def test_a_folder_without_a_run_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        shown(tmp_path)
+
+
+def test_the_command_writes_the_figures_and_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from leadline.cli.report import report
+
+    report([folder])
+    out = capsys.readouterr().out
+    for name in ("heatmap.png", "heatmap.svg", "heatmap.pdf", "report.html"):
+        assert (folder / name).stat().st_size > 1000
+        assert str(folder / name) in out
+
+
+def test_the_command_gives_json_and_draws_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from leadline.cli.report import report
+
+    report([folder], json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert found["planned"] == 18
+    assert not (folder / "report.html").exists()
