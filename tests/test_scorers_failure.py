@@ -23,6 +23,7 @@ SILENT = Receipt(ours=1000, theirs=None)
 
 NUMBER = make_probe("4821907", distractors=["5512345", "6612345"])
 NUMBERS = make_probe("4821907", "5512345", "6612345", "7712345")
+PAIR = make_probe("misty-harbor", distractors=["bold-arrow"])
 ID = make_probe(UUID, distractors=[OTHER_UUID])
 CHAIN = make_probe(
     "QXJTL", "MPWRA", "KKLMN",
@@ -58,6 +59,11 @@ ANSWERS = [
     (NUMBER, "", "content_filter", "refused", failure.CONTENT_FILTER),
     (NUMBER, "The text does not mention that number.", "stop", "not_found", ""),
     (NUMBER, "I'm sorry, but I can't help with that.", "stop", "refused", ""),
+    (PAIR, "Sure, misty-harbor", "stop", "correct", ""),
+    (PAIR, "Okay, let me see where it stood", "length", "cut_off", failure.BEFORE_ANY_VALUE),
+    (PAIR, "Okay, that would be the harbor.", "stop", "wrong_format", ""),
+    (PAIR, "It is calm-meadow.", "stop", "wrong", ""),
+    (PAIR, "It is bold-arrow.", "stop", "distractor", failure.ANOTHER_VALUE),
     (ID, UUID, "stop", "correct", ""),
     (ID, UUID[:18], "stop", "wrong_format", "incomplete uuid"),
     (ID, UUID[9:], "stop", "wrong_format", "incomplete uuid"),

@@ -113,9 +113,9 @@ def _by_form(answer: _Answer) -> Classed:
         return "cut_off", answer.unfinished
     if answer.loops:
         return "wrong_format", REPEATS
-    if not answer.values:
-        return "wrong_format", answer.slip
-    return "wrong", answer.slip
+    if answer.values or answer.slip == STOP_WORDS:
+        return "wrong", answer.slip
+    return "wrong_format", answer.slip
 
 
 class _Answer:

@@ -89,8 +89,9 @@ class Words:
 def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
     """The values in an answer that have the full form of the targets, right or wrong."""
     if form == "words":
-        longest = max((len(words(clean(t))) for t in targets), default=1)
-        return [" ".join(item) for item in listed_items(answer) if len(item) <= longest] or _items(targets, answer)
+        if targets and all("-" in t for t in targets):  # pairs of words, such as misty-harbor
+            return [w for w in words(clean(answer)) if "-" in w]
+        return _items(targets, answer)
     if form == "names":
         sizes = {len(t) for t in targets}
         return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]

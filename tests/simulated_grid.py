@@ -1,0 +1,66 @@
+"""Needle grids and hand-made documents for tests of simulated models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from leadline.core.registry import ModelName, provider
+from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.models.simulated import SimulatedModel
+from leadline.scorers.match import ALL
+from leadline.tasks.needle import Needle
+from leadline.text.chat import completion_frame
+from leadline.text.fit import fit
+from leadline.text.tokenizers import WhitespaceTokenizer
+
+WORDS = WhitespaceTokenizer()
+
+
+def open_simulated(text: str) -> SimulatedModel:
+    name = ModelName.parse(text)
+    model = provider(name).open(name.name)
+    assert isinstance(model, SimulatedModel)
+    return model
+
+
+def needle_documents(
+    task: Needle, lengths: Sequence[int], depths: Sequence[float], samples: int, *, seed: int = 0
+) -> list[Document]:
+    """One document a cell, longest first, as a run builds them."""
+    cells = [Cell("niah", n, d, s) for n in sorted(lengths, reverse=True) for d in depths for s in range(samples)]
+    return [fit(task.draft([cell], seed=seed), WORDS, completion_frame()) for cell in cells]
+
+
+def text_document(body: str, question: str, *, allowance: int = 64, prefix: str = "") -> Document:
+    """A document written by hand, with one question and nothing said about its truth."""
+    head = "Read the text.\n\n"
+    ids, closing = WORDS.encode(head + body), WORDS.encode(f"\n\n{question} {prefix}")
+    probe = Probe(
+        cell=Cell("hand", len(ids) + len(closing) + allowance, None, 0),
+        cut=len(ids),
+        cut_characters=len(head + body),
+        tail=f"\n\n{question} ",
+        closing_ids=closing,
+        prompt_tokens=len(ids) + len(closing),
+        question=question,
+        answer_prefix=prefix,
+        targets=(),
+        distractors=(),
+        facts=(),
+        allowance=allowance,
+        scorers=("match.all",),
+    )
+    return Document(
+        id="hand", cluster="hand", frame=completion_frame(), text=head + body, ids=ids, body_start=3,
+        body_start_characters=len(head), facts=(), probes=(probe,),
+    )  # fmt: skip
+
+
+def reply(model: SimulatedModel, document: Document, probe: Probe | None = None) -> Completion:
+    outcome = model.answer(document, [probe or document.probes[0]])[0].outcome
+    assert isinstance(outcome, Completion)
+    return outcome
+
+
+def scored(model: SimulatedModel, document: Document) -> float:
+    return ALL.score(document.probes[0], reply(model, document)).value
