@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
 
-from leadline.core.types import Answer, Cell, Completion, Document, Draft, Filler, Frame, Probe, Reading, Score
+from leadline.core.types import Answer, Cell, Completion, Document, Draft, Failure, Filler, Frame, Probe, Reading, Score
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from leadline.core.types import Ids
+
+    Nats = npt.NDArray[np.float64]
 
 
 class Options(BaseModel):
@@ -108,6 +114,40 @@ class Model(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """`ids` put after a document's first `cut` tokens. Tokens from `start` on are scored; those before are only read."""
+
+    cut: int
+    ids: Ids
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """Negative log-probabilities in nats, one number per scored token."""
+
+    continuations: tuple[Nats, ...]
+    spans: tuple[Nats, ...]
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class Surprised(Protocol):
+    """A model that can say how surprised it is by a text. Everything asked of one document is one reading of it."""
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> Surprise | Failure:
+        """Surprise at `continuations` of cuts of `ids`, and at the tokens of `ids` in `spans` (start >= 1, stop).
+
+        Gain is a difference of two continuations, one with a cut of 0 (or of the beginning-of-text alone); a curve over
+        length is one continuation at several cuts; perplexity is a span; a short context is a call with shorter ids.
+        The first token of a text has nothing before it and cannot be scored.
+        """
+        ...
 
 
 class ModelProvider(Options):
