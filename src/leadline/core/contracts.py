@@ -118,7 +118,7 @@ class Model(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """`ids` put after a document's first `cut` tokens. Tokens from `start` on are scored; those before are only read."""
+    """`ids` put after a document's first `cut` tokens. Those from `start` on are scored, the others only read."""
 
     cut: int
     ids: Ids
