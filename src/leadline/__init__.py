@@ -12,7 +12,6 @@ Names are loaded when they are first used, so that importing this package costs 
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from leadline.run.summary import Summary
     from leadline.store.runs import read_records
 
-__version__ = version("leadline")
+    __version__: str
 
 __all__ = ["LeadlineError", "Plan", "Record", "Spec", "Summary", "measure", "plan", "read_records"]
 
@@ -41,6 +40,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("leadline")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
     from importlib import import_module

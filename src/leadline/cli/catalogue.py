@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
 HELP: dict[str, str] = {
-    "tasks": "List the tasks there are; `tasks show NAME` for one with its options.",
-    "models": "List the model providers there are; `models show NAME` for one with its options.",
-    "sources": "List the haystacks there are; `sources show NAME` for one, which may be a path or a mixture.",
-    "suites": "List the suites there are; `suites show NAME` for what one asks.",
+    "tasks": "List tasks; `tasks show NAME` has the options of one.",
+    "models": "List model providers; `models show NAME` has the options of one.",
+    "sources": "List haystacks; `sources show NAME` takes a path or mixture too.",
+    "suites": "List suites; `suites show NAME` has what one asks.",
 }
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
@@ -98,8 +98,14 @@ def describe_source(name: str) -> dict[str, Any]:
     from leadline.text.sources import describe, open_source
 
     found = open_source(name)
-    words = dict(describe(found))
-    return {"name": name, "summary": ", ".join(f"{k} {v}" for k, v in words.items() if k != "name"), **words}
+    words = describe(found)
+    sample = " ".join(str(words.pop("sample")).split())
+    return {
+        **words,
+        "name": name,
+        "summary": f"{words['characters']:,} characters in {words['pieces']:,} pieces",
+        "sample": sample if len(sample) <= 160 else f"{sample[:156]} ...",
+    }
 
 
 def describe_suite(name: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import typer
 from leadline.cli import catalogue, screen
 from leadline.core.errors import LeadlineError, UsageError
 
-COMMANDS = ("demo", "run", "plan")
+COMMANDS = ("demo", "run", "plan", "report")
 """Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
 
 app = typer.Typer(
@@ -79,7 +79,10 @@ def _answer(words: list[str], *, debug: bool) -> int:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """The parser's complaint in our three lines."""
+    """The parser's complaint in our three lines; without any word, the help."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        screen.say(error.format_message())
+        return UsageError.exit_code
     near = sorted(getattr(error, "possibilities", None) or ())
     context = getattr(error, "ctx", None)
     place = context.command_path if context else "leadline"

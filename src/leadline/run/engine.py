@@ -8,7 +8,7 @@ records to disk and waits.
 from __future__ import annotations
 
 import threading
-from queue import Empty, SimpleQueue
+from collections import deque
 
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped
 from leadline.core.types import Document, Failure, Record
@@ -34,20 +34,19 @@ def execute(plan: Plan, writer: RunWriter, *, listen: Listener = ignore, keep_pr
     return summarise(writer.folder, planned=plan.planned)
 
 
-class _Left:
-    """A worker's last word."""
-
-
 class _Engine:
     def __init__(self, plan: Plan, writer: RunWriter, listen: Listener, keep_prompts: bool) -> None:
         self._plan = plan
         self._writer = writer
         self._listen = listen
         self._keep_prompts = keep_prompts
-        self._news: SimpleQueue[Event | _Left] = SimpleQueue()
+        self._news: deque[Event] = deque()
+        self._at_work = 0
+        self._all_left = threading.Event()
+        self._guard = threading.Lock()
         self.stop = Stop()
         self._breaker = Breaker(plan.spec.limits.breaker)
-        self._asker = Asker(plan.model, plan.spec.limits, self.stop, self._news.put)
+        self._asker = Asker(plan.model, plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         self._feed = Feed(jobs(plan.spec, plan.tasks, writer.done), self._build, plan.model.grain)
 
@@ -67,30 +66,30 @@ class _Engine:
         )
         count = 1 if plan.model.grain == "document" else min(plan.spec.limits.workers, left)
         workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
+        self._at_work = len(workers)
         for worker in workers:
             worker.start()
-        self._attend(len(workers))
+        if workers:
+            self._attend()
         if self.stop.error is not None:
             raise self.stop.error
 
-    def _attend(self, workers: int) -> None:
-        """Passes on what workers say until the last has left. Daemon threads: a second Ctrl-C need not wait."""
+    def _attend(self) -> None:
+        """Passes on what workers say until the last has left. Looks ten times a second rather than at every record,
+        which would cost as much as the records do. Daemon threads: a second Ctrl-C need not wait for them."""
         said_stopping = False
-        while workers:
-            try:
-                news = self._news.get(timeout=SYNC_SECONDS)
-            except Empty:
-                pass
-            else:
-                if isinstance(news, _Left):
-                    workers -= 1
-                else:
-                    self._listen(news)
+        while not self._all_left.wait(SYNC_SECONDS):
+            self._pass_on()
             if self.stop.is_set and not said_stopping:
                 said_stopping = True
                 self._feed.close()
                 self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
             self._writer.sync()
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._news:
+            self._listen(self._news.popleft())
 
     # --- in the workers -------------------------------------------------------------------------
 
@@ -102,7 +101,10 @@ class _Engine:
             self.stop.because(error)
             self._feed.close()
         finally:
-            self._news.put(_Left())
+            with self._guard:
+                self._at_work -= 1
+                if not self._at_work:
+                    self._all_left.set()
 
     def _serve(self, work: Work) -> None:
         if self._keep_prompts:
@@ -112,7 +114,7 @@ class _Engine:
             for asked in self._asker.ask(work.document, work.probes):
                 record = self._recorder.record(work.document, asked)
                 self._writer.append(record)
-                self._news.put(Answered(record))
+                self._news.append(Answered(record))
                 if self._breaker.note(record):
                     self.stop.because(self._dead_server(record))
         finally:

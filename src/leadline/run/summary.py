@@ -34,7 +34,20 @@ class Summary:
         return self.planned - self.done - self.failed
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"folder": str(self.folder), "missing": self.missing}
+        return {
+            "folder": str(self.folder),
+            "planned": self.planned,
+            "done": self.done,
+            "failed": self.failed,
+            "missing": self.missing,
+            "retried": self.retried,
+            "classes": dict(self.classes),
+            "failures": dict(self.failures),
+            "messages": self.messages,
+            "receipts": asdict(self.receipts),
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
 
 
 def summarise(folder: Path, *, planned: int) -> Summary:
