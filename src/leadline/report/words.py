@@ -20,7 +20,7 @@ def length_words(tokens: int) -> str:
 
 
 def depth_words(depth: float | None) -> str:
-    return "all" if depth is None else f"{depth:.0%}"
+    return "all" if depth is None else f"{100 * depth:.3g}%"
 
 
 def percent(value: float | None) -> str:
