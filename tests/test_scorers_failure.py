@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -23,7 +25,7 @@ SILENT = Receipt(ours=1000, theirs=None)
 
 NUMBER = make_probe("4821907", distractors=["5512345", "6612345"])
 NUMBERS = make_probe("4821907", "5512345", "6612345", "7712345")
-PAIR = make_probe("misty-harbor", distractors=["bold-arrow"])
+PAIR = make_probe("misty-harbor", distractors=["bold-arrow"], question="Which word belongs to calm-brook?")
 ID = make_probe(UUID, distractors=[OTHER_UUID])
 CHAIN = make_probe(
     "QXJTL", "MPWRA", "KKLMN",
@@ -42,6 +44,7 @@ ANSWERS = [
     (NUMBERS, "4821907, 5512345, 6612345, 7712", "stop", "partial", "incomplete number"),
     (NUMBERS, "4821907, 5512345, 6612345, 7712", "length", "cut_off", failure.INSIDE_THE_VALUE),
     (NUMBERS, "1. 4821907\n2. 5512345\n3.", "length", "cut_off", failure.WHILE_LISTING),
+    (NUMBERS, "4821907, 5512345, 4821907, 5512345, 48", "length", "partial", failure.DUPLICATES),
     (NUMBERS, "4821907 and 5512345. That is all there is, and now for something else", "length", "partial", ""),
     (NUMBER, "5512345", "stop", "distractor", failure.ANOTHER_VALUE),
     (NUMBER, "5512345 is what it says, and more text follows", "length", "distractor", failure.ANOTHER_VALUE),
@@ -63,6 +66,7 @@ ANSWERS = [
     (PAIR, "Okay, let me see where it stood", "length", "cut_off", failure.BEFORE_ANY_VALUE),
     (PAIR, "Okay, that would be the harbor.", "stop", "wrong_format", ""),
     (PAIR, "It is calm-meadow.", "stop", "wrong", ""),
+    (PAIR, "For calm-brook it is indeed calm-brook.", "stop", "wrong_format", failure.ECHO),
     (PAIR, "It is bold-arrow.", "stop", "distractor", failure.ANOTHER_VALUE),
     (ID, UUID, "stop", "correct", ""),
     (ID, UUID[:18], "stop", "wrong_format", "incomplete uuid"),
@@ -137,6 +141,14 @@ def test_the_first_scorer_decides() -> None:
         "wrong_format",
         failure.OTHER_WORDS_AROUND,
     )
+
+
+def test_after_an_answer_prefix_many_words_without_a_value_are_off_the_way() -> None:
+    rambling = said("this text is " + " ".join(f"about matter{chr(97 + i)}" for i in range(20)), "length")
+    begun = replace(PAIR, answer_prefix="The word for calm-brook is")
+    nothing = {"match.all": Score(0.0)}
+    assert classify(PAIR, rambling, nothing, HONEST) == ("cut_off", failure.BEFORE_ANY_VALUE)
+    assert classify(begun, rambling, nothing, HONEST) == ("wrong_format", "")
 
 
 def test_hidden_thinking_alone_is_told_apart_from_nothing() -> None:
@@ -218,10 +230,18 @@ def test_every_completion_gets_a_class_that_agrees_with_its_score(scored: float,
     assert len(detail) < 60
 
 
-def test_a_megabyte_against_thousands_of_planted_values_is_classed_in_bounded_time() -> None:
+def test_a_very_long_answer_against_thousands_of_planted_values_is_classed_in_bounded_time() -> None:
     many = make_probe("4821907", distractors=[str(5_000_000 + i) for i in range(6000)])
-    text = " ".join(f"w{i}" for i in range(120_000))
+    text = " ".join(f"w{i}" for i in range(40_000))
     began = time.process_time()
     assert classify(many, said(text, "length"), {"s": Score(0.0)}, HONEST)[0] == "cut_off"
     assert classify(many, said(f"{text} 5005000"), {"s": Score(0.0)}, HONEST)[0] == "distractor"
-    assert time.process_time() - began < 6
+    assert time.process_time() - began < 4
+
+
+def test_the_documentation_names_every_class_and_detail() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "scorers.md").read_text()
+    details = [value for name, value in vars(failure).items() if name.isupper() and isinstance(value, str)]
+    assert len(details) > 10
+    for name in [*get_args(FailureClass), *details, *failure.INCOMPLETE.values()]:
+        assert f"`{name}`" in page

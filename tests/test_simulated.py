@@ -6,12 +6,14 @@ import dataclasses
 import random
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt
 from leadline.models.sim_profiles import ARCHETYPES, NEVER_RIGHT
+from leadline.models.simulated import Simulated
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY
 from leadline.scorers.ruler import STRICT
@@ -261,3 +263,11 @@ def test_a_misspelt_archetype_and_option_are_errors_that_help() -> None:
         open_simulated("sim:cliff?windw=8000")
     with pytest.raises(UsageError, match="high"):
         open_simulated("sim:cliff?high=2")
+
+
+def test_the_documentation_names_every_archetype_and_option() -> None:
+    page = (Path(__file__).parent.parent / "docs" / "simulated.md").read_text()
+    for name in ARCHETYPES:
+        assert f"`sim:{name}`" in page
+    for option in Simulated.model_fields:
+        assert f"`{option}`" in page

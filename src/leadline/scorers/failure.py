@@ -15,7 +15,7 @@ wording, and wording before form:
  7  distractor       no target, but another planted value or the demonstration's
  8  not_found        the model says it is not there, or that it does not know
  9  refused          the model declines
-10  cut_off          the allowance ran out before any value, and the answer was not going in circles
+10  cut_off          the allowance ran out before any value, with the answer neither in circles nor off its way
 11  wrong_format     no value of the form asked for
 12  wrong            a value of the right form that nobody planted: made up, misread or remembered
 
@@ -28,7 +28,7 @@ from collections.abc import Mapping
 
 from leadline.core.types import Completion, Failure, FailureClass, Probe, Receipt, Score
 from leadline.scorers.clean import clean
-from leadline.scorers.forms import FUNCTION_WORDS, Words, form_of, listed_items, values_of_form
+from leadline.scorers.forms import FUNCTION_WORDS, Words, form_of, listed_items, values_of_form, words
 from leadline.scorers.wording import repeats_itself, says_no, says_not_found
 
 SLACK_TOKENS = 64
@@ -37,6 +37,8 @@ SLACK_SHARE = 0.02
 
 _LENGTH = frozenset(("length", "max_tokens"))
 _TAIL_CHARACTERS = 24
+_ON_THE_WAY_WORDS = 32
+"""After an answer prefix the value is due at once: so many words without one are no way to it."""
 
 REFUSED_AS_TOO_LONG = "refused as too long"
 FEWER_TOKENS_READ = "fewer tokens read than sent"
@@ -54,6 +56,7 @@ DUPLICATES = "duplicates while missing others"
 INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}
 STOP_WORDS = "stop words"
 REPEATS = "repeats itself"
+ECHO = "only what the question said"
 
 Classed = tuple[FailureClass, str]
 
@@ -128,7 +131,10 @@ class _Answer:
         self.form = form_of(probe)
         self.right = self.words.found(probe.targets)
         self.missing = [t for t in probe.targets if not self.words.count(t)]
-        self.values = values_of_form(self.form, probe.targets, outcome.text)
+        asked = set(words(clean(probe.question))) - {clean(t) for t in probe.targets}
+        offered = values_of_form(self.form, probe.targets, outcome.text)
+        self.values = [v for v in offered if clean(v) not in asked]
+        self.echoes = bool(offered) and not self.values
         if self.form == "words" and probe.labels.get("family") == "questions":
             self.values = self.words.list  # a question may be answered in a sentence
         self.loops = repeats_itself(outcome.text)
@@ -151,9 +157,11 @@ class _Answer:
         last = self.words.list[-1]
         if end.endswith(last) and any(_is_beginning(last, t) for t in self.missing):
             return INSIDE_THE_VALUE
-        if self.right and self.missing and Words(end[-_TAIL_CHARACTERS:]).found(self.right):
+        still_short = len(self.values) < len(self.right) + len(self.missing)
+        if self.right and still_short and Words(end[-_TAIL_CHARACTERS:]).found(self.right):
             return WHILE_LISTING
-        if not (self.right or self.foreign or self.loops or self.values):
+        lost = self.right or self.foreign or self.loops or self.values
+        if not lost and not (self.probe.answer_prefix and len(self.words.list) > _ON_THE_WAY_WORDS):
             return BEFORE_ANY_VALUE
         return ""
 
@@ -166,7 +174,9 @@ class _Answer:
             return self.foreign
         if self.probe.labels.get("family") == "counting" and self._is_stop_words():
             return STOP_WORDS
-        return REPEATS if self.loops else ""
+        if self.loops:
+            return REPEATS
+        return ECHO if self.echoes else ""
 
     def _incomplete(self) -> bool:
         """A piece of a missing value, long enough not to be there by chance."""
@@ -186,4 +196,4 @@ class _Answer:
 
 def _is_beginning(piece: str, target: str) -> bool:
     whole = clean(target)
-    return len(piece) >= 2 and piece != whole and whole.startswith(piece)
+    return len(piece) >= 3 and piece != whole and whole.startswith(piece)

@@ -13,7 +13,7 @@ from typing import Literal
 from leadline.core.types import Probe
 from leadline.scorers.clean import clean, visible
 
-Form = Literal["numbers", "uuids", "names", "words"]
+Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
 # Hyphen, apostrophe and underscore join two words into another word, as a point joins two digits into another
 # number. Han and kana are written without spaces, so each sign is a word of its own.
@@ -22,6 +22,7 @@ _PART = rf"[^\W_{_LONE_SIGN}]+"
 _WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
 _UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
+_PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
 _ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
@@ -32,8 +33,8 @@ FUNCTION_WORDS = frozenset(
         "a about after all also am an and answer any are as at based be been before both but by can certainly could "
         "did do does each for from had has have he her here his how i if in into is it its just may me more most my no "
         "not of okay on once one only or our out over per please she should so some sure than that the their them "
-        "then there these they this those to up was we were what when where which while who will with would yes you "
-        "your"
+        "then there therefore these they this those thus to up was we were what when where which while who will with "
+        "would yes you your indeed simply actually exactly clearly respectively namely called named follows following"
     )
 )
 
@@ -44,7 +45,10 @@ def words(text: str) -> list[str]:
 
 
 def form_of(probe: Probe) -> Form:
-    """The form of the probe's targets: told by the task, else read from the targets themselves."""
+    """The form of the probe's targets: told by the task, else read from the targets themselves.
+
+    Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
+    """
     told = probe.labels.get("value_kind", "")
     if told in ("numbers", "uuids"):
         return "numbers" if told == "numbers" else "uuids"
@@ -57,6 +61,8 @@ def form_of(probe: Probe) -> Form:
         return "uuids"
     if all(len(t) > 1 and t.isascii() and t.isalnum() and t.isupper() for t in targets):
         return "names"
+    if all(_PAIR.fullmatch(clean(t)) for t in targets):
+        return "pairs"
     return "words"
 
 
@@ -89,15 +95,13 @@ class Words:
 def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
     """The values in an answer that have the full form of the targets, right or wrong."""
     if form == "words":
-        if targets and all("-" in t for t in targets):  # pairs of words, such as misty-harbor
-            return [w for w in words(clean(answer)) if "-" in w]
         return _items(targets, answer)
     if form == "names":
         sizes = {len(t) for t in targets}
         return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]
     given = words(clean(_without_markers(answer)))
-    if form == "uuids":
-        return [w for w in given if _UUID.fullmatch(w)]
+    if form in ("uuids", "pairs"):
+        return [w for w in given if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
     sizes = {len(t.strip()) for t in targets}
     # A short number may come in any length; a long one with digits missing or added is no longer of the form.
     return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
@@ -110,7 +114,7 @@ def candidates(form: Form, targets: Sequence[str], answer: str, *, question: str
     """
     if form == "words":
         offered = _items(targets, answer)
-    elif form == "names":
+    elif form in ("names", "pairs"):
         offered = [w.casefold() for w in values_of_form(form, targets, answer)]
     else:
         given = words(clean(_without_markers(answer)))
