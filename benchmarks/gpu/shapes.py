@@ -20,7 +20,8 @@ Ids = npt.NDArray[np.int32]
 def config_8b() -> LlamaConfig:
     return LlamaConfig(
         vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_hidden_layers=32, num_attention_heads=32,
-        num_key_value_heads=8, max_position_embeddings=131072, rope_theta=500000.0, tie_word_embeddings=False,
+        num_key_value_heads=8, max_position_embeddings=131072, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 500000.0},
         bos_token_id=128000, eos_token_id=128001, pad_token_id=128001,
     )  # fmt: skip
 

@@ -179,8 +179,8 @@ def _is_right(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bo
             got = kernel(query, key, value, width**-0.5, causal)
         except (RuntimeError, NotImplementedError):
             return False
-        wide = (t.repeat_interleave(group, 1) for t in (key, value))
-        want = _blocks(query, *wide, width**-0.5, causal)
+        wide_key, wide_value = (t.repeat_interleave(group, 1) for t in (key, value))
+        want = _blocks(query, wide_key, wide_value, width**-0.5, causal)
         if any(not torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True)):
             return False
     return True

@@ -117,7 +117,7 @@ class Recorded:
     def of(cls, batch: RowBatch, chosen: Tensor) -> Recorded | None:
         """None where the model does something that cannot be recorded; it is then stepped as before."""
         chosen = chosen.clone()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.inference_mode(), torch.cuda.stream(stream):

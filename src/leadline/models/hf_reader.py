@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +54,11 @@ class Reader:
     """A causal model that reads a document once. Not thread-safe: one worker, one reader."""
 
     def __init__(self, model: Any, *, chunk: int) -> None:
+        shared_prefix.register()
         self.model = model
         self.body = model.base_model
+        self._own_attention = model.config._attn_implementation
+        self._output: Any = None
         self.chunk = chunk
         """The most tokens put through the model at once; halved when memory runs out."""
         self.store: Store | None = None
@@ -119,25 +121,37 @@ class Reader:
 
     def run(self, step: Pass, ids: Tensor, positions: Tensor) -> Tensor:
         """The body's hidden states for new tokens under a pass."""
-        with torch.inference_mode(), self._attention(), running(step):
-            hidden: Tensor = self.body(input_ids=ids, position_ids=positions, use_cache=False).last_hidden_state
+        self._use_attention(shared_prefix.NAME)
+        with torch.inference_mode(), running(step):
+            output = self.body(input_ids=ids, position_ids=positions, use_cache=False)
+        self._output = type(output)
+        hidden: Tensor = output.last_hidden_state
         return hidden
 
-    @contextmanager
-    def _attention(self) -> Iterator[None]:
-        shared_prefix.register()
-        if self.model.config._attn_implementation != shared_prefix.NAME:
-            self.model.set_attn_implementation(shared_prefix.NAME)
-        yield
+    def use_own_attention(self) -> None:
+        """Give the model back the attention it was loaded with, for a pass of its own."""
+        self._use_attention(self._own_attention)
+
+    def _use_attention(self, name: str) -> None:
+        if self.model.config._attn_implementation != name:
+            self.model.set_attn_implementation(name)
+
+    def read_alone(self, ids: Ids) -> Tensor:
+        """Hidden states of one text in one pass with the model's own attention; the store stays out of it."""
+        self.use_own_attention()
+        tokens = torch.from_numpy(ids.astype(np.int64))[None].to(self.device)
+        with torch.inference_mode():
+            output = self.body(input_ids=tokens, use_cache=False)
+        self._output = type(output)
+        hidden: Tensor = output.last_hidden_state[0]
+        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of [positions, width] hidden states, as the model itself makes them (scaled, capped) of its body's."""
-        from transformers.modeling_outputs import BaseModelOutputWithPast
-
         # The body is stood in for, so that whatever the model does after it is done, and nothing is written twice.
-        states = hidden[None]
-        dummy = torch.zeros(1, states.shape[1], dtype=torch.long, device=self.device)
-        self.body.forward = lambda *_, **__: BaseModelOutputWithPast(last_hidden_state=states)
+        stand_in = self._output(last_hidden_state=hidden[None])
+        dummy = torch.zeros(1, len(hidden), dtype=torch.long, device=self.device)
+        self.body.forward = lambda *_, **__: stand_in
         try:
             with torch.inference_mode():
                 logits: Tensor = self.model(input_ids=dummy, use_cache=False).logits[0]
@@ -184,7 +198,7 @@ class RowBatch:
         self._origin = self._origin[torch.tensor(places, device=self._origin.device)]
 
     def _columns_at_once(self) -> int:
-        heads = self.reader.model.config.get_text_config().num_attention_heads
+        heads: int = self.reader.model.config.get_text_config().num_attention_heads
         scores = len(self.rows) * heads * self.width * 4
         return max(1, min(SCORES_BYTES // scores, self.reader.chunk // len(self.rows)))
 

@@ -61,7 +61,9 @@ def attention(
     layer = getattr(module, "layer_idx", None)
     if layer is None:
         raise Unsupported("its attention layers do not say their number")
-    return _PASS.get().attend(layer, query, key, value, float(query.shape[-1] ** -0.5 if scale is None else scale)), None
+    return _PASS.get().attend(
+        layer, query, key, value, float(query.shape[-1] ** -0.5 if scale is None else scale)
+    ), None
 
 
 def register() -> None:
@@ -114,7 +116,7 @@ class Store:
 
 
 class Chunk:
-    """Reads the next tokens of the one document into the store: the first `count` of those given, others are padding."""
+    """Reads a document's next tokens into the store: the first `count` of those given, for the others are padding."""
 
     def __init__(self, store: Store, count: int) -> None:
         self.store = store
