@@ -4,7 +4,8 @@ The scores of the lengths are fitted by a falling (isotonic) curve. Between the 
 and the first that does not, the crossing is interpolated on log2 length and the logit of the score. A bootstrap
 over documents gives the interval: every draw gives each document a random weight, so lengths that share
 documents move together, and turns the result into a score through a Beta distribution of the effective sample
-size, so that 5 right out of 5 is not taken for certain.
+size, so that 5 right out of 5 is not taken for certain. With normal weights this is a draw from a normal
+distribution whose covariance the documents give, and it is made as such.
 
 A steep fall says that the crossing lies between two measured lengths, not where. Each draw therefore mixes the
 interpolated place with a random one, the more so the larger the drop; without that an interval on a cliff would be
@@ -164,11 +165,21 @@ def draw_means(
     size = np.where(
         calm, groups.n / design_effect, shrink * means * (1 - means) / np.where(calm, 1.0, rows) / design_effect
     )
-    still = variances <= 1e-12
-    shapes = groups.contributions / np.where(still, 1.0, np.sqrt(variances))
-    z = rng.standard_normal((draws, len(shapes))) @ shapes
-    z[:, still] = rng.standard_normal((draws, int(still.sum())))
+    z = rng.standard_normal((draws, len(means))) @ _root_of_correlation(groups.covariance)
     return np.asarray(betaincinv(size * means + 0.5, size * (1 - means) + 0.5, ndtr(z)))
+
+
+def _root_of_correlation(covariance: FloatArray) -> FloatArray:
+    """A matrix that gives independent normal draws the correlation of the means. Five documents say little about the
+    correlation of eight means, and the matrix may be singular: hence eigenvectors, not Cholesky."""
+    spread = np.sqrt(np.diag(covariance))
+    still = spread <= 1e-6
+    scale = np.where(still, 1.0, spread)
+    correlation = covariance / np.outer(scale, scale)
+    correlation[still, :], correlation[:, still] = 0.0, 0.0
+    np.fill_diagonal(correlation, 1.0)
+    values, vectors = np.linalg.eigh(correlation)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))).T)
 
 
 def falling(curves: FloatArray, weights: FloatArray) -> FloatArray:

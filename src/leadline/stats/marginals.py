@@ -44,15 +44,21 @@ class Marginal:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMeans:
-    """Means of groups and what every document added to their error.
+class Shares:
+    """What every document added to the error of every mean it served: document, group and amount, one row each."""
 
-    The variance of mean j is the sum over documents of contributions[:, j] ** 2; documents that serve several
-    groups make their means correlated, and the columns keep that.
-    """
+    document: IntArray
+    group: IntArray
+    amount: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMeans:
+    """Means of groups and their errors. The variance of a mean is the sum of its documents' squared shares;
+    documents that serve several groups make those means correlated."""
 
     means: FloatArray
-    contributions: FloatArray
+    shares: Shares
     row_variances: FloatArray
     """The variances there would be if no two samples shared a document."""
     degrees: FloatArray
@@ -61,8 +67,16 @@ class GroupMeans:
 
     @property
     def variances(self) -> FloatArray:
-        summed: FloatArray = np.sum(self.contributions**2, axis=0)
-        return summed
+        return _sums(self.shares.group, self.shares.amount**2, len(self.means))
+
+    @property
+    def covariance(self) -> FloatArray:
+        from scipy.sparse import csr_array
+
+        shares, count = self.shares, len(self.means)
+        documents = int(shares.document.max(initial=-1)) + 1
+        table = csr_array((shares.amount, (shares.document, shares.group)), shape=(documents, count))
+        return np.asarray((table.T @ table).toarray(), dtype=np.float64)
 
 
 def marginals(
@@ -102,22 +116,32 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     means = np.full(count, np.nan)
     if n == 0:
         empty = np.zeros(count, dtype=np.int64)
-        return GroupMeans(means, np.zeros((0, count)), np.zeros(count), np.zeros(count), empty, empty)
+        nothing = Shares(empty[:0], empty[:0], np.zeros(0))
+        return GroupMeans(means, nothing, np.zeros(count), np.zeros(count), empty, empty)
     _, task = np.unique(data.task, return_inverse=True)
-    _, cell = data.codes(("task", "length", "depth"))
     _, cluster = np.unique(data.cluster, return_inverse=True)
-    cell = _pairs(group, cell)
+    cell = _pairs(group, data.codes(("task", "length", "depth"))[1])
     weight = _weights(group, task, cell)
-    total = np.bincount(group, weights=weight * data.value, minlength=count)
-    mass = np.bincount(group, weights=weight, minlength=count)
+    total, mass = _sums(group, weight * data.value, count), _sums(group, weight, count)
     np.divide(total, mass, out=means, where=mass > 0)
     stratum = _strata(data, group, task, cell, cluster)
     residual = _residuals(data, group, stratum, cluster, means)
-    contributions = np.zeros((int(cluster.max()) + 1, count))
-    np.add.at(contributions, (cluster, group), weight * residual)
-    row_variances = np.bincount(group, weights=(weight * residual) ** 2, minlength=count).astype(np.float64)
+    error = weight * residual
     degrees, n_clusters = _degrees(group, stratum, cluster, count)
-    return GroupMeans(means, contributions, row_variances, degrees, np.bincount(group, minlength=count), n_clusters)
+    return GroupMeans(
+        means=means,
+        shares=_shares(cluster, group, error),
+        row_variances=_sums(group, error**2, count),
+        degrees=degrees,
+        n=np.bincount(group, minlength=count),
+        n_clusters=n_clusters,
+    )
+
+
+def row_weights(data: Observations, group: IntArray) -> FloatArray:
+    """How much each row counts in the mean of its group: the weights of a group add up to one."""
+    _, task = np.unique(data.task, return_inverse=True)
+    return _weights(group, task, _pairs(group, data.codes(("task", "length", "depth"))[1]))
 
 
 def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95) -> Estimate:
@@ -169,19 +193,31 @@ def _residuals(
     return np.where(alone, data.value - means[group], (data.value - centre[stratum]) * scale)
 
 
+def _shares(document: IntArray, group: IntArray, error: FloatArray) -> Shares:
+    base = int(group.max()) + 1
+    kept, at = np.unique(document * base + group, return_inverse=True)
+    return Shares(kept // base, kept % base, _sums(at, error, len(kept)))
+
+
 def _degrees(group: IntArray, stratum: IntArray, cluster: IntArray, count: int) -> tuple[FloatArray, IntArray]:
     """Documents less the sets of strata they link: samples - 1 when one document serves the whole group,
     samples less cells when each has its own."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    documents = _pairs(group, cluster)
-    first = int(stratum.max()) + 1
-    nodes = first + int(documents.max()) + 1
-    links = coo_array((np.ones(len(group)), (stratum, first + documents)), shape=(nodes, nodes))
-    _, component = connected_components(links, directed=False)
+    document = _pairs(group, cluster)
+    linked = np.arange(int(stratum.max()) + 1)  # of each stratum, the smallest stratum it is linked to
+    while True:
+        of_document = np.full(int(document.max()) + 1, len(linked))
+        np.minimum.at(of_document, document, linked[stratum])
+        lower = linked.copy()
+        np.minimum.at(lower, stratum, of_document[document])
+        if np.array_equal(lower, linked):
+            break
+        linked = lower
     n_clusters = _distinct(group, cluster, count)
-    return (n_clusters - _distinct(group, component[stratum].astype(np.int64), count)).astype(np.float64), n_clusters
+    return (n_clusters - _distinct(group, linked[stratum], count)).astype(np.float64), n_clusters
+
+
+def _sums(code: IntArray, amount: FloatArray, count: int) -> FloatArray:
+    return np.bincount(code, weights=amount, minlength=count).astype(np.float64)
 
 
 def _pairs(first: IntArray, second: IntArray) -> IntArray:

@@ -63,7 +63,7 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confidence: float) -> Estimate:
     mean = float(weights @ groups.means)
-    deviation = float(np.sqrt(np.sum((groups.contributions @ weights) ** 2)))
+    deviation = float(np.sqrt(weights @ groups.covariance @ weights))
     half = t_quantile(confidence, max(float(whole.degrees[0]), 1.0)) * deviation
     interval = Interval(mean - half, mean + half, confidence, "t over documents")
     clusters = int(whole.n_clusters[0])

@@ -1,0 +1,242 @@
+"""Looking while sampling, without lying: intervals that stay true however often and whenever one looks.
+
+An ordinary 95 % interval, looked at after every sample, shuts out the truth in a third of runs or more. A
+confidence sequence covers it at all times at once. Two are used together and share the allowed error:
+
+- a beta-binomial mixture (Robbins 1970), exact for scores between 0 and 1. It takes prompts one by one where each
+  has its own document: within a complete round the prompts may differ in difficulty, since by the inequality of
+  means the product of their likelihood ratios can only be smaller than if all were alike;
+- an asymptotic sequence over rounds (Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024), which uses the scatter
+  that is really there and is the narrower one after some tens of rounds.
+
+A round is one sample of every cell of a length. Which length to sample next is found by a search that weighs what
+each length costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.special import betaln, ndtr
+
+from leadline.stats.intervals import Interval
+from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
+
+SHARPEST = 40
+"""The round at which the asymptotic sequence is narrowest, roughly; fixed before any data is seen."""
+BURN_IN = 8
+"""Rounds before an estimated scatter is trusted."""
+
+EXACT_SHARE = 0.2
+"""The part of the allowed error that the exact sequence gets. It decides clear cases, where little is enough."""
+HOPELESS = 0.05
+"""A length is given up when the chance that it is settled before its cap has fallen to this."""
+
+Standing = Literal["above", "below", "open"]
+
+
+@dataclass(frozen=True, slots=True)
+class LengthStanding:
+    """Where one length stands against the line after some rounds. `interval` holds at all times at once."""
+
+    length: int
+    rounds: int
+    mean: float
+    interval: Interval
+    standing: Standing
+    line: float
+    scatter: float
+    """Standard deviation of a round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """The rounds of one length: their means, and how many independent prompts each is worth (1 when shared)."""
+
+    length: int
+    means: FloatArray
+    prompts: float
+
+
+def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95) -> Interval:
+    """The confidence sequence of a share after `n` samples; fractional scores count as part successes."""
+    if n == 0:
+        return Interval(0.0, 1.0, confidence, "beta-binomial sequence")
+    limit = -np.log1p(-confidence)
+
+    def edge(inside: float, outside: float) -> float:
+        if float(log_evidence(successes, n, outside)) <= limit:
+            return outside
+        for _ in range(60):
+            middle = (inside + outside) / 2
+            if float(log_evidence(successes, n, middle)) <= limit:
+                inside = middle
+            else:
+                outside = middle
+        return outside
+
+    mean = successes / n
+    low = 0.0 if mean <= 0 else edge(mean, 0.0)
+    high = 1.0 if mean >= 1 else edge(mean, 1.0)
+    return Interval(low, high, confidence, "beta-binomial sequence")
+
+
+def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: float) -> FloatArray:
+    """Log of how much better a mixture of all shares explains the samples than `share` does."""
+    s, f = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64) - successes
+    with np.errstate(divide="ignore", invalid="ignore"):
+        explained = np.where(s > 0, s * np.log(share), 0.0) + np.where(f > 0, f * np.log1p(-share), 0.0)
+    return np.asarray(betaln(s + 0.5, f + 0.5) - betaln(0.5, 0.5) - explained)
+
+
+def asymptotic_half_width(
+    deviation: FloatArray | float, n: FloatArray | float, confidence: float = 0.95, sharpest: float = SHARPEST
+) -> FloatArray:
+    """Half the width of the asymptotic confidence sequence of a mean of `n` rounds that scatter by `deviation`."""
+    rounds = np.asarray(n, dtype=np.float64)
+    scaled = rounds / sharpest
+    factor = 2 * (scaled + 1) / (rounds * scaled) * (np.log(scaled + 1) / 2 - np.log1p(-confidence))
+    return np.asarray(deviation * np.sqrt(factor))
+
+
+def standings(
+    means: FloatArray, prompts: float, line: float, confidence: float = 0.95, *, unit: bool = True
+) -> IntArray:
+    """-1, 0 or 1 after each round of each row of `means` (runs x rounds): below the line, open, above it.
+
+    `unit` says that scores lie between 0 and 1; otherwise only the asymptotic sequence can be used.
+    """
+    n = np.arange(1, means.shape[1] + 1)
+    totals = np.cumsum(means, axis=1)
+    running = totals / n
+    scatter = _scatter(totals, np.cumsum(means**2, axis=1), n, prompts, line if unit else None)
+    exact, asymptotic = _split(confidence, unit)
+    apart = (n >= BURN_IN) & (np.abs(running - line) > asymptotic_half_width(scatter, n, asymptotic))
+    if unit and 0 < line < 1:
+        apart |= log_evidence(totals * prompts, n * prompts, line) > -np.log1p(-exact)
+    return np.where(apart, np.sign(running - line), 0.0).astype(np.int64)
+
+
+def standing_of(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStanding:
+    """The standing of one length now. Once apart is apart: an earlier look that decided stays decided."""
+    n = len(rounds.means)
+    if n == 0:
+        nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
+        return LengthStanding(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
+    signs = standings(rounds.means[None, :], rounds.prompts, line, confidence, unit=unit)[0]
+    decided = np.flatnonzero(signs)
+    sign = int(signs[decided[0]]) if len(decided) else 0
+    total, squares = float(rounds.means.sum()), float(np.sum(rounds.means**2))
+    scatter = float(_scatter(np.array(total), np.array(squares), np.array(n), rounds.prompts, line if unit else None))
+    interval = _sequence(total, n, rounds.prompts, scatter, confidence, unit=unit)
+    word: Standing = "above" if sign > 0 else "below" if sign < 0 else "open"
+    return LengthStanding(rounds.length, n, total / n, interval, word, line, scatter)
+
+
+def rounds_by_length(data: Observations) -> list[Rounds]:
+    """The complete rounds of every length in order; tasks weigh alike. Failed samples are left out of a round, and a
+    round of which fewer than half the cells were answered is left out whole."""
+    if len(data) == 0:
+        return []
+    independent = len(np.unique(data.cluster)) == len(data)
+    lengths, at = np.unique(data.length, return_inverse=True)
+    made = []
+    for j, length in enumerate(lengths.tolist()):
+        mine = data.take(at == j)
+        _, cell = mine.codes(("task", "depth"))
+        _, task = np.unique(mine.task, return_inverse=True)
+        cells = int(cell.max()) + 1
+        per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])
+        weight = 1.0 / (len(per_task) * per_task[task])
+        samples, which = np.unique(mine.sample, return_inverse=True)
+        good = ~mine.failed
+        mass = np.bincount(which, weights=weight * good, minlength=len(samples))
+        total = np.bincount(which, weights=np.where(good, weight * mine.value, 0.0), minlength=len(samples))
+        kept = (np.bincount(which[good], minlength=len(samples)) * 2 >= cells) & (mass > 0)
+        made.append(Rounds(length, total[kept] / mass[kept], 1.0 / float(weight.max()) if independent else 1.0))
+    return made
+
+
+def next_length(standing: Sequence[Standing], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
+    """Which length to sample next, or None when the search is over. Takes for granted that longer is not easier.
+
+    Every place of the crossing that is still possible is taken as equally likely, and the order of tests with the
+    smallest expected cost is found from the shortest stretch up.
+    """
+    count = len(standing)
+    low = max((i for i in range(count) if standing[i] == "above"), default=-1)
+    high = min((i for i in range(count) if standing[i] == "below" and i > low), default=count)
+    places = [i for i in range(low + 1, high) if standing[i] == "open" and not capped[i]]
+    if not places:
+        return None
+    size = len(places)
+    # best[a][b]: expected cost of settling places a .. b - 1, with b - a + 1 possible crossings among them
+    best = np.zeros((size + 1, size + 1))
+    first = np.zeros((size + 1, size + 1), dtype=np.int64)
+    for width in range(1, size + 1):
+        for a in range(size - width + 1):
+            b = a + width
+            options = [
+                cost[places[k]] + ((k - a + 1) * best[a, k] + (b - k) * best[k + 1, b]) / (width + 1)
+                for k in range(a, b)
+            ]
+            first[a, b] = a + int(np.argmin(options))
+            best[a, b] = min(options)
+    return places[int(first[0, size])]
+
+
+def rounds_to_settle(standing: LengthStanding, confidence: float = 0.95) -> int | None:
+    """About how many rounds in all would settle this length if its mean stayed where it is; None beyond a million."""
+    gap = abs(standing.mean - standing.line)
+    n = max(standing.rounds, BURN_IN)
+    while n <= 1_000_000:
+        if float(asymptotic_half_width(standing.scatter, n, _split(confidence, True)[1])) < gap:
+            return n
+        n = int(n * 1.1) + 1
+    return None
+
+
+def hopeless(
+    mean: FloatArray | float,
+    scatter: FloatArray | float,
+    n: FloatArray | float,
+    line: float,
+    cap: int,
+    confidence: float,
+) -> BoolArray:
+    """Whether sampling on to the cap would almost surely end undecided, as the mean and its own error stand now."""
+    rounds = np.asarray(n, dtype=np.float64)
+    gap = np.abs(np.asarray(mean) - line)
+    needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
+    drift = np.asarray(scatter) * np.sqrt(np.maximum(1 / rounds - 1 / cap, 1e-12))
+    chance = ndtr((gap - needed) / drift) + ndtr((-gap - needed) / drift)
+    return np.asarray((rounds >= SHARPEST) & (chance < HOPELESS))
+
+
+def _split(confidence: float, unit: bool) -> tuple[float, float]:
+    """The confidence of the exact and of the asymptotic sequence, whose errors add up to what is allowed."""
+    share = EXACT_SHARE if unit else 0.0
+    return 1 - (1 - confidence) * share, 1 - (1 - confidence) * (1 - share)
+
+
+def _scatter(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
+    """The standard deviation of a round. One round's worth of what yes/no answers on the line would scatter is added,
+    so that a few equal rounds are not taken for no scatter at all."""
+    prior = line * (1 - line) / prompts if line is not None and 0 < line < 1 else 0.25 / max(prompts, 1.0)
+    spread = np.maximum(squares - totals**2 / n, 0.0)
+    return np.asarray(np.sqrt((spread + prior) / n))
+
+
+def _sequence(total: float, n: int, prompts: float, scatter: float, confidence: float, *, unit: bool) -> Interval:
+    low, high = (0.0, 1.0) if unit else (-np.inf, np.inf)
+    exact, asymptotic = _split(confidence, unit)
+    if unit:
+        sure = beta_binomial_sequence(total * prompts, n * prompts, exact)
+        low, high = sure.low, sure.high
+    if n >= BURN_IN:
+        width = float(asymptotic_half_width(scatter, n, asymptotic))
+        low, high = max(low, total / n - width), min(high, total / n + width)
+    return Interval(low, high, confidence, "confidence sequence")
