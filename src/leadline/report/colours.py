@@ -28,7 +28,7 @@ INK: Final = "#1c2733"
 PAPER: Final = "#ffffff"
 
 CLASS_COLOURS: Final[dict[FailureClass, str]] = {
-    "correct": "#99decc",
+    "correct": "#b9ecd6",
     "partial": "#3291b4",
     "distractor": "#e69f00",
     "not_found": "#43225e",
@@ -38,7 +38,7 @@ CLASS_COLOURS: Final[dict[FailureClass, str]] = {
     "cut_off": "#f0e442",
     "wrong_format": "#8c6d31",
     "input_truncated": "#d55e00",
-    "error": "#1c2733",
+    "error": "#a11d33",
 }
 
 

@@ -75,7 +75,8 @@ def layered(layers: Sequence[alt.Chart], width: float, height: float) -> Spec:
     copies everything inside a chart each time it is put into another, which takes seconds for a dozen panels."""
     plain = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
     for layer in plain:
-        layer.pop("data", None)  # altair's placeholder, which would hide the rows of the panel
+        if layer.get("data") == {"name": "empty"}:  # altair's placeholder, which would hide the rows of the panel
+            del layer["data"]
     return {"layer": plain, "width": width, "height": height}
 
 

@@ -1,0 +1,172 @@
+"""Curves over length with their intervals, and what wrong answers looked like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+
+from leadline.report.charts import columns_for
+from leadline.report.colours import CLASS_COLOURS
+from leadline.report.load import Run
+from leadline.report.selection import selection
+from leadline.report.table import FAILURE_CLASSES, Tally
+from leadline.report.theme import LINE, MUTED, QUIET, Figure, Row, Spec, caption, layered, rows_of
+from leadline.report.tiles import across
+from leadline.report.words import count_words, inert, length_words, percent, percent_range
+
+SERIES = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
+"""For lines that must be told apart: after Okabe and Ito's set for all kinds of colour vision."""
+MANY = len(SERIES)
+
+
+def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
+    """A line for each task; beyond six, thin grey lines and the average of all in front."""
+    table = run.table
+    lines = [
+        _point(inert(task, 40), length, tally, selection(at, table.tasks.index(task), length))
+        for (task, length), tally in table.by_task_and_length.items()
+    ]
+    average = [_point("average", n, t, selection(at, None, n)) for n, t in sorted(table.by_length.items())]
+    lengths = [length_words(n) for n in table.lengths]
+    if len(table.tasks) > MANY:
+        layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
+        note = "Grey: single tasks. Front: average over tasks with its 95% interval."
+    else:
+        layers = _banded(lengths, [inert(t, 40) for t in table.tasks], "task")
+        note = "Bands: 95% intervals over documents."
+    wide = 300 if narrow else 560
+    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    shown = average if len(table.tasks) > MANY else lines
+    words = "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in shown if p["mean"] is not None)
+    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {words}.")
+
+
+def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
+    """The average over tasks of several runs on one scale."""
+    lines = [
+        _point(name, length, tally, selection(at, None, length))
+        for at, (run, name) in enumerate(zip(runs, names, strict=True))
+        for length, tally in sorted(run.table.by_length.items())
+    ]
+    lengths = [length_words(n) for n in sorted({n for run in runs for n in run.table.lengths})]
+    wide = 300 if narrow else 560
+    layers = _banded(lengths, list(names), "task")
+    note = "Average over tasks. Bands: 95% intervals over documents."
+    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    words = "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in lines if p["mean"] is not None)
+    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {words}.")
+
+
+def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
+    data = alt.NamedData("average" if rows == "average" else "lines")
+    x = _x(lengths)
+    scale = alt.Scale(domain=names, range=[SERIES[i % MANY] for i in range(len(names))])
+    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolType="stroke") if len(names) > 1 else None
+    colour = alt.Color("series:N", scale=scale, legend=legend)
+    base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
+    faint = 0.16 if len(names) <= 3 else 0.08
+    return [
+        base.mark_area(opacity=faint, aria=False).encode(
+            alt.Y("low:Q"), alt.Y2("high:Q"), alt.Color("series:N", scale=scale, legend=None)
+        ),
+        base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(_y(), colour, description="label:N"),
+    ]  # fmt: skip
+
+
+def _thin(lengths: list[str]) -> list[alt.Chart]:
+    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(_x(lengths), _y())
+    return [
+        base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(detail="series:N"),
+        base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(description="label:N"),
+    ]
+
+
+def _x(lengths: list[str]) -> alt.X:
+    axis = alt.Axis(labelAngle=0, labelOverlap=True, title="context length (tokens)", **QUIET)
+    return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3), axis=axis)
+
+
+def _y() -> alt.Y:
+    axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
+    return alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1]), axis=axis)
+
+
+def _point(series: str, length: int, tally: Tally, chosen: str) -> Row:
+    interval = tally.interval
+    value = f"{percent(tally.mean)}%, 95% interval {percent_range(interval)}%, {tally.done} answered"
+    return {
+        "series": series,
+        "length": length_words(length),
+        "mean": tally.mean,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "label": f"[{chosen}] {series}, length {length_words(length)}: {value}",
+    }
+
+
+# --- failure classes ----------------------------------------------------------------------------
+
+
+def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
+    """For every task and length, how the samples came out, failures of the infrastructure included."""
+    table = run.table
+    rows: list[Row] = []
+    for (task, length), tally in table.by_task_and_length.items():
+        rows += _segments(table.tasks.index(task), inert(task, 60), length, tally, at)
+    seen = [c for c in FAILURE_CLASSES if any(r["class"] == class_words(c) for r in rows)]
+    columns = columns_for(len(table.tasks), narrow=narrow)
+    wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
+    lengths = [length_words(n) for n in table.lengths]
+    panels = []
+    for number, task in enumerate(table.tasks):
+        names, colours = [class_words(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
+        panel = _bars(lengths, names, colours, wide, columns, narrow=narrow)
+        title = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
+        panels.append(panel | rows_of("classes", number) | ({"title": title} if len(table.tasks) > 1 else {}))
+    chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
+    counts = ", ".join(f"{class_words(c)} {n}" for c, n in table.whole.classes.items())
+    return Figure(chart, {"classes": rows}, f"How samples came out: {counts}.")
+
+
+def class_words(failure_class: str) -> str:
+    return failure_class.replace("_", " ")
+
+
+def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[Row]:
+    """Stacked by ourselves: the order must be that of the classes, best at the bottom."""
+    total, start, rows = tally.done + tally.failed, 0.0, []
+    for name in FAILURE_CLASSES:
+        count = tally.classes.get(name, 0)
+        if not count:
+            continue
+        end = start + count / total
+        words = f"{task}, length {length_words(length)}: {class_words(name)}, {count} of {count_words(total, 'sample')}"
+        chosen = selection(at, number, length, failure_class=name)
+        rows.append(
+            {"panel": number, "length": length_words(length), "class": class_words(name), "start": start, "end": end,
+             "label": f"[{chosen}] {words}"}
+        )  # fmt: skip
+        start = end
+    return rows
+
+
+def _bars(lengths: list[str], names: list[str], colours: list[str], wide: float, columns: int, *, narrow: bool) -> Spec:
+    title = "share of samples" if columns == 1 else None
+    axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=4 if narrow else 6, symbolType="square", symbolStrokeWidth=0
+    )
+    bar = (
+        alt.Chart()
+        .mark_rect(stroke=LINE, strokeWidth=0.5, ariaRoleDescription="share")
+        .encode(
+            across(lengths),
+            alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
+            alt.Y2("end:Q"),
+            alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+            description="label:N",
+        )
+    )
+    return layered([bar], wide, 200 if columns == 1 else 110)

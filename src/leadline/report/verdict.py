@@ -1,0 +1,131 @@
+"""What a run says, in sentences: the first thing on the page and the first line in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leadline.report.load import Run
+from leadline.report.words import big_number, count_words, duration_words, inert, length_words, percent, percent_range
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, effective_length, token_words
+from leadline.stats.observations import Observations
+
+READING_NOTES = {
+    "fresh": "every question had a document of its own, as in published results",
+    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is harder "
+    "than fresh reading and not comparable with published results",
+    "nested": "one long document answered all lengths and depths; the other facts in it are distractors, so this is "
+    "harder than fresh reading and not comparable with published results",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`effective` is None when nothing was answered or only one length was measured."""
+
+    effective: EffectiveLength | None
+    by_task: dict[str, EffectiveLength]
+    headline: str
+    findings: tuple[str, ...]
+    not_measured: tuple[str, ...]
+
+
+def verdict(run: Run) -> Verdict:
+    samples = run.table.samples
+    whole = effective_of(samples, run.window)
+    tasks = {t: effective_of(samples.take(samples.task == t), run.window) for t in run.table.tasks}
+    return Verdict(
+        effective=whole,
+        by_task={t: found for t, found in tasks.items() if found is not None},
+        headline=headline(run, whole),
+        findings=tuple(_findings(run, whole)),
+        not_measured=tuple(_not_measured(run)),
+    )
+
+
+def effective_of(samples: Observations, claimed: int | None) -> EffectiveLength | None:
+    answered = samples.counted()
+    if len(np.unique(answered.length)) < 2:
+        return None
+    return effective_length(samples, claimed=claimed)
+
+
+def headline(run: Run, found: EffectiveLength | None) -> str:
+    """One sentence that may be quoted alone."""
+    name = inert(run.model, 80)
+    if found is None:
+        whole = run.table.whole
+        if whole.mean is None:
+            return f"{name} has answered nothing yet."
+        return f"{name} is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
+    claims = f" of the {length_words(run.window)} tokens it claims" if run.window else " tokens"
+    words, _, spread = length_range(found).partition(" (")
+    spread = f" ({spread}" if spread else ""
+    if found.bound == "crossing":
+        return f"{name} can use about {words}{claims}{spread}."
+    if found.bound == "at least":
+        return f"{name} can use {words}{claims}{spread}: it never fell below the line at any length measured."
+    return f"{name} falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
+
+
+def length_range(found: EffectiveLength) -> str:
+    """`43k (95%: 35k to 52k)`."""
+    return str(found).replace(" %", "%")
+
+
+def line_words(found: EffectiveLength) -> str:
+    if found.line.share is not None:
+        return f"{percent(found.line.share)}% of its score at the shortest length"
+    known = ", the line RULER uses" if found.line.threshold == RULER_THRESHOLD else ""
+    return f"{100 * found.threshold:g}%{known}"
+
+
+def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
+    table, whole = run.table, run.table.whole
+    lines = []
+    if found is not None:
+        lines.append(
+            "Effective length is the longest prompt at which a falling curve through its scores still reaches "
+            f"{line_words(found)}."
+        )
+        if found.warning:
+            lines.append(f"{found.warning[0].upper()}{found.warning[1:]}.")
+    if whole.mean is not None:
+        lines.append(
+            f"Over all lengths and depths it is right in {percent(whole.mean)}% "
+            f"(95%: {percent_range(whole.interval)}%)."
+        )
+    known = [(n, t) for n, t in sorted(table.by_length.items()) if t.mean is not None]
+    if len(known) > 1:
+        (short, first), (long, last) = known[0], known[-1]
+        lines.append(
+            f"From {percent(first.mean)}% at {length_words(short)} to {percent(last.mean)}% at {length_words(long)}."
+        )
+    return lines
+
+
+def _not_measured(run: Run) -> list[str]:
+    """What a reader might think was measured and was not."""
+    table, whole = run.table, run.table.whole
+    lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
+    longest = max(table.lengths, default=0)
+    if run.window and longest < run.window:
+        lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
+    empty = sum(t.estimate is None for t in table.cells.values())
+    if empty:
+        lines.append(f"{count_words(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+    if whole.failed:
+        lines.append(f"{count_words(whole.failed, 'sample')} failed and are in no mean.")
+    if whole.missing:
+        lines.append(f"{count_words(whole.missing, 'sample')} not asked yet.")
+    if run.totals.receipts_wrong:
+        lines.append(f"{count_words(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
+    return lines
+
+
+def cost_words(run: Run) -> str:
+    """`7.8 million tokens read, 12 thousand written, 3 min 20 s`."""
+    totals = run.totals
+    parts = [f"{big_number(totals.prompt_tokens)} tokens read", f"{big_number(totals.completion_tokens)} written"]
+    return ", ".join([*parts, duration_words(max(0.0, totals.ended - totals.started))])
