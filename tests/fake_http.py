@@ -32,8 +32,9 @@ def json_response(status: int, value: Any, headers: dict[str, str] | None = None
 class Connection(asyncio.Protocol):
     """One client's connection; requests on it are answered one after the other."""
 
-    def __init__(self, respond: Responder) -> None:
+    def __init__(self, respond: Responder, everyone: set[asyncio.Transport]) -> None:
         self._respond = respond
+        self._everyone = everyone
         self._data = bytearray()
         self._need = 0
         self._transport: asyncio.Transport | None = None
@@ -42,8 +43,11 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._everyone.add(transport)
 
     def connection_lost(self, error: Exception | None) -> None:
+        if self._transport is not None:
+            self._everyone.discard(self._transport)
         if self._task is not None:
             self._task.cancel()
 

@@ -37,7 +37,9 @@ def rendered(kind: Kind, body: dict[str, Any]) -> str:
         return BOS + str(body["prompt"])
     messages = body["messages"]
     last = messages[-1]
-    asked = bool(body.get("continue_final_message")) and not body.get("add_generation_prompt", True)
+    asked = bool(body.get("continue_final_message"))
+    if kind == "vllm":
+        asked = asked and not body.get("add_generation_prompt", True)
     continued = last["role"] == "assistant" and (kind == "llamacpp" or (kind != "plain" and asked))
     closed = messages[:-1] if continued else messages
     turns = "".join(f"<|im_start|>{m['role']}\n{m['content']}<|im_end|>\n" for m in closed)

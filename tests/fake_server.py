@@ -94,6 +94,7 @@ class FakeServer:
         self._words = tokens == "whitespace"
         self._port = port
         self._seen: Counter[str] = Counter()
+        self._open: set[asyncio.Transport] = set()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -123,10 +124,13 @@ class FakeServer:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        for transport in list(self._open):
+            transport.abort()
+        await asyncio.sleep(0)  # lets them close
 
     def _connected(self) -> Connection:
         self.connections += 1
-        return Connection(self._respond)
+        return Connection(self._respond, self._open)
 
     def encode(self, text: str) -> list[int]:
         if self._words:

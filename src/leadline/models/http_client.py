@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 import urllib.request
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
@@ -58,6 +59,7 @@ class HttpClient:
         self._own = threading.local()
         self._all: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._all)
 
     @property
     def root_url(self) -> str:
@@ -102,9 +104,7 @@ class HttpClient:
 
     def close(self) -> None:
         with self._lock:
-            for connection in self._all:
-                connection.close()
-            self._all.clear()
+            _close_all(self._all)
         self._own = threading.local()
 
     def _connection(self) -> http.client.HTTPConnection:
@@ -128,6 +128,12 @@ class HttpClient:
         with self._lock:
             self._all.append(made)
         return made
+
+
+def _close_all(connections: list[http.client.HTTPConnection]) -> None:
+    for connection in connections:
+        connection.close()
+    connections.clear()
 
 
 def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:

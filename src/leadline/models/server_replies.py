@@ -36,7 +36,7 @@ _CONTEXT_WORDS = re.compile(
     r"|(prompt|input|request) (is|was) too (long|large for (the|this) model)"
     r"|too large for model with .* context"
     r"|reduce the length of (the|your) (messages|prompt|input)"
-    r"|inputs? tokens? \+ .*max_new_tokens.* must be",
+    r"|inputs?\W+tokens?\W.*max_new_tokens.*must be",
     re.IGNORECASE,
 )
 _NEVER_COMES_BACK = ("insufficient_quota", "billing_hard_limit_reached")
