@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, NoReturn
 
@@ -52,10 +53,11 @@ def main() -> NoReturn:
 
         print(__version__)
         sys.exit(0)
-    sys.exit(_answer(words, debug=debug))
+    sys.exit(answer(words, debug=debug))
 
 
-def _answer(words: list[str], *, debug: bool) -> int:
+def answer(words: list[str], *, debug: bool = False) -> int:
+    """Carries out one command and says its exit code. The only place that catches."""
     try:
         return int(app(args=words, prog_name="leadline", standalone_mode=False) or 0)
     except LeadlineError as error:
@@ -83,11 +85,16 @@ def _usage(error: typer.TyperException) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         screen.say(error.format_message())
         return UsageError.exit_code
-    near = sorted(getattr(error, "possibilities", None) or ())
     context = getattr(error, "ctx", None)
     place = context.command_path if context else "leadline"
-    fix = f"did you mean {' or '.join(near)}?" if near else f"see `{place} --help`"
-    screen.show_error(UsageError(error.message if near else error.format_message(), where=place, fix=fix))
+    what, fix = error.format_message(), f"see `{place} --help`"
+    near = get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), n=1)
+    if near:
+        what, fix = error.message, f"did you mean {near[0]}?"
+    elif " Did you mean " in what:
+        what, _, name = what.partition(" Did you mean ")
+        fix = f"did you mean {name}"
+    screen.show_error(UsageError(what, where=place, fix=fix))
     return UsageError.exit_code
 
 

@@ -1,0 +1,47 @@
+"""The real command in a real process, for tests that kill, interrupt and starve it."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(sys.executable).parent / "leadline"
+
+
+def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
+    """`leadline WORDS`; with `file_bytes` the system stops any file of it from growing beyond that."""
+
+    def limit() -> None:
+        if file_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+
+    return subprocess.Popen(
+        [str(PROGRAM), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+        preexec_fn=limit if file_bytes is not None else None,
+    )
+
+
+def call(*words: str, file_bytes: int | None = None) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    process = start(*words, file_bytes=file_bytes)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+def write_haystack(folder: Path) -> Path:
+    """A small text of made-up sentences: quicker to open than the built-in ones."""
+    draw = random.Random(1)
+    syllables = ("ba", "do", "ki", "lu", "me", "no", "pa", "ri", "so", "tu", "va", "we")
+    words = ["".join(draw.choices(syllables, k=draw.randrange(1, 5))) for _ in range(300)]
+    sentences = (" ".join(draw.choices(words, k=draw.randrange(4, 14))).capitalize() + "." for _ in range(600))
+    path = folder / "haystack.txt"
+    path.write_text(" ".join(sentences))
+    return path

@@ -1,0 +1,271 @@
+"""The command line: quick to start, clear when something is wrong, and readable by programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import leadline
+from fake_server import FakeServer, Faults
+from leadline.cli.main import answer
+from leadline.store.runs import RECORDS
+from leadline_process import PROGRAM, write_haystack
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Say = Callable[..., Said]
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Say:
+    """`leadline WORDS` in this process, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*words: str, **settings: Any) -> Said:
+        code = answer(list(words), **settings)
+        return Said(code, *capsys.readouterr())
+
+    return call
+
+
+RUN = ("run", "niah", "--model", "sim:perfect?tokenizer=bytes", "--depths", "3", "--samples", "1", "--no-figure")
+
+
+# --- starting -----------------------------------------------------------------------------------
+
+
+def test_help_needs_none_of_the_heavy_packages() -> None:
+    script = (
+        "import sys\nfrom leadline.cli.main import answer\nanswer(['--help'])\nanswer(['run', '--help'])\n"
+        "heavy = {'numpy', 'scipy', 'altair', 'rich', 'torch', 'tokenizers', 'jinja2'} & set(sys.modules)\n"
+        "sys.exit(str(sorted(heavy)) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick() -> None:
+    def cpu_seconds() -> float:
+        process = subprocess.Popen([str(PROGRAM), "--help"], stdout=subprocess.DEVNULL)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = status
+        return used.ru_utime + used.ru_stime
+
+    assert min(cpu_seconds() for _ in range(3)) < 0.3
+
+
+def test_importing_the_package_loads_nothing_and_its_public_names_are_these() -> None:
+    script = "import sys, leadline; sys.exit(len([m for m in sys.modules if m.startswith('leadline')]) - 1)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    names = ["LeadlineError", "Plan", "Record", "Spec", "Summary", "measure", "plan", "read_records"]
+    assert leadline.__all__ == names
+    assert dir(leadline) == sorted([*names, "__version__"])
+    assert all(getattr(leadline, name) is not None for name in dir(leadline))
+    with pytest.raises(AttributeError):
+        _ = leadline.nonsense
+
+
+def test_the_public_names_are_enough_for_a_run(tmp_path: Path) -> None:
+    spec = leadline.Spec(model="sim:perfect?tokenizer=bytes", tasks="niah", lengths="1k,2k", depths=2, samples=1)
+    assert leadline.plan(spec).cost.requests == 4
+    summary = leadline.measure(spec, tmp_path / "run")
+    assert summary.done == 4
+    assert {r.score for r in leadline.read_records(summary.folder)} == {1.0}
+
+
+def test_without_words_the_help_is_shown(say: Say) -> None:
+    said = say()
+    assert said.code == 64
+    assert "Usage: leadline" in said.err
+
+
+# --- run, plan, demo ----------------------------------------------------------------------------
+
+
+def test_run_shows_counts_receipts_and_where_things_are(say: Say) -> None:
+    said = say(*RUN, "--lengths", "1k,2k")
+    assert said.code == 0
+    assert "samples   6 planned, 6 answered, 0 failed" in said.out
+    assert "receipts  6 agree, 0 disagree, 0 not given" in said.out
+    (folder,) = Path("runs").iterdir()
+    assert folder.name.startswith("niah-sim-perfect-")
+    assert f"records   {folder}" in said.out
+    again = say(*RUN, "--lengths", "1k,2k")
+    assert "going on: 6 of 6 samples have an answer" in again.err
+
+
+def test_run_draws_a_heatmap(say: Say) -> None:
+    said = say(*RUN[:-1], "--lengths", "1k,2k", "--out", "here")
+    assert said.code == 0
+    assert Path("here/heatmap.png").read_bytes().startswith(b"\x89PNG")
+    assert "heatmap   here/heatmap.png" in said.out
+
+
+def test_json_has_stdout_to_itself(say: Say) -> None:
+    said = say(*RUN, "--lengths", "1k", "--json", "--out", "here")
+    found = json.loads(said.out)
+    assert (found["folder"], found["planned"], found["done"], found["failed"]) == ("here", 3, 3, 0)
+    assert found["receipts"] == {"ok": 3, "wrong": 0, "absent": 0, "worst": 0}
+    assert found["classes"] == {"correct": 3}
+    assert found["report"]["lengths"][0]["mean"] == 1.0
+    assert "run: here" in said.err
+
+
+def test_plan_counts_and_sends_nothing(say: Say) -> None:
+    words = ("plan", *RUN[1:-1], "--lengths", "1k,2k", "--tokens-per-second", "1000", "--price-in", "2")
+    found = json.loads(say(*words, "--price-out", "10", "--json").out)
+    total = found["total"]
+    assert total == {"requests": 6, "prompt_tokens": 8832, "tokens_read": 8832, "output_tokens": 384}
+    assert found["seconds"] == pytest.approx((8832 + 384) / 1000)
+    assert found["money"] == pytest.approx((8832 * 2 + 384 * 10) / 1e6)
+    assert not Path("runs").exists()
+    shown = say(*words).out
+    assert "8,832" in shown
+    assert "time    9.2 s" in shown
+    assert "money   0.02" in shown
+
+
+def test_plan_knows_what_is_already_there(say: Say) -> None:
+    say(*RUN, "--lengths", "1k")
+    found = json.loads(say("plan", *RUN[1:-1], "--lengths", "1k", "--json").out)
+    assert found["already_done"] == 3
+
+
+def test_demo_needs_no_words(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leadline.cli import demo
+
+    smaller = {**demo.SPEC, "lengths": "1k,2k", "depths": 2, "samples": 1}
+    monkeypatch.setattr(demo, "SPEC", smaller)
+    said = say("demo", "--out", "demo")
+    assert said.code == 0
+    assert "heatmap   demo/heatmap.png" in said.out
+    assert Path("demo/heatmap.png").exists()
+
+
+# --- catalogue ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("tasks", "niah"), ("models", "openai"), ("models", "sim"), ("sources", "noise")]
+)
+def test_catalogues_list_and_show(say: Say, kind: str, name: str) -> None:
+    listed = json.loads(say(kind, "--json").out)
+    assert name in [entry["name"] for entry in listed]
+    assert all(entry["summary"] and "cannot be loaded" not in entry["summary"] for entry in listed)
+    assert name in say(kind).out
+    assert json.loads(say(kind, "show", name, "--json").out)["name"] == name
+    assert say(kind, "show", name).code == 0
+
+
+def test_a_task_is_shown_with_its_options_and_their_help(say: Say) -> None:
+    options = {o["name"]: o for o in json.loads(say("tasks", "show", "niah", "--json").out)["options"]}
+    assert options["keys"]["default"] == 1
+    assert options["keys"]["help"]
+    assert "keys planted" in say("tasks", "show", "niah").out
+
+
+def test_a_source_may_be_a_path(say: Say, tmp_path: Path) -> None:
+    path = write_haystack(tmp_path)
+    assert json.loads(say("sources", "show", str(path), "--json").out)["pieces"] == 600
+
+
+def test_suites_are_listed_even_if_there_are_none(say: Say) -> None:
+    assert say("suites").code == 0
+
+
+# --- bad input ----------------------------------------------------------------------------------
+
+SIM = ("--model", "sim:perfect?tokenizer=bytes", "--lengths", "1k")
+BAD = {
+    "unknown task": (("run", "niha", *SIM), 64, "did you mean 'niah'?"),
+    "unknown command": (("rnu",), 64, "did you mean 'run'?"),
+    "unknown flag": (("run", "niah", *SIM, "--sampels", "3"), 64, "did you mean --samples?"),
+    "a flag's wrong type": (("run", "niah", *SIM, "--samples", "three"), 64, "--samples"),
+    "unknown option": (("run", "niah", *SIM, "--set", "kyes=3"), 64, "did you mean 'keys'?"),
+    "unknown provider": (("run", "niah", "--model", "opnai:m"), 64, "did you mean 'openai'?"),
+    "no provider": (("run", "niah", "--model", "gpt-5"), 64, "write PROVIDER:NAME"),
+    "unknown model option": (("run", "niah", "--model", "sim:perfect?windw=3"), 64, "did you mean 'window'?"),
+    "unknown simulated model": (("run", "niah", "--model", "sim:perfct"), 64, "did you mean 'perfect'?"),
+    "length below the floor": (("run", "niah", *SIM[:2], "--lengths", "90"), 65, "shortest length"),
+    "length above the window": (
+        ("run", "niah", "--model", "sim:perfect?tokenizer=bytes&limit=2k", "--lengths", "4k"), 65, "2,048",
+    ),
+    "depth outside": (("run", "niah", *SIM, "--depths", "-1"), 64, "depths run from 0"),
+    "unreadable source": (("run", "niah", *SIM, "--set", "haystack=/no/such/file.txt"), 66, "/no/such/file.txt"),
+    "source too short": (("run", "niah", *SIM[:2], "--lengths", "8k", "--set", "haystack=short.txt"), 66, "missing"),
+    "no tokenizer there": (("run", "niah", "--model", "sim:perfect?tokenizer=/no/such"), 66, "/no/such"),
+    "no server there": (
+        ("run", "niah", "--model", "openai:m?base_url=http://127.0.0.1:9/v1&tokenizer=bytes"), 69, "127.0.0.1:9",
+    ),
+    "not a run": (("report", "nowhere"), 74, "holds no run"),
+    "no such file": (("run", "none.toml", *SIM), 64, "none.toml"),
+    "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not a TOML file"),
+    "a folder in the way": (("run", "niah", *SIM, "--out", "full"), 73, "holds no run"),
+    "a folder that cannot be": (("run", "niah", *SIM, "--out", "short.txt/run"), 74, "short.txt"),
+    "a plugin that does not import": (("run", "bad.py:Mine", *SIM), 64, "the file must import"),
+    "a plugin without the name": (("run", "good.py:Mien", *SIM), 64, "did you mean 'Mine'?"),
+    "a list where one is needed": (("run", "niah", *SIM, "--reading", "fresh,shared"), 64, "reading"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_three_lines_and_an_exit_code(say: Say, case: str) -> None:
+    Path("short.txt").write_text("Only one sentence. And another.")
+    Path("bad.toml").write_text("model = ")
+    Path("bad.py").write_text("import nothing_of_this_name")
+    Path("good.py").write_text("from leadline.tasks.needle import Needle\nclass Mine(Needle):\n    pass\n")
+    Path("full").mkdir()
+    Path("full/thesis.tex").write_text("")
+    words, code, said = BAD[case]
+    found = say(*words)
+    assert found.code == code, found.err
+    assert found.err.splitlines()[0].startswith("error: ")
+    assert said in found.err
+    assert "Traceback" not in found.err
+    assert found.out == ""
+    assert not list(Path().glob(f"**/{RECORDS}"))
+
+
+def test_a_server_that_answers_with_a_web_page_is_named(say: Say) -> None:
+    with FakeServer(Faults(html=1.0, attempts=None)) as server:
+        model = f"openai:m?base_url={server.base_url}&tokenizer=bytes"
+        found = say("run", "niah", "--model", model, "--lengths", "1k")
+    assert found.code == 69
+    assert found.err.startswith("error: ")
+    assert server.base_url in found.err
+
+
+def test_an_unexpected_error_is_code_70_and_its_traceback_is_for_debugging(
+    say: Say, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(spec: object) -> None:
+        raise ZeroDivisionError("\x1b[31mred")
+
+    monkeypatch.setattr("leadline.run.measure.prepare", broken)
+    found = say(*RUN, "--lengths", "1k")
+    assert found.code == 70
+    assert "unexpected ZeroDivisionError" in found.err
+    assert "Traceback" not in found.err
+    assert "\x1b" not in found.err
+    assert "Traceback" in say(*RUN, "--lengths", "1k", debug=True).err
+
+
+def test_the_real_program_has_exit_codes_debug_anywhere_and_a_version() -> None:
+    wrong = subprocess.run([str(PROGRAM), "run", "niha", "--debug"], capture_output=True, text=True, check=False)
+    assert wrong.returncode == 64
+    assert "Traceback" in wrong.stderr
+    version = subprocess.run([str(PROGRAM), "--version"], capture_output=True, text=True, check=True)
+    assert version.stdout.strip() == leadline.__version__

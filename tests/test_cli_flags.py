@@ -1,0 +1,148 @@
+"""From words to a Spec: a file, a suite and flags give the same one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline.cli.flags import Flags, spec_of
+from leadline.core import registry
+from leadline.core.errors import UnknownName, UsageError
+from leadline.core.spec import Spec, Suite
+
+MINE = '''
+"""A task of one's own."""
+from leadline.tasks.needle import Needle
+
+class Mine(Needle):
+    """Needles, but mine."""
+    shade: str = "blue"
+'''
+
+
+def spec(what: str | None = "niah", model: str | None = "sim:perfect", **flags: Any) -> Spec:
+    return spec_of(Flags(what=what, model=model, **flags))
+
+
+def test_a_file_and_flags_give_the_same_spec(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        """
+        model = "sim:perfect"
+        lengths = ["4k", 8192]
+        depths = "0,0.5,1"
+        samples = 2
+        reading = "shared"
+        seed = 3
+        [[tasks]]
+        name = "niah"
+        keys = 4
+        haystack = "noise"
+        [limits]
+        workers = 2
+        """
+    )
+    from_file = spec(str(path), model=None)
+    from_flags = spec(
+        lengths="4k,8k", depths="3", samples=2, reading="shared", seed=3, workers=2,
+        set_=["keys=4", "haystack=noise"],
+    )  # fmt: skip
+    assert from_file == from_flags
+    assert from_file.digest == from_flags.digest
+
+
+def test_flags_override_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text('model = "sim:perfect"\ntasks = ["niah"]\nlengths = "4k"\nsamples = 9\n[limits]\nattempts = 2\n')
+    made = spec(str(path), model="sim:cliff", samples=1, workers=3)
+    assert (made.model, made.samples, made.lengths) == ("sim:cliff", 1, (4096,))
+    assert (made.limits.workers, made.limits.attempts) == (3, 2)
+
+
+def test_flags_override_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        def load(self) -> Suite:
+            return Suite(name="tiny", summary="two lengths", values={"tasks": ["niah"], "lengths": "1k,2k"})
+
+    points = {"tiny": Point()}
+    real = registry._points
+    monkeypatch.setattr(registry, "_points", lambda kind: points if kind == "suites" else real(kind))
+    assert spec("tiny").lengths == (1024, 2048)
+    assert spec("tiny", lengths="4k").lengths == (4096,)
+
+
+def test_limits_are_no_part_of_the_identity() -> None:
+    assert spec(workers=1, attempts=1, timeout=5.0).digest == spec().digest
+    assert spec(samples=4).digest != spec().digest
+
+
+def test_a_list_of_values_sweeps_and_each_gets_a_label() -> None:
+    made = spec(set_=["keys=2,4", "values=1,3", "haystack=noise"])
+    assert [t.title for t in made.tasks] == [
+        "niah[keys=2,values=1]", "niah[keys=2,values=3]", "niah[keys=4,values=1]", "niah[keys=4,values=3]",
+    ]  # fmt: skip
+    assert made.tasks[1].options == {"keys": 2, "values": 3, "haystack": "noise"}
+
+
+@pytest.mark.parametrize(
+    ("setting", "options"),
+    [
+        ("haystack=prose:0.5,code:0.5", [{"haystack": "prose:0.5,code:0.5"}]),
+        ('haystack="a, b",noise', [{"haystack": "a, b"}, {"haystack": "noise"}]),
+        ("repeat=true", [{"repeat": True}]),
+        ("spread=0.1,0.2", [{"spread": 0.1}, {"spread": 0.2}]),
+    ],
+)
+def test_mixtures_and_quotes_keep_their_commas(setting: str, options: list[dict[str, Any]]) -> None:
+    assert [t.options for t in spec(set_=[setting]).tasks] == options
+
+
+def test_an_option_that_is_a_list_takes_its_commas_for_itself() -> None:
+    own = ["needle=The cat sat on it.", "question=Who sat?", "answers=cat,the cat"]
+    (task,) = spec(set_=own).tasks
+    assert task.options["answers"] == ["cat", "the cat"]
+
+
+def test_tasks_may_be_named_several_times_and_come_from_files(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(MINE)
+    made = spec(task=[f"{path}:Mine"], set_=["shade=red,green"])
+    assert [t.title for t in made.tasks] == ["niah", "Mine[shade=red]", "Mine[shade=green]"]
+    assert [t.title for t in spec(f"{path}:Mine").tasks] == ["Mine"]
+    assert [t.title for t in spec(None, task=["niah"]).tasks] == ["niah"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"what": "nia"}, "did you mean 'niah'?"),
+        ({"set_": ["kyes=2"]}, "did you mean 'keys'?"),
+        ({"set_": ["keys"]}, "write --set key=value"),
+        ({"what": None}, "name a suite, a task or a spec file"),
+        ({"model": None}, "add --model"),
+        ({"lengths": "4q"}, "write 4096, 4k"),
+        ({"depths": "0,1.5"}, "write 0.5 for the middle"),
+        ({"samples": 0}, None),
+        ({"reading": "twice"}, None),
+        ({"set_": ["keys=many"]}, None),
+        ({"task": ["niah"]}, None),
+        ({"what": "no-such-file.toml"}, None),
+    ],
+)
+def test_wrong_words_are_usage_errors_with_a_fix(flags: dict[str, Any], said: str | None) -> None:
+    with pytest.raises(UsageError) as refused:
+        spec(**flags)
+    assert refused.value.exit_code == 64
+    if said is not None:
+        assert said in refused.value.fix
+
+
+def test_an_unknown_key_in_a_file_is_named_with_its_neighbour(tmp_path: Path) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text('model = "sim:perfect"\ntasks = ["niah"]\nlenghts = "4k"\n')
+    with pytest.raises(UnknownName) as refused:
+        spec(str(path))
+    assert (refused.value.what, refused.value.fix) == ("unknown key 'lenghts'", "did you mean 'lengths'?")
+    assert str(path) in refused.value.where

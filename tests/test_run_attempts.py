@@ -1,0 +1,130 @@
+"""Asking again: bounded, classified, patient with servers that ask for patience, and quick to stop."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from leadline.core.errors import RunStopped
+from leadline.core.spec import Limits
+from leadline.core.types import Completion, Failure, Probe
+from leadline.run import attempts
+from leadline.run.attempts import Asked, Asker
+from leadline.run.events import Waiting
+from leadline.run.stopping import Stop
+from scripted_model import Outcome, Script, ScriptedModel, document_of
+
+RIGHT = Completion("7")
+BUSY = Failure("server", "busy", transient=True, status=503)
+REFUSED = Failure("refused_request", "no", status=400)
+
+
+@pytest.fixture(autouse=True)
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
+
+
+def ask(
+    script: Script, samples: int = 1, *, limit: int = 6, timeout: float = 600.0
+) -> tuple[list[Asked], ScriptedModel]:
+    model = ScriptedModel(script, grain="document")
+    document = document_of(samples)
+    asker = Asker(model, Limits(attempts=limit, timeout=timeout), Stop(), lambda event: None)
+    return asker.ask(document, document.probes), model
+
+
+def fails_first(times: int, failure: Failure = BUSY) -> Script:
+    return lambda probe, attempt: failure if attempt <= times else RIGHT
+
+
+def test_a_transient_failure_is_asked_again_until_it_is_answered() -> None:
+    (asked,), model = ask(fails_first(3))
+    assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (RIGHT, 4, 4)
+
+
+def test_attempts_are_bounded_and_the_last_failure_is_kept() -> None:
+    (asked,), model = ask(fails_first(99), limit=3)
+    assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (BUSY, 3, 3)
+
+
+def test_a_permanent_failure_is_final_at_once() -> None:
+    (asked,), model = ask(fails_first(99, REFUSED))
+    assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (REFUSED, 1, 1)
+
+
+def test_in_a_document_only_what_is_still_open_is_asked_again() -> None:
+    def script(probe: Probe, attempt: int) -> Outcome:
+        if probe.cell.sample == 0:
+            return REFUSED
+        return BUSY if probe.cell.sample == 2 and attempt < 3 else RIGHT
+
+    asked, model = ask(script, samples=3)
+    assert [(a.probe.cell.sample, a.answer.outcome, a.attempts) for a in asked] == [
+        (0, REFUSED, 1),
+        (1, RIGHT, 1),
+        (2, RIGHT, 3),
+    ]
+    assert [len(c) for c in model.calls] == [3, 1, 1]
+
+
+def test_waits_grow_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Waiting] = []
+    monkeypatch.setattr(attempts.Asker, "_sleep", lambda self, seconds: None)
+    model = ScriptedModel(fails_first(99))
+    document = document_of(1)
+    for _ in range(2):
+        Asker(model, Limits(attempts=12), Stop(), told.append).ask(document, document.probes)
+    first, second = [e.seconds for e in told[:11]], [e.seconds for e in told[11:]]
+    assert first != second
+    for number, seconds in enumerate(first):
+        longest = min(attempts.LONGEST_WAIT_SECONDS, 0.01 * 2**number)
+        assert longest / 2 <= seconds <= longest
+    assert told[0].why == "server (status 503)"
+
+
+def test_a_named_time_is_waited_for_by_everyone() -> None:
+    """One worker is told to come back in 0.3 s; another, which was told nothing, waits too."""
+    slow_down = Failure("rate_limited", "slow down", transient=True, retry_after=0.3, status=429)
+    model = ScriptedModel(lambda probe, attempt: slow_down if probe.cell.sample == 0 and attempt == 1 else RIGHT)
+    document = document_of(2)
+    asker = Asker(model, Limits(), Stop(), lambda event: None)
+    worker = threading.Thread(target=lambda: asker.ask(document, document.probes[:1]))
+    worker.start()
+    while not model.asked:
+        time.sleep(0.001)
+    time.sleep(0.05)
+    asker.ask(document, document.probes[1:])
+    worker.join()
+    told = next(at for key, at in model.asked if key == document.probes[0].cell.key)
+    later = [at - told for key, at in model.asked[1:]]
+    assert len(later) == 2
+    assert min(later) >= 0.3
+
+
+def test_a_server_that_wants_to_be_left_alone_for_long_is_not_waited_for() -> None:
+    tomorrow = Failure("rate_limited", "tomorrow", transient=True, retry_after=86_400, status=429)
+    (asked,), model = ask(fails_first(99, tomorrow), timeout=60)
+    assert (asked.answer.outcome, len(model.asked)) == (tomorrow, 1)
+
+
+def test_a_stopping_run_gives_up_what_waits_and_records_none_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 60.0)
+    stop = Stop()
+    model = ScriptedModel(lambda probe, attempt: RIGHT if probe.cell.sample == 0 else BUSY)
+    document = document_of(2)
+    asker = Asker(model, Limits(), stop, lambda event: stop.because(RunStopped("enough")))
+    began = time.monotonic()
+    asked = asker.ask(document, document.probes)
+    assert time.monotonic() - began < 5
+    assert [a.probe.cell.sample for a in asked] == [0]
+
+
+def test_a_run_that_has_stopped_asks_nothing() -> None:
+    stop = Stop()
+    stop.because(RunStopped("enough"))
+    model = ScriptedModel(fails_first(0))
+    document = document_of(1)
+    assert Asker(model, Limits(), stop, lambda event: None).ask(document, document.probes) == []
+    assert model.asked == []

@@ -1,0 +1,328 @@
+"""The pass: whatever the workers, the order or the interruptions, the same records come out, each once."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from fake_server import FakeServer
+from leadline.core.errors import LengthError, OtherRunError, RunStopped, UsageError
+from leadline.core.spec import Spec, make_spec
+from leadline.core.types import Completion, Document, Failure, Probe, Record
+from leadline.run import attempts, engine
+from leadline.run import plan as planning
+from leadline.run.events import Answered, Event, Started, Stopping
+from leadline.run.measure import measure, plan
+from leadline.store.manifest import read_manifest
+from leadline.store.runs import RECORDS, read_records
+from scripted_model import Outcome, ScriptedModel
+
+
+def spec(**values: Any) -> Spec:
+    base = {"model": "sim:perfect?tokenizer=bytes", "tasks": "niah", "lengths": "1k,2k", "depths": 3, "samples": 2}
+    return make_spec({**base, **values})
+
+
+def content(folder: Path) -> dict[str, Record]:
+    """Records without what may differ between two runs of one spec: clocks and counts of attempts."""
+    return {r.cell.key: msgspec.structs.replace(r, started=0.0, seconds=0.0, attempts=1) for r in read_records(folder)}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Record]:
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    measure(spec(), folder)
+    return content(folder)
+
+
+def test_a_run_answers_every_cell_and_its_records_say_what_was_asked(whole: dict[str, Record]) -> None:
+    assert len(whole) == 2 * 3 * 2
+    one = whole["niah/2048/0.5000/1"]
+    assert one.reading == "fresh"
+    assert one.model == "sim:perfect?tokenizer=bytes"
+    assert one.prompt_tokens + one.allowance == 2048
+    assert one.receipt.ok
+    assert one.failure_class == "correct"
+    assert one.score == 1.0
+    assert [round(f.depth, 1) for f in one.facts] == [0.5]
+    assert isinstance(one.outcome, Completion)
+    assert one.targets[0] in one.outcome.text
+
+
+@pytest.mark.parametrize("workers", [1, 7])
+def test_the_number_of_workers_changes_nothing(tmp_path: Path, whole: dict[str, Record], workers: int) -> None:
+    measure(spec(limits={"workers": workers}), tmp_path / "run")
+    assert content(tmp_path / "run") == whole
+
+
+def test_a_resumed_run_asks_only_what_is_missing_and_ends_the_same(tmp_path: Path, whole: dict[str, Record]) -> None:
+    folder = tmp_path / "run"
+    measure(spec(), folder)
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    (folder / RECORDS).write_bytes(b"".join(lines[:5]) + lines[5][:40])
+    events: list[Event] = []
+    summary = measure(spec(), folder, listen=events.append)
+    started = next(e for e in events if isinstance(e, Started))
+    assert (started.planned, started.done, started.torn_bytes) == (12, 5, 40)
+    assert sum(isinstance(e, Answered) for e in events) == 7
+    assert (summary.done, summary.failed, summary.missing) == (12, 0, 0)
+    assert content(folder) == whole
+    assert len(read_manifest(folder).sessions) == 2
+
+
+def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
+    measure(spec(), tmp_path / "run")
+    events: list[Event] = []
+    measure(spec(), tmp_path / "run", listen=events.append)
+    assert [type(e) for e in events] == [Started]
+
+
+@pytest.mark.parametrize(("reading", "documents"), [("fresh", 12), ("shared", 4), ("nested", 2)])
+def test_a_reading_mode_decides_how_many_documents_there_are(tmp_path: Path, reading: str, documents: int) -> None:
+    summary = measure(spec(reading=reading, lengths="2k,4k"), tmp_path / "run")
+    records = list(read_records(tmp_path / "run"))
+    assert summary.done == len(records) == 12
+    assert len({r.document for r in records}) == documents
+    assert {r.score for r in records} == {1.0}
+    assert all(r.prompt_tokens + r.allowance == r.cell.length for r in records)
+
+
+def test_a_shared_document_is_the_same_when_it_is_resumed(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    measure(spec(reading="shared", lengths="4k"), folder)
+    before = content(folder)
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    (folder / RECORDS).write_bytes(b"".join(lines[:2]))
+    measure(spec(reading="shared", lengths="4k"), folder)
+    assert content(folder) == before
+
+
+def test_the_first_probe_of_a_shared_document_is_answered_before_the_others_are_asked(tmp_path: Path) -> None:
+    with FakeServer(kind="vllm", keep_bodies=True) as server:
+        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes"
+        opened = len(server.completions)
+        measure(spec(model=model, reading="shared", lengths="4k", samples=1, depths=5), tmp_path / "run")
+        asked = server.completions[opened:]
+        assert len(asked) >= 5
+    records = sorted(read_records(tmp_path / "run"), key=lambda r: r.started)
+    first, *others = records
+    assert all(r.started >= first.started + first.seconds - 0.005 for r in others)
+
+
+# --- failures and early ends --------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedModel:
+    """A model that answers right, in place of the one the spec names; tests change its script."""
+    model = ScriptedModel(lambda probe, attempt: Completion(probe.targets[0]))
+    monkeypatch.setattr(planning, "open_model", lambda spec: model)
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.005)
+    return model
+
+
+def test_a_failure_is_recorded_and_never_scored(tmp_path: Path, scripted: ScriptedModel) -> None:
+    refused = Failure("refused_request", "no", status=400)
+    scripted.script = lambda probe, n: refused if probe.cell.sample == 0 else Completion(probe.targets[0])
+    summary = measure(spec(), tmp_path / "run")
+    assert (summary.planned, summary.done, summary.failed) == (12, 6, 6)
+    assert summary.failures == {"refused_request": 6}
+    failed = [r for r in read_records(tmp_path / "run") if r.failed]
+    assert len(failed) == 6
+    assert {(r.score, r.failure_class, len(r.scores)) for r in failed} == {(None, "error", 0)}
+
+
+def test_failures_are_asked_again_on_resume_and_the_answer_wins(tmp_path: Path, scripted: ScriptedModel) -> None:
+    scripted.script = lambda probe, n: Failure("server", "down", status=500) if n == 1 else Completion("7")
+    first = measure(spec(), tmp_path / "run")
+    assert (first.done, first.failed) == (0, 12)
+    events: list[Event] = []
+    second = measure(spec(), tmp_path / "run", listen=events.append)
+    assert (second.done, second.failed) == (12, 0)
+    assert events[0].failed_before == 12  # type: ignore[union-attr]
+
+
+def test_a_dead_server_stops_the_run_early_and_it_can_be_resumed(tmp_path: Path, scripted: ScriptedModel) -> None:
+    works = scripted.script
+    scripted.script = lambda probe, n: Failure("connection", "refused", transient=True)
+    limits = {"attempts": 2, "breaker": 5, "workers": 3}
+    with pytest.raises(RunStopped, match="5 samples in a row got no answer") as stopped:
+        measure(spec(samples=20, limits=limits), tmp_path / "run")
+    assert stopped.value.exit_code == 75
+    assert 5 <= len(list(read_records(tmp_path / "run"))) <= 5 + 3
+    scripted.script = works
+    assert measure(spec(samples=20, limits=limits), tmp_path / "run").done == 120
+
+
+def test_failures_that_are_about_the_sample_do_not_stop_the_run(tmp_path: Path, scripted: ScriptedModel) -> None:
+    scripted.script = lambda probe, n: Failure("context_length", "too long", status=400)
+    summary = measure(spec(samples=10, limits={"breaker": 3}), tmp_path / "run")
+    assert (summary.failed, summary.classes) == (60, {"input_truncated": 60})
+
+
+def test_a_wrong_key_stops_the_run_early(tmp_path: Path, scripted: ScriptedModel) -> None:
+    scripted.script = lambda probe, n: Failure("refused_request", "who are you?", status=401)
+    with pytest.raises(RunStopped, match="who are you"):
+        measure(spec(samples=10, limits={"breaker": 3, "workers": 1}), tmp_path / "run")
+    assert len(list(read_records(tmp_path / "run"))) == 3
+
+
+def test_answers_in_between_keep_the_run_going(tmp_path: Path, scripted: ScriptedModel) -> None:
+    down = Failure("server", "down", status=500)
+    scripted.script = lambda probe, n: down if probe.cell.sample % 3 else Completion(probe.targets[0])
+    summary = measure(spec(samples=9, limits={"breaker": 8, "workers": 1}), tmp_path / "run")
+    assert (summary.done, summary.failed) == (18, 36)
+
+
+def test_a_defect_in_a_plugin_ends_the_run_and_loses_nothing(tmp_path: Path, scripted: ScriptedModel) -> None:
+    def script(probe: Probe, attempt: int) -> Outcome:
+        if probe.cell.key == "niah/1024/0.5000/0":
+            raise ZeroDivisionError("a defect")
+        return Completion(probe.targets[0])
+
+    works, scripted.script = scripted.script, script
+    events: list[Event] = []
+    with pytest.raises(ZeroDivisionError):
+        measure(spec(limits={"workers": 1}), tmp_path / "run", listen=events.append)
+    kept = len(list(read_records(tmp_path / "run")))
+    assert kept == sum(isinstance(e, Answered) for e in events) > 0
+    scripted.script = works
+    assert measure(spec(limits={"workers": 1}), tmp_path / "run").done == 12
+
+
+def test_an_in_process_model_has_one_worker_and_gets_whole_documents(tmp_path: Path, scripted: ScriptedModel) -> None:
+    scripted.grain = "document"
+    names: set[str] = set()
+    works = scripted.script
+
+    def script(probe: Probe, attempt: int) -> Outcome:
+        names.add(threading.current_thread().name)
+        return works(probe, attempt)
+
+    scripted.script = script
+    measure(spec(reading="shared", lengths="2k,4k"), tmp_path / "run")
+    assert [len(call) for call in scripted.calls] == [3, 3, 3, 3]
+    assert len(names) == 1
+
+
+def test_documents_live_only_while_they_are_in_flight(
+    tmp_path: Path, scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alive: list[int] = []
+    build = engine._Engine._build
+
+    def counted(self: Any, job: Any) -> Document:
+        made = build(self, job)
+        alive.append(sum(isinstance(o, Document) for o in gc.get_objects()))
+        return made
+
+    monkeypatch.setattr(engine._Engine, "_build", counted)
+    scripted.seconds = 0.001
+    measure(spec(lengths="1k", depths=5, samples=8, limits={"workers": 4}), tmp_path / "run")
+    assert len(alive) == 40
+    assert max(alive) <= 4 + 1 + 2  # in flight, in the making, and the two that the plan tried
+
+
+# --- gate 2 -------------------------------------------------------------------------------------
+
+
+def test_a_length_above_a_hard_window_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(LengthError, match="at most 4,096 tokens; asked for: 8,192"):
+        plan(spec(model="sim:perfect?tokenizer=bytes&limit=4k", lengths="2k,8k"))
+
+
+def test_a_length_beyond_a_soft_window_is_a_note() -> None:
+    made = plan(spec(model="sim:cliff?tokenizer=bytes&window=2k", lengths="1k,4k"))
+    assert "beyond the window of 2,048: 4,096" in made.notes
+
+
+def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
+    with pytest.raises(LengthError) as refused:
+        plan(spec(lengths="100"))
+    assert refused.value.floor is not None
+    assert refused.value.floor > 100
+
+
+def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(
+    scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.card = scripted.card.model_copy(update={"nested_problem": "its positions depend on the total length"})
+    with pytest.raises(UsageError, match="cannot be read nested: its positions"):
+        plan(spec(reading="nested"))
+    from leadline.tasks.needle import Needle
+
+    monkeypatch.setattr(Needle, "readings", ("fresh",))
+    with pytest.raises(UsageError, match="task niah cannot be read shared") as refused:
+        plan(spec(reading="shared"))
+    assert refused.value.fix == "it knows: fresh"
+
+
+def test_costs_are_counted_before_the_run_and_are_what_is_then_sent(tmp_path: Path) -> None:
+    made = plan(spec())
+    summary = measure(spec(), tmp_path / "run")
+    assert made.cost.requests == summary.done == made.planned
+    assert made.cost.prompt_tokens == summary.prompt_tokens
+    assert made.cost.tokens_read == made.cost.prompt_tokens
+
+
+def test_shared_and_nested_reading_read_less(tmp_path: Path) -> None:
+    fresh, shared, nested = (
+        plan(spec(reading=r, lengths="2k,4k", depths=3)).cost for r in ("fresh", "shared", "nested")
+    )
+    assert fresh.prompt_tokens == shared.prompt_tokens == nested.prompt_tokens
+    assert nested.tokens_read < shared.tokens_read < fresh.tokens_read
+    document = 4096 - 64
+    assert 2 * document < nested.tokens_read < 2 * (document + 12 * 200)
+
+
+def test_another_run_in_the_folder_is_refused_by_name(tmp_path: Path) -> None:
+    measure(spec(), tmp_path / "run")
+    with pytest.raises(OtherRunError, match=r"spec\.seed is 0 there and 1 here"):
+        measure(spec(seed=1), tmp_path / "run")
+
+
+def test_a_secret_in_the_models_name_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UsageError, match="holds a secret") as refused:
+        plan(spec(model="openai:m?base_url=http://me:hush@127.0.0.1:9/v1"))
+    assert "hush" not in str(refused.value)
+
+
+def test_a_key_that_a_server_quotes_is_not_written(
+    tmp_path: Path, scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    scripted.script = lambda probe, n: Failure("refused_request", "bad key sk-0123456789", status=400)
+    measure(spec(lengths="1k"), tmp_path / "run")
+    assert b"sk-0123456789" not in (tmp_path / "run" / RECORDS).read_bytes()
+
+
+def test_prompts_are_kept_when_asked_for(tmp_path: Path) -> None:
+    measure(spec(lengths="1k", depths=1, samples=1), tmp_path / "run", keep_prompts=True)
+    (kept,) = (tmp_path / "run" / "prompts").iterdir()
+    (record,) = read_records(tmp_path / "run")
+    assert kept.name == "niah-1024-0.5000-0.txt"
+    assert len(kept.read_bytes()) == record.prompt_tokens
+    assert record.targets[0] in kept.read_text()
+
+
+def test_a_run_that_stops_says_so_once_and_keeps_what_was_in_flight(tmp_path: Path, scripted: ScriptedModel) -> None:
+    def script(probe: Probe, attempt: int) -> Outcome:
+        if len(scripted.asked) <= 1:
+            return Failure("connection", "refused")
+        time.sleep(0.4)
+        return Completion(probe.targets[0])
+
+    scripted.script = script
+    events: list[Event] = []
+    with pytest.raises(RunStopped):
+        measure(spec(limits={"breaker": 1, "workers": 2}), tmp_path / "run", listen=events.append)
+    assert [e.why for e in events if isinstance(e, Stopping)] == [
+        "1 samples in a row got no answer; the last one: connection: refused"
+    ]
+    assert sorted(r.failed for r in read_records(tmp_path / "run")) == [False, True]

@@ -1,0 +1,145 @@
+"""A server that misbehaves during a run: nothing is lost, nothing that failed is scored, nothing is hidden.
+
+The rows of the table of what goes wrong with servers, each as a whole run against a real socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_server import FakeServer, Faults
+from leadline.core.errors import RunStopped
+from leadline.core.spec import make_spec
+from leadline.core.types import Completion, Failure
+from leadline.run import attempts
+from leadline.run.events import Event, Started
+from leadline.run.measure import measure
+from leadline.run.summary import Summary
+from leadline.store.runs import read_records
+from leadline_process import write_haystack
+
+SAMPLES = 100
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
+    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
+    with FakeServer(kind="vllm") as running:
+        yield running
+
+
+def run(server: FakeServer, folder: Path, faults: Faults, samples: int = SAMPLES, **limits: Any) -> Summary:
+    """A run whose server begins to misbehave once it is opened."""
+
+    def misbehave(event: Event) -> None:
+        if isinstance(event, Started):
+            server.faults = faults
+
+    spec = make_spec(
+        {
+            "model": f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
+            "tasks": {"name": "niah", "haystack": str(write_haystack(folder.parent))},
+            "lengths": 1200,
+            "depths": 4,
+            "samples": samples // 4,
+            "limits": {"workers": 8, **limits},
+        }
+    )
+    server.faults = Faults()
+    return measure(spec, folder, listen=misbehave)
+
+
+def faults(name: str, share: float, **values: Any) -> Faults:
+    return Faults(**{name: share, **values})
+
+
+def test_rate_limits_errors_and_dropped_connections_lose_nothing(server: FakeServer, tmp_path: Path) -> None:
+    summary = run(server, tmp_path / "run", Faults(rate_429=0.1, rate_500=0.05, drop=0.05, retry_after=0.02))
+    assert (summary.done, summary.failed, summary.classes) == (SAMPLES, 0, {"correct": SAMPLES})
+    assert summary.retried > 0
+    assert summary.receipts.ok == SAMPLES
+
+
+@pytest.mark.parametrize("fault", ["malformed", "truncated", "null_content", "error_200", "html", "drop_midway"])
+def test_a_bad_body_now_and_then_is_asked_again(server: FakeServer, tmp_path: Path, fault: str) -> None:
+    summary = run(server, tmp_path / "run", faults(fault, 0.1))
+    assert (summary.done, summary.failed, summary.classes) == (SAMPLES, 0, {"correct": SAMPLES})
+    assert summary.retried > 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"), [("null_content", "empty_body"), ("error_200", "server"), ("malformed", "malformed")]
+)
+def test_a_bad_body_every_time_is_a_failure_and_never_a_score(
+    server: FakeServer, tmp_path: Path, fault: str, why: str
+) -> None:
+    summary = run(server, tmp_path / "run", faults(fault, 0.2, attempts=None), attempts=3)
+    assert summary.done + summary.failed == SAMPLES
+    assert 0 < summary.failed == summary.failures[why]
+    for record in read_records(tmp_path / "run"):
+        if record.failed:
+            assert (record.scores, record.failure_class, record.attempts) == ({}, "error", 3)
+        else:
+            assert record.score == 1.0
+
+
+def test_a_refused_length_is_a_failure_of_its_own_kind_and_the_run_goes_on(server: FakeServer, tmp_path: Path) -> None:
+    summary = run(server, tmp_path / "run", Faults(context_length=0.1))
+    refused = [r for r in read_records(tmp_path / "run") if r.failed]
+    assert 0 < len(refused) < SAMPLES
+    assert summary.done == SAMPLES - len(refused)
+    for record in refused:
+        assert isinstance(record.outcome, Failure)
+        assert (record.outcome.why, record.failure_class, record.attempts) == ("context_length", "input_truncated", 1)
+
+
+def test_a_server_that_only_fails_stops_the_run_early_and_the_rest_is_asked_later(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    with pytest.raises(RunStopped):
+        run(server, tmp_path / "run", Faults(rate_500=1.0, attempts=None), attempts=2, breaker=10)
+    kept = list(read_records(tmp_path / "run"))
+    assert 10 <= len(kept) <= 10 + 8
+    assert all(r.failed for r in kept)
+    assert run(server, tmp_path / "run", Faults()).done == SAMPLES
+
+
+def test_retry_after_is_honoured(server: FakeServer, tmp_path: Path) -> None:
+    summary = run(server, tmp_path / "run", Faults(rate_429=0.5, retry_after=0.6), samples=8)
+    assert summary.done == 8
+    limited = {r.digest: r.at for r in server.completions if r.fault == "rate_429"}
+    assert limited
+    for request in server.completions:
+        if request.attempt == 2:
+            assert request.at - limited[request.digest] >= 0.6
+
+
+def test_a_server_that_cuts_prompts_is_found_out_by_its_receipts(server: FakeServer, tmp_path: Path) -> None:
+    summary = run(server, tmp_path / "run", Faults(truncate_to=600), samples=8)
+    assert summary.receipts.wrong == 8
+    assert summary.receipts.worst < -400
+    assert summary.classes == {"input_truncated": 8}
+
+
+def test_a_server_without_receipts_is_counted_as_such(server: FakeServer, tmp_path: Path) -> None:
+    summary = run(server, tmp_path / "run", Faults(without_usage=True), samples=8)
+    assert (summary.receipts.ok, summary.receipts.absent) == (0, 8)
+
+
+def test_failures_are_never_taken_for_answers_later(server: FakeServer, tmp_path: Path) -> None:
+    first = run(server, tmp_path / "run", Faults(null_content=0.3, attempts=None), attempts=2)
+    assert first.failed > 0
+    before = {r.cell.key: r for r in read_records(tmp_path / "run") if not r.failed}
+    second = run(server, tmp_path / "run", Faults())
+    assert (second.done, second.failed) == (SAMPLES, 0)
+    after = {r.cell.key: r for r in read_records(tmp_path / "run")}
+    assert all(after[key] == record for key, record in before.items())
+    assert all(isinstance(r.outcome, Completion) for r in after.values())
+
+
+def test_connections_that_close_after_each_answer_do_no_harm(server: FakeServer, tmp_path: Path) -> None:
+    assert run(server, tmp_path / "run", Faults(close_after_response=True)).done == SAMPLES

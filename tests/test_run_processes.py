@@ -1,0 +1,156 @@
+"""Runs that are killed, interrupted, locked out and starved, as real processes against a real server."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fake_server import FakeServerProcess, Faults
+from leadline.store.runs import RECORDS
+from leadline_process import call, start, write_haystack
+
+WORKERS = 8
+SAMPLES = 240
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServerProcess]:
+    with FakeServerProcess(Faults(delay_seconds=0.02), kind="vllm") as running:
+        yield running
+
+
+def words(server: FakeServerProcess, folder: Path, samples: int = SAMPLES) -> list[str]:
+    return [
+        "run", "niah", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--out", str(folder),
+        "--set", f"haystack={write_haystack(folder.parent)}", "--lengths", "1200", "--depths", "4",
+        "--samples", str(samples // 4), "--workers", str(WORKERS), "--no-figure",
+    ]  # fmt: skip
+
+
+def lines(folder: Path) -> list[bytes]:
+    path = folder / RECORDS
+    return path.read_bytes().splitlines(keepends=True) if path.exists() else []
+
+
+def wait_for(process: subprocess.Popen[str], folder: Path, records: int) -> None:
+    """Until the folder has so many records, or the process has ended."""
+    while len(lines(folder)) < records and process.poll() is None:
+        time.sleep(0.01)
+
+
+def test_killed_at_ten_random_moments_a_run_loses_nothing_and_repeats_only_what_was_in_flight(
+    server: FakeServerProcess, tmp_path: Path
+) -> None:
+    folder, draw = tmp_path / "run", random.Random(7)
+    kept: list[bytes] = []
+    for _ in range(10):
+        process = start(*words(server, folder))
+        wait_for(process, folder, len(kept) + draw.randrange(1, SAMPLES // 12))
+        time.sleep(draw.random() * 0.02)
+        process.kill()
+        process.communicate()
+        found = lines(folder)
+        whole = [line for line in found if line.endswith(b"}\n")]
+        assert whole[: len(kept)] == kept  # nothing that was recorded has changed
+        kept = whole
+    assert 0 < len(kept) < SAMPLES
+    code, out, err = call(*words(server, folder))
+    assert code == 0, err
+    assert f"{SAMPLES} planned, {SAMPLES} answered, 0 failed" in out
+    assert lines(folder)[: len(kept)] == kept
+    assert len(lines(folder)) == SAMPLES  # no answer was asked for twice once it was recorded
+    asked = Counter(r.digest for r in server.completions if r.tokens > 900)
+    assert len(asked) == SAMPLES
+    assert asked.total() - SAMPLES <= 10 * WORKERS
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on(
+    server: FakeServerProcess, tmp_path: Path, number: signal.Signals
+) -> None:
+    folder = tmp_path / "run"
+    process = start(*words(server, folder))
+    wait_for(process, folder, 20)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "fix:   run the same command again to go on" in err
+    assert "Traceback" not in err
+    done = len(lines(folder))
+    assert 20 <= done < SAMPLES
+    asked = Counter(r.digest for r in server.completions if r.tokens > 900)
+    assert asked.total() == done  # what was sent was waited for, and recorded
+
+
+def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(*words(server, folder))
+    wait_for(process, folder, 20)
+    server.set_faults(Faults(hang=1.0, attempts=None))
+    time.sleep(0.3)
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None  # it waits for what hangs
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - began < 5
+    assert "Traceback" not in err
+    assert all(line.endswith(b"}\n") for line in lines(folder))
+
+
+def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(*words(server, folder))
+    wait_for(process, folder, 5)
+    server.set_faults(Faults(delay_seconds=0.5))
+    code, _, err = call(*words(server, folder))
+    assert code == 75
+    assert f"process {process.pid} on " in err
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+
+
+def test_a_full_disk_ends_the_run_and_what_was_recorded_is_kept(server: FakeServerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    code, _, err = call(*words(server, folder, samples=80), file_bytes=60_000)
+    assert code == 74
+    assert "cannot write the record" in err
+    kept = lines(folder)
+    assert 10 < len(kept) < 80
+    assert all(line.endswith(b"}\n") for line in kept)
+    assert call(*words(server, folder, samples=80))[0] == 0
+    assert lines(folder)[: len(kept)] == kept
+    assert len(lines(folder)) == 80
+
+
+def test_a_server_that_dies_stops_the_run_with_an_exit_code(server: FakeServerProcess, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    process = start(*words(server, folder), "--attempts", "1")
+    wait_for(process, folder, 30)
+    server.set_faults(Faults(rate_500=1.0, attempts=None))
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert "20 samples in a row got no answer" in err
+    assert len(lines(folder)) <= SAMPLES // 2 + 20 + 2 * WORKERS
+
+
+def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServerProcess, tmp_path: Path) -> None:
+    server_faults = Faults(bad_request=0.3)
+    process = start(*words(server, tmp_path / "run", samples=80))
+    wait_for(process, tmp_path / "run", 1)
+    server.set_faults(server_faults)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "samples have no answer" in err
+    assert "fix:   run the same command again: only these are asked" in err
+    assert " failed" in out
