@@ -1,18 +1,19 @@
 """Putting a document together piece by piece while its exact token count stays known.
 
-Text is added at the end. Pieces whose joint is proven keep their known tokens; whatever stands at an unproven joint
-(a planted fact, a cut sentence, the question) is tokenised together with its neighbours. So the tokens are always
-those that the tokenizer gives for the whole text, and only a few sentences of it are ever tokenised again.
+Text is added at the end. Where the tokenizer is proven to split at a joint, both sides keep their known tokens; where
+it does not, they are tokenised together. So the tokens are always those that the tokenizer gives for the whole text,
+and only a few sentences of it are ever tokenised again.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.text.bank import FOLLOWER, CountedBank, encode_after, encode_between, ends_after, follower_ids
+from leadline.text.bank import CountedBank
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
@@ -28,8 +29,8 @@ class Mark:
     tokens: int
     characters: int
     open_text: str
+    open_ids: Ids | None
     open_piece: int
-    open_is_piece: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +47,30 @@ class Assembly:
     """A growing text. Everything before the open group is settled; the open group waits for what follows it."""
 
     counted: CountedBank
-    _chunks: list[Ids] = field(default_factory=list)
-    _texts: list[str] = field(default_factory=list)
-    _groups: list[tuple[int, int, str]] = field(default_factory=list)
-    """(first token, first character, text) of groups that were tokenised here, to find spans in."""
     tokens: int = 0
     """Settled tokens."""
     characters: int = 0
     """Settled characters."""
     open_text: str = ""
+    spans: list[Span] = field(default_factory=list)
+    _open_ids: Ids | None = None
+    """The open group's tokens when more text follows, once they are known."""
     _open_piece: int = -1
     """The bank piece that the open group ends with, or -1."""
-    _open_is_piece: bool = False
-    """Whether the open group is that piece alone, whose tokens are known."""
-    spans: list[Span] = field(default_factory=list)
+    _chunks: list[Ids] = field(default_factory=list)
+    _texts: list[str] = field(default_factory=list)
+    _groups: list[tuple[int, int, str]] = field(default_factory=list)
+    """(first token, first character, text) of what did not come from the bank, to find spans in."""
 
     @property
     def length(self) -> int:
         """Characters, the open group included."""
         return self.characters + len(self.open_text)
+
+    @property
+    def token_count(self) -> int:
+        """Tokens, the open group included, when more text follows."""
+        return self.tokens + len(self._open())
 
     def ends_with_space(self) -> bool:
         return self.open_text[-1:].isspace()
@@ -73,26 +79,41 @@ class Assembly:
         return self.open_text[len(self.open_text.rstrip()) :]
 
     def add_text(self, text: str, span: str = "") -> None:
-        """Text with unproven joints on both sides."""
+        """Text that is not in the bank; `span` names it, to be found again."""
+        if not text:
+            return
         if span:
             self.spans.append(Span(span, self.length, self.length + len(text)))
-        self.open_text += text
-        self._open_piece, self._open_is_piece = -1, False
+        ids = self.counted.encode(text, first=self.length == 0, followed=True)
+        if self._splits_before(text, ids):
+            self._settle()
+            self.open_text, self._open_ids = text, ids
+        else:
+            self.open_text += text
+            self._open_ids = None if self.length > len(text) else ids
+        self._open_piece = -1
 
     def add_pieces(self, order: Indices) -> None:
         """Pieces of the bank, in order."""
         if len(order) == 0:
             return
-        if self._open_piece >= 0:
-            sound = self.counted.joints(np.concatenate(([self._open_piece], order)))
-        else:
-            sound = np.concatenate(([False], self.counted.joints(order)))
+        first = int(order[0])
+        sound = np.concatenate(([self._splits_before_piece(first)], self.counted.joints(order)))
         done = 0
         for joined in np.flatnonzero(~sound).tolist():  # order[joined] belongs to the group before it
             self._add_sound(order[done:joined])
             self._join(int(order[joined]))
             done = joined + 1
         self._add_sound(order[done:])
+
+    def _splits_before_piece(self, piece: int) -> bool:
+        if self._open_piece >= 0:
+            return bool(self.counted.joints(np.array([self._open_piece, piece]))[0])
+        return self._splits_before(self.counted.bank.pieces[piece], self.counted.piece(piece))
+
+    def _splits_before(self, text: str, ids: Ids) -> bool:
+        """Whether the open group and `text` may stand side by side with the tokens they have."""
+        return bool(self.open_text) and self.counted.splits(self.open_text, self._open(), text, ids)
 
     def _add_sound(self, order: Indices) -> None:
         """Pieces whose joints are all proven: all but the last are settled in one go."""
@@ -105,21 +126,23 @@ class Assembly:
         self._join(int(order[-1]))
 
     def _join(self, piece: int) -> None:
-        self._open_is_piece = not self.open_text and self.tokens > 0
+        alone = not self.open_text and self.tokens > 0
         self.open_text += self.counted.bank.pieces[piece]
+        self._open_ids = self.counted.piece(piece) if alone else None
         self._open_piece = piece
+
+    def _open(self) -> Ids:
+        if self._open_ids is None:
+            self._open_ids = self.counted.encode(self.open_text, first=self.tokens == 0, followed=True)
+        return self._open_ids
 
     def _settle(self) -> None:
         """The open group's tokens are final: what follows it cannot change them."""
         if not self.open_text:
             return
-        if self._open_is_piece:
-            ids = self.counted.gather(np.array([self._open_piece]))
-        else:
-            self._groups.append((self.tokens, self.characters, self.open_text))
-            ids = self._encode_followed(self.open_text)
-        self._push(ids, self.open_text)
-        self.open_text, self._open_piece, self._open_is_piece = "", -1, False
+        self._groups.append((self.tokens, self.characters, self.open_text))
+        self._push(self._open(), self.open_text)
+        self.open_text, self._open_ids, self._open_piece = "", None, -1
 
     def _push(self, ids: Ids, text: str) -> None:
         self._chunks.append(ids)
@@ -127,24 +150,19 @@ class Assembly:
         self.tokens += len(ids)
         self.characters += len(text)
 
-    def encode_open(self, text: str) -> Ids:
-        """The tokens from the last settled one on, if `text` stood there and nothing followed."""
-        if self.tokens == 0:
-            return self.counted.tokenizer.encode(text)
-        return encode_after(self.counted.tokenizer, text)
-
-    def _encode_followed(self, text: str) -> Ids:
-        tokenizer = self.counted.tokenizer
-        if self.tokens:
-            return encode_between(tokenizer, text)
-        follower = follower_ids(tokenizer)
-        ids = tokenizer.encode(text + FOLLOWER)
-        return ids[: -len(follower)] if np.array_equal(ids[-len(follower) :], follower) else tokenizer.encode(text)
+    def closed_with(self, text: str, leave_off: int = 0) -> Ids:
+        """The tokens from the last settled one on, if `text` ended the whole, some characters before it left off."""
+        if not leave_off:
+            ids = self.counted.encode(text)
+            if self._splits_before(text, ids):
+                return np.concatenate([self._open(), ids])
+        kept = self.open_text[: len(self.open_text) - leave_off]
+        return self.counted.encode(kept + text, first=self.tokens == 0)
 
     def mark(self) -> Mark:
         return Mark(
             len(self._chunks), len(self._groups), len(self.spans), self.tokens, self.characters,
-            self.open_text, self._open_piece, self._open_is_piece,
+            self.open_text, self._open_ids, self._open_piece,
         )  # fmt: skip
 
     def back_to(self, mark: Mark) -> None:
@@ -153,7 +171,7 @@ class Assembly:
         del self._groups[mark.groups :]
         del self.spans[mark.spans :]
         self.tokens, self.characters, self.open_text = mark.tokens, mark.characters, mark.open_text
-        self._open_piece, self._open_is_piece = mark.open_piece, mark.open_is_piece
+        self._open_ids, self._open_piece = mark.open_ids, mark.open_piece
 
     def finish(self) -> tuple[str, Ids]:
         """The whole text and its tokens."""
@@ -162,16 +180,20 @@ class Assembly:
         return "".join(self._texts), ids
 
     def token_at(self, character: int) -> int:
-        """The first token that reaches past a character inside a group tokenised here (after `finish`)."""
+        """The first token that reaches past a character where a text was added (after `finish`)."""
         for first_token, first_character, text in reversed(self._groups):
-            if first_character <= character <= first_character + len(text):
-                return first_token + self._tokens_before(text, character - first_character, at_start=first_token == 0)
-        return self.tokens
+            if first_character <= character < first_character + len(text):
+                if character == first_character:
+                    return first_token
+                return first_token + self._tokens_before(text, character - first_character, first=first_token == 0)
+        nearest = bisect_right([g[1] for g in self._groups], character) - 1
+        first_token, first_character, text = self._groups[nearest]
+        return first_token + self._tokens_before(text, len(text), first=first_token == 0)
 
-    def _tokens_before(self, text: str, character: int, *, at_start: bool) -> int:
-        tokenizer = self.counted.tokenizer
-        ends = tokenizer.ends(text) if at_start else ends_after(tokenizer, text)
+    def _tokens_before(self, text: str, character: int, *, first: bool) -> int:
+        if character == len(text):
+            return len(self.counted.encode(text, first=first, followed=True))
+        ends = self.counted.ends(text, first=first)
         if ends is None:
-            before = text[:character]
-            return len(tokenizer.encode(before) if at_start else encode_after(tokenizer, before))
-        return sum(1 for end in ends if end <= character)
+            return len(self.counted.encode(text[:character], first=first))
+        return bisect_right(ends, character)

@@ -8,6 +8,7 @@ neighbours once for each pair of touching tokens.
 from __future__ import annotations
 
 import os
+import random
 import tempfile
 import threading
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
+from leadline.core.seeds import rng
 from leadline.core.types import PieceBank
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
 
 FORMAT = 2  # of the cache files
+REMEMBERED = 2048  # short texts whose tokens are kept
+IN_WORD_TRIALS = 64  # words tried before a joint within words is trusted
+PROOF_CHARACTERS = 200  # of the text on the left that a proof looks at
 _ANCHORS = ("\n", "a", ".")
 FOLLOWER = "A"
 
@@ -71,6 +76,16 @@ def encode_between(tokenizer: Tokenizer, text: str) -> Ids:
     return encode_after(tokenizer, text)
 
 
+def encode_first(tokenizer: Tokenizer, text: str, *, followed: bool) -> Ids:
+    """The ids of `text` at the beginning of a prompt."""
+    if followed:
+        follower = follower_ids(tokenizer)
+        ids = tokenizer.encode(text + FOLLOWER)
+        if np.array_equal(ids[-len(follower) :], follower):
+            return ids[: -len(follower)]
+    return tokenizer.encode(text)
+
+
 def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
     """For each token that `encode_after` gives, the character at which it ends; None when it cannot be told."""
     for anchor in _ANCHORS:
@@ -81,6 +96,41 @@ def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
         if len(ends) > len(lead) and ends[len(lead) - 1] == len(anchor):
             return [end - len(anchor) for end in ends[len(lead) :]]
     return tokenizer.ends(text)
+
+
+def _add_up(tokenizer: Tokenizer, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
+    if len(left) > PROOF_CHARACTERS:
+        left = left[-PROOF_CHARACTERS:]
+        left_ids = encode_between(tokenizer, left)
+    return np.array_equal(encode_between(tokenizer, left + right), np.concatenate([left_ids, right_ids]))
+
+
+_inside: dict[tuple[str, str, str], bool] = {}
+
+
+def splits_inside(tokenizer: Tokenizer, left: str, right: str) -> bool:
+    """Whether a tokenizer always splits between two such characters. Beside white space all do; within a word only
+    those that cut words up before looking at them, so there it is tried on words drawn at random."""
+    if left.isspace() or right.isspace():
+        return True
+    kinds = (tokenizer.fingerprint, _kind(left), _kind(right))
+    if kinds not in _inside:
+        draw = rng("joints", *kinds[1:])
+        _inside[kinds] = all(_a_word_splits(tokenizer, left, right, draw) for _ in range(IN_WORD_TRIALS))
+    return _inside[kinds]
+
+
+def _kind(character: str) -> str:
+    return "letter" if character.isalpha() else "digit" if character.isdigit() else character
+
+
+def _a_word_splits(tokenizer: Tokenizer, left: str, right: str, draw: random.Random) -> bool:
+    def part(edge: str) -> str:
+        return edge if not edge.isalnum() else draw.choice("0123456789" if edge.isdigit() else "abcdefghinorst")
+
+    before = " " + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9))) + part(left)
+    after = part(right) + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9)))
+    return _add_up(tokenizer, before, encode_after(tokenizer, before), after, encode_after(tokenizer, after))
 
 
 @dataclass(slots=True)
@@ -94,8 +144,15 @@ class CountedBank:
     """Piece i is ids[starts[i] : starts[i + 1]]."""
     clean: npt.NDArray[np.bool_]
     """Whether pieces i and i + 1 of a contiguous bank may stand side by side."""
+    careful: bool = False
+    """Set when a whole document was found to be tokenised otherwise: joints outside the bank's own text are no
+    longer trusted, and both sides are tokenised together."""
+    documents: int = 0
+    """Documents laid out with this bank so far."""
     _touching: _Touching | None = None
-    _ends: dict[str, Sequence[int] | None] = field(default_factory=dict)
+    _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _encoded: dict[tuple[str, bool, bool], Ids] = field(default_factory=dict)
+    _ends: dict[tuple[str, bool], Sequence[int] | None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     counts: Indices = field(init=False)
@@ -119,13 +176,45 @@ class CountedBank:
         gathered: Ids = self.ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))]
         return gathered
 
-    def ends(self, text: str) -> Sequence[int] | None:
-        """`ends_after`, remembered: cut pieces come from the same few sentences again and again."""
-        if text not in self._ends:
-            if len(self._ends) > 2048:
+    def encode(self, text: str, *, first: bool = False, followed: bool = False) -> Ids:
+        """The ids of a text that stands first or later in a prompt, last or followed by more. Remembered, since
+        instructions, and facts from one attempt at a layout to the next, come again and again."""
+        key = (text, first, followed)
+        found = self._encoded.get(key)
+        if found is None:
+            if len(self._encoded) >= REMEMBERED:
+                self._encoded.clear()
+            if first:
+                found = encode_first(self.tokenizer, text, followed=followed)
+            else:
+                found = (encode_between if followed else encode_after)(self.tokenizer, text)
+            self._encoded[key] = found
+        return found
+
+    def ends(self, text: str, *, first: bool = False) -> Sequence[int] | None:
+        """For each token of `text`, the character at which it ends, where that can be told."""
+        key = (text, first)
+        if key not in self._ends:
+            if len(self._ends) >= REMEMBERED:
                 self._ends.clear()
-            self._ends[text] = ends_after(self.tokenizer, text)
-        return self._ends[text]
+            self._ends[key] = self.tokenizer.ends(text) if first else ends_after(self.tokenizer, text)
+        return self._ends[key]
+
+    def piece(self, index: int) -> Ids:
+        return self.ids[self.starts[index] : self.starts[index + 1]]
+
+    def splits(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
+        """Whether two texts side by side have just the tokens they have apart. Proven once for each pair of touching
+        tokens: what a tokenizer splits on stands next to the joint."""
+        if self.careful or not len(left_ids) or not len(right_ids):
+            return False
+        pair = (int(left_ids[-1]), int(right_ids[0]))
+        known = self._pairs.get(pair)
+        if known is None:
+            known = self._pairs[pair] = splits_inside(self.tokenizer, left[-1:], right[:1]) and _add_up(
+                self.tokenizer, left, left_ids, right, right_ids
+            )
+        return known
 
     def joints(self, order: Indices) -> npt.NDArray[np.bool_]:
         """For each neighbouring pair in an order, whether the tokenizer splits between them."""
@@ -134,7 +223,7 @@ class CountedBank:
         follows = (right - left == 1) & self.bank.contiguous
         sound[follows] = self.clean[left[follows]]
         others = np.flatnonzero(~follows)
-        if len(others):
+        if len(others) and not self.careful:
             sound[others] = self._chance_joints(left[others], right[others])
         return sound
 
@@ -158,9 +247,7 @@ class CountedBank:
 
     def _splits_between(self, left: int, right: int) -> bool:
         pieces = self.bank.pieces
-        together = encode_between(self.tokenizer, pieces[left] + pieces[right])
-        apart = np.concatenate([self.gather(np.array([left])), self.gather(np.array([right]))])
-        return np.array_equal(together, apart)
+        return self.splits(pieces[left], self.piece(left), pieces[right], self.piece(right))
 
 
 @dataclass(frozen=True, slots=True)

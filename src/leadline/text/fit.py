@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.errors import LengthError, SourceError
+from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.types import Document, Draft, Fact, Frame, Planted, Probe, Question
 from leadline.text.assembly import Assembly
-from leadline.text.bank import CountedBank, count_bank, encode_after
+from leadline.text.bank import CountedBank, count_bank
 from leadline.text.cuts import cut_piece
 
 if TYPE_CHECKING:
@@ -30,7 +30,32 @@ ATTEMPTS = 80
 
 def fit(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
     """Lay a draft out at its exact length in one tokenizer, inside one model's frame."""
-    return _Fitting(draft, tokenizer, frame).document()
+    fitting = _Fitting(draft, tokenizer, frame)
+    document = fitting.document()
+    counted = fitting.counted
+    counted.documents += 1
+    if _is_sampled(counted.documents, len(document.ids)) and not _is_true(document, tokenizer):
+        counted.careful = True
+        document = _Fitting(draft, tokenizer, frame).document()
+        if not _is_true(document, tokenizer):
+            raise TokenizerError(
+                "this tokenizer gives a whole prompt other tokens than its parts, so lengths cannot be promised",
+                where=f"{draft.id} in {tokenizer.fingerprint}",
+                fix="use the model's own tokenizer.json, or tokenizer=server",
+            )
+    return document
+
+
+def _is_sampled(number: int, tokens: int) -> bool:
+    """The first document of a bank is checked whole, and of short ones the 2nd, 4th, 8th ...: long ones cost more to
+    check than to make, and a server's receipt checks every one of them for nothing."""
+    return number == 1 or (tokens <= 8192 and number & (number - 1) == 0)
+
+
+def _is_true(document: Document, tokenizer: Tokenizer) -> bool:
+    """Whether the longest prompt, tokenised whole, has the tokens we say."""
+    probe = max(document.probes, key=lambda p: p.prompt_tokens)
+    return np.array_equal(tokenizer.encode(document.prompt_text(probe)), document.prompt_ids(probe))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +86,13 @@ class _Layout:
 
     pieces: Indices
     cut: str
+    """A cut piece after the whole ones; facts at the very end follow it."""
     rest: int
-    """Tokens the cut piece is to have, where the document is shortest."""
+    """Tokens the cut piece is to have."""
+    last: str
+    """A cut piece after everything, where questions end the document at different places."""
     offsets: tuple[int, ...]
+    """For each question, the characters of the end that it leaves off."""
     used: int
 
 
@@ -78,11 +107,10 @@ class _Sized:
 class _Fitting:
     def __init__(self, draft: Draft, tokenizer: Tokenizer, frame: Frame) -> None:
         self.draft = draft
-        self.tokenizer = tokenizer
         self.frame = frame
         self.counted: CountedBank = count_bank(draft.filler.bank, tokenizer)
         self.opening = frame.before + draft.head
-        self.opening_tokens = len(tokenizer.encode(self.opening))
+        self.opening_tokens = len(self.counted.encode(self.opening, first=True))
         self.assembly = Assembly(self.counted)
         self.used = 0
         """Pieces of the filler's order that are spent."""
@@ -97,7 +125,7 @@ class _Fitting:
         tail = question.text if self.frame.prefill else (question.text + prefix).rstrip()
         closing = tail + self.frame.after + (prefix if self.frame.prefill else "")
         prompt = question.cell.length - question.allowance - self.frame.extra_tokens
-        return _Ask(question, tail, closing, prompt, prompt - len(encode_after(self.tokenizer, closing)))
+        return _Ask(question, tail, closing, prompt, prompt - len(self.counted.encode(closing)))
 
     def _order(self) -> Indices:
         """Enough of the haystack for the longest question, or an error that says how much is missing."""
@@ -142,7 +170,7 @@ class _Fitting:
         )
 
     def _fact_tokens(self, fact: Fact) -> int:
-        return len(encode_after(self.tokenizer, " " + fact.text))
+        return len(self.counted.encode(" " + fact.text))
 
     # --- layout ---
 
@@ -171,7 +199,7 @@ class _Fitting:
     def _stretch(self, asks: Sequence[_Ask], facts: Sequence[_Sized]) -> None:
         """Fill up to where `asks` are put, so that every one of them is exact."""
         first = asks[0].cut
-        begun = self.assembly.tokens + len(self.assembly.encode_open(self.assembly.open_text))
+        begun = self.assembly.token_count
         room = first - begun - sum(f.tokens for f in facts)
         if room < 0:
             self._no_room(asks[0], facts, short=-room)
@@ -198,16 +226,37 @@ class _Fitting:
         # Later attempts leave out whole pieces and cut a longer stretch instead, should the joints at this one not fit.
         whole = max(int(np.searchsorted(reach, spare, side="right")) - attempt // 6, 0)
         rest = spare - (int(reach[whole - 1]) if whole else 0)
-        wanted = [rest + b for b in beyond]
-        if wanted[-1] == 0:
-            return _Layout(pieces[:whole], "", 0, (0,) * len(wanted), used + whole)
-        at = used + whole + attempt
-        cut = cut_piece(self.counted, self.order, at, wanted, anywhere=attempt > 0.75 * ATTEMPTS)
-        if cut is None:
-            return None
-        return _Layout(pieces[:whole], cut.text, rest, cut.offsets, self._next_beginning(at + cut.pieces))
+        at, anywhere = used + whole + attempt, attempt > 0.75 * ATTEMPTS
+        if not beyond[-1]:
+            if rest == 0:
+                return _Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
+            cut = cut_piece(self.counted, self.order, at, [rest], anywhere=anywhere)
+            if cut is None:
+                return None
+            return _Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), self._beginning(at + cut.pieces))
+        return self._layout_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
 
-    def _next_beginning(self, used: int) -> int:
+    def _layout_for_several(
+        self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], attempt: int
+    ) -> _Layout | None:
+        """Questions of different lengths end the document at different places: all of them in a last cut piece, of
+        which every question keeps at least a token, so that none ends on a joint made for other text."""
+        kept, anywhere = 1 + attempt % 6, attempt > 0.75 * ATTEMPTS
+        if rest < kept and len(pieces):
+            rest += int(self.counted.counts[pieces[-1]])
+            pieces, at = pieces[:-1], at - 1
+        cut_tokens, at = rest - kept, at + attempt
+        if cut_tokens < 0:
+            return None
+        cut = cut_piece(self.counted, self.order, at, [cut_tokens], anywhere=anywhere) if cut_tokens else None
+        last_at = at + (cut.pieces if cut else 0)
+        last = cut_piece(self.counted, self.order, last_at, [kept + b for b in beyond], anywhere=anywhere)
+        if last is None or (cut is None and cut_tokens):
+            return None
+        ended = self._beginning(last_at + last.pieces)
+        return _Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
+
+    def _beginning(self, used: int) -> int:
         """The next place in the order where a line or sentence begins."""
         closes = self.counted.bank.closes
         while closes is not None and 0 < used < len(self.order) and not closes[int(self.order[used - 1])]:
@@ -215,29 +264,29 @@ class _Fitting:
         return used
 
     def _lay(self, layout: _Layout, facts: Sequence[_Sized], begun: int) -> None:
-        """Pieces with facts at the nearest boundaries, then the cut piece. A fact may follow that only where the
-        document ends for every question alike; else some question would be cut off inside the fact."""
+        """Pieces with facts at the nearest boundaries, the cut piece, facts at the very end, the last cut piece."""
         pieces = layout.pieces
         bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
         end = int(bounds[-1])
         open_bounds = self._bounds_in_mid_line(pieces)
-        may_follow = not any(layout.offsets)
         placed, before, following = 0, 0, []
         for fact in facts:
             want = fact.target - begun - before
             before += fact.tokens
-            if may_follow and layout.cut and want - end > layout.rest / 2:
+            if layout.cut and want - end > layout.rest / 2:
                 following.append(fact.fact)
                 continue
             nearest = max(int((np.abs(bounds - want) + open_bounds).argmin()), placed)
             self._add(pieces[placed:nearest])
             placed = nearest
-            self._plant(fact.fact, next_piece=self._text(pieces[placed:]) or layout.cut)
+            self._plant(fact.fact, next_piece=self._text(pieces[placed:]) or layout.cut or layout.last)
         self._add(pieces[placed:])
         if layout.cut:
             self._add_text(layout.cut)
-        for last in following:
-            self._plant(last, next_piece="")
+        for fact_at_end in following:
+            self._plant(fact_at_end, next_piece=layout.last)
+        if layout.last:
+            self._add_text(layout.last)
 
     def _bounds_in_mid_line(self, pieces: Indices) -> Indices:
         """A large number for every bound between two pieces where no fact may stand, 0 for the others."""
@@ -274,8 +323,7 @@ class _Fitting:
     def _plant(self, fact: Fact, next_piece: str) -> None:
         """A sentence among sentences, or a line among lines, as its neighbours are."""
         if not self._at_start and not self.assembly.ends_with_space():
-            self.assembly.add_text(" ")
-            self.assembly.add_text(fact.text, span=fact.id)
+            self.assembly.add_text(" " + fact.text, span=fact.id)
             return
         after = self.assembly.trailing_space()
         if self._at_start:
@@ -306,9 +354,7 @@ class _Fitting:
         """0 when every question is exact, the common difference when there is one, else None."""
         found, differences = [], set()
         for ask, offset in zip(asks, offsets, strict=True):
-            open_text = self.assembly.open_text
-            kept = open_text[: len(open_text) - offset] if offset else open_text
-            closing_ids = self.assembly.encode_open(kept + ask.closing)
+            closing_ids = self.assembly.closed_with(ask.closing, leave_off=offset)
             differences.add(self.assembly.tokens + len(closing_ids) - ask.prompt_tokens)
             found.append(_Settled(ask, self.assembly.tokens, closing_ids, self.assembly.length - offset))
         if differences == {0}:

@@ -1,0 +1,188 @@
+"""Documents are exactly as long as asked, in every kind of tokenizer, or there is a LengthError."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from leadline.core.contracts import Tokenizer
+from leadline.core.digest import digest
+from leadline.core.errors import LengthError, SourceError
+from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
+from leadline.tasks.needle import Needle
+from leadline.text.chat import ChatTemplate, completion_frame
+from leadline.text.fit import fit
+from leadline.text.sources import Window
+from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
+
+PROSE = Needle(haystack=SMALL_PROSE)
+CHAT = ChatTemplate(
+    "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
+).frame()
+
+
+def tokenizer(name: str) -> Tokenizer:
+    if name == "bytes":
+        return ByteTokenizer()
+    return WhitespaceTokenizer() if name == "whitespace" else toy_tokenizer(name)
+
+
+def assert_exact(document: Document, tokens: Tokenizer) -> None:
+    for probe in document.probes:
+        ids = document.prompt_ids(probe)
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
+
+
+# --- by hand ---
+
+
+def hand_draft(depth: float) -> Draft:
+    pieces = [f" a{i} b{i} c{i} d{i}." for i in range(20)]
+    bank = PieceBank("hand", digest(pieces), pieces)
+    question = Question(
+        Cell("hand", 34, depth, 0), "\n\nwhat?", "", ("seven",), allowance=1, scorers=("match.all",), facts=("needle",)
+    )
+    fact = Fact("needle", "the one needle is of seven words.", depth, 34)
+    return Draft("hand", "hand", "", Window(bank, 0, False), (fact,), (question,))
+
+
+@pytest.mark.parametrize(("depth", "first"), [(0.0, 1), (0.5, 13), (1.0, 26)])
+def test_a_needle_of_7_tokens_in_a_document_of_32_stands_where_a_hand_count_says(depth: float, first: int) -> None:
+    # Filler sentences of 4 words; 34 = 32 of document + 1 of question + 1 for the answer.
+    document = fit(hand_draft(depth), WhitespaceTokenizer(), completion_frame())
+    [fact], [probe] = document.facts, document.probes
+    assert probe.body_tokens == 32
+    assert (fact.start + 1, fact.end) == (first, first + 6)
+    words = document.text.split()
+    assert words[first - 1 : first + 6] == "the one needle is of seven words.".split()
+    assert fact.depth == pytest.approx((first - 1) / 25)
+    assert_exact(document, WhitespaceTokenizer())
+
+
+# --- by property ---
+
+cells = st.tuples(
+    st.sampled_from([*FAMILIES, "bytes", "whitespace"]),
+    st.sampled_from(["noise", "needles", *SMALL_HAYSTACKS]),
+    st.integers(300, 6000),
+    st.floats(0, 1),
+    st.integers(0, 50),
+    st.booleans(),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cells, st.integers(1, 5), st.sampled_from(["words", "numbers", "uuids"]))
+def test_any_needle_draft_is_exactly_as_long_as_asked_or_a_length_error(
+    cell: tuple[str, str, int, float, int, bool], keys: int, kind: str
+) -> None:
+    name, haystack, length, depth, sample, chat = cell
+    task = Needle.model_validate({"haystack": haystack, "keys": keys, "value_kind": kind, "answer_tokens": 32})
+    draft = task.draft([Cell("niah", length, round(depth, 6), sample)], seed=7)
+    tokens = tokenizer(name)
+    refused: LengthError | None = None
+    try:
+        document = fit(draft, tokens, CHAT if chat else completion_frame())
+    except LengthError as error:
+        refused = error
+    if refused is not None:
+        assert length < 1500
+        assert refused.floor is None or refused.floor > length
+        return
+    assert_exact(document, tokens)
+    [fact] = document.planted(document.probes[0])
+    assert fact.text in document.text
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "bytes"])
+@pytest.mark.parametrize("reading", ["shared", "nested"])
+def test_every_probe_of_a_shared_or_nested_document_is_exact(name: str, reading: str) -> None:
+    lengths = [4096] if reading == "shared" else [2048, 4096, 8192]
+    if name == "bytes":
+        lengths = [4 * length for length in lengths]
+    asked = [Cell("niah", length, depth / 4, 0) for length in lengths for depth in range(5)]
+    tokens = tokenizer(name)
+    document = fit(Needle(haystack=SMALL_PROSE, answer_tokens=24).draft(asked, seed=3), tokens, CHAT)
+    assert [p.cell for p in document.probes] == asked
+    assert_exact(document, tokens)
+    for probe in document.probes:
+        [fact] = document.planted(probe)
+        assert fact.end <= probe.body_tokens
+        assert abs(fact.depth - fact.depth_asked) < 0.1
+        assert probe.targets[0] in document.text[: probe.cut_characters]
+
+
+def test_a_prefix_cut_shares_its_tokens_with_the_document() -> None:
+    asked = [Cell("niah", length, 0.5, 0) for length in (1024, 2048)]
+    document = fit(Needle(haystack=SMALL_PROSE, answer_tokens=24).draft(asked, seed=3), toy_tokenizer("gpt2"), CHAT)
+    for probe in document.probes:
+        assert probe.cut > 0.8 * probe.prompt_tokens  # the document is read once, not again with every question
+
+
+# --- what cannot be ---
+
+
+def test_a_length_that_cannot_hold_the_question_says_the_floor() -> None:
+    draft = PROSE.draft([Cell("niah", 80, 0.5, 0)], seed=0)
+    with pytest.raises(LengthError) as caught:
+        fit(draft, WhitespaceTokenizer(), CHAT)
+    floor = caught.value.floor
+    assert floor is not None
+    assert floor > 80
+    document = fit(PROSE.draft([Cell("niah", floor + 10, 0.5, 0)], seed=0), WhitespaceTokenizer(), CHAT)
+    assert_exact(document, WhitespaceTokenizer())
+
+
+def test_a_haystack_that_is_too_short_says_how_much_is_missing() -> None:
+    pieces = [f" Sentence number {i} is here." for i in range(50)]
+    bank = PieceBank("short", digest(pieces), pieces)
+    question = Question(Cell("hand", 900, 0.5, 0), "\n\nwhat?", "", ("x",), 1, ("match.all",))
+    short = Draft("short", "short", "", Window(bank, 3, False), (Fact("f", "A fact.", 0.5, 900),), (question,))
+    with pytest.raises(SourceError, match=r"has 250 tokens .* are missing"):
+        fit(short, WhitespaceTokenizer(), completion_frame())
+    repeated = Draft("r", "r", "", Window(bank, 3, True), short.facts, short.questions)
+    assert_exact(fit(repeated, WhitespaceTokenizer(), completion_frame()), WhitespaceTokenizer())
+
+
+class Untrue(WhitespaceTokenizer):
+    """Splits one way for short texts and another for long ones, so that no part tells the whole."""
+
+    fingerprint = "untrue"
+
+    def encode(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        ids = super().encode(text)
+        return ids[: len(ids) // 2] if len(ids) > 300 else ids
+
+
+def test_a_tokenizer_whose_parts_do_not_make_the_whole_is_refused() -> None:
+    from leadline.core.errors import TokenizerError
+
+    draft = Needle(haystack="noise").draft([Cell("niah", 2000, 0.5, 0)], seed=0)
+    with pytest.raises(TokenizerError, match="lengths cannot be promised"):
+        fit(draft, Untrue(), completion_frame())
+
+
+# --- the same in any order and process ---
+
+
+def test_the_same_coordinates_give_the_same_document_in_any_order() -> None:
+    def prompt(depth: float, sample: int) -> str:
+        document = fit(PROSE.draft([Cell("niah", 2048, depth, sample)], seed=5), toy_tokenizer("gpt2"), CHAT)
+        return document.prompt_text(document.probes[0])
+
+    forwards = [prompt(d, s) for d in (0.0, 0.5, 1.0) for s in range(3)]
+    backwards = [prompt(d, s) for d in (1.0, 0.5, 0.0) for s in (2, 1, 0)]
+    assert forwards == backwards[::-1]
+    assert len(set(forwards)) == 9
+
+
+def test_the_server_s_unseen_tokens_are_left_room_for() -> None:
+    frame = Frame(before="", after="", form="chat", prefill=False, fingerprint="x", extra_tokens=17)
+    document = fit(PROSE.draft([Cell("niah", 1024, 0.5, 0)], seed=0), toy_tokenizer("gpt2"), frame)
+    [probe] = document.probes
+    assert len(document.prompt_ids(probe)) + 17 == probe.prompt_tokens == 1024 - probe.allowance
