@@ -57,7 +57,8 @@ class Reader:
         shared_prefix.register()
         self.model = model
         self.body = model.base_model
-        self._own_attention = model.config._attn_implementation
+        own = model.config._attn_implementation
+        self._own_attention = "sdpa" if own == shared_prefix.NAME else own
         self._output: Any = None
         self.chunk = chunk
         """The most tokens put through the model at once; halved when memory runs out."""
