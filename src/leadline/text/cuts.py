@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,6 +14,12 @@ if TYPE_CHECKING:
     from leadline.core.types import Indices
 
 
+ATTEMPTS = 80
+"""How many layouts are tried for one stretch of a document. A handful suffices with real tokenizers."""
+
+_WORD = re.compile(r"\s*\S+")
+
+
 @dataclass(frozen=True, slots=True)
 class CutPiece:
     text: str
@@ -22,19 +29,22 @@ class CutPiece:
     """For each wanted size, the characters to leave off at the end of `text`."""
 
 
-def cut_piece(
-    counted: CountedBank, order: Indices, at: int, wanted: Sequence[int], *, anywhere: bool = False
-) -> CutPiece | None:
+def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[int], attempt: int) -> CutPiece | None:
     """The text from piece `at` of the order on, cut so that every wanted number of tokens is a beginning of it.
 
-    Cuts fall at word ends unless `anywhere`. `wanted` ascends; its last is above 0.
+    Cuts fall at word ends. Where whole sentences do not give the wanted sizes, later attempts begin some words into one
+    (a haystack may have but one sentence), and the last ones cut anywhere. `wanted` ascends; its last is above 0.
     """
+    skipped = 1 + attempt % 16 if attempt >= ATTEMPTS // 4 else 0
+    anywhere = attempt >= ATTEMPTS * 3 // 4
     text, pieces, tokens = "", 0, 0
-    while tokens < wanted[-1] and pieces < len(order):
+    while tokens < wanted[-1] + 4 * skipped and pieces < len(order):
         piece = int(order[(at + pieces) % len(order)])
         text += counted.bank.pieces[piece]
         tokens += int(counted.starts[piece + 1] - counted.starts[piece])
         pieces += 1
+    if skipped:
+        text = text[[m.start() for m in _WORD.finditer(text)][: skipped + 1][-1] :]
     ends = _ends(counted, text, wanted[-1], len(text) / max(tokens, 1))
     if len(ends) < wanted[-1]:
         return None

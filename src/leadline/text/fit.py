@@ -19,13 +19,11 @@ from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.types import Document, Draft, Fact, Frame, Planted, Probe, Question
 from leadline.text.assembly import Assembly
 from leadline.text.bank import CountedBank, count_bank
-from leadline.text.cuts import cut_piece
+from leadline.text.cuts import ATTEMPTS
+from leadline.text.layout import Layouter, Sized
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
-
-ATTEMPTS = 80
-"""How many cut pieces are tried for one stretch. A handful suffices with real tokenizers."""
 
 
 def fit(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
@@ -80,30 +78,6 @@ class _Settled:
     characters: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """What fills one stretch."""
-
-    pieces: Indices
-    cut: str
-    """A cut piece after the whole ones; facts at the very end follow it."""
-    rest: int
-    """Tokens the cut piece is to have."""
-    last: str
-    """A cut piece after everything, where questions end the document at different places."""
-    offsets: tuple[int, ...]
-    """For each question, the characters of the end that it leaves off."""
-    used: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    fact: Fact
-    tokens: int
-    target: float
-    """Where it should start, in tokens of the prompt."""
-
-
 class _Fitting:
     def __init__(self, draft: Draft, tokenizer: Tokenizer, frame: Frame) -> None:
         self.draft = draft
@@ -115,7 +89,7 @@ class _Fitting:
         self.used = 0
         """Pieces of the filler's order that are spent."""
         self.asks = sorted((self._ask(q) for q in draft.questions), key=lambda a: (a.question.cell.length, a.cut))
-        self.order = self._order()
+        self.layouter = Layouter(self.counted, self._order(), self.assembly, len(self.opening))
         self.settled: list[_Settled] = []
 
     # --- sizes ---
@@ -188,15 +162,15 @@ class _Fitting:
             self._stretch(asks, sorted(here, key=lambda f: f.target))
         return self._finished()
 
-    def _sized(self, fact: Fact) -> _Sized:
+    def _sized(self, fact: Fact) -> Sized:
         tokens = self._fact_tokens(fact)
         cuts = [a.cut for a in self.asks if a.question.cell.length == fact.length]
         if not cuts:
             raise ValueError(f"fact {fact.id} stands in no asked length ({fact.length})")
         room = min(cuts) - self.opening_tokens - tokens
-        return _Sized(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
+        return Sized(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
 
-    def _stretch(self, asks: Sequence[_Ask], facts: Sequence[_Sized]) -> None:
+    def _stretch(self, asks: Sequence[_Ask], facts: Sequence[Sized]) -> None:
         """Fill up to where `asks` are put, so that every one of them is exact."""
         first = asks[0].cut
         begun = self.assembly.token_count
@@ -206,10 +180,10 @@ class _Fitting:
         mark, used, spare = self.assembly.mark(), self.used, room
         give = 12 + 4 * len(facts)  # what joints can add up to
         for attempt in range(ATTEMPTS):
-            layout = self._layout(used, spare, [a.cut - first for a in asks], attempt)
+            layout = self.layouter.choose(used, spare, [a.cut - first for a in asks], attempt)
             if layout is None:
                 continue
-            self._lay(layout, facts, begun)
+            self.layouter.lay(layout, facts, begun)
             off = self._try(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
@@ -219,120 +193,7 @@ class _Fitting:
                 spare -= off  # joints took or gave tokens: the cut piece makes up for it
         self._no_cut(asks[0])
 
-    def _layout(self, used: int, spare: int, beyond: Sequence[int], attempt: int) -> _Layout | None:
-        """Whole pieces for `spare` tokens and a cut piece for the rest of them."""
-        pieces = self.order[used:]
-        reach = np.cumsum(self.counted.counts[pieces])
-        # Later attempts leave out whole pieces and cut a longer stretch instead, should the joints at this one not fit.
-        whole = max(int(np.searchsorted(reach, spare, side="right")) - attempt // 6, 0)
-        rest = spare - (int(reach[whole - 1]) if whole else 0)
-        at, anywhere = used + whole + attempt, attempt > 0.75 * ATTEMPTS
-        if not beyond[-1]:
-            if rest == 0:
-                return _Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
-            cut = cut_piece(self.counted, self.order, at, [rest], anywhere=anywhere)
-            if cut is None:
-                return None
-            return _Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), self._beginning(at + cut.pieces))
-        return self._layout_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
-
-    def _layout_for_several(
-        self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], attempt: int
-    ) -> _Layout | None:
-        """Questions of different lengths end the document at different places: all of them in a last cut piece, of
-        which every question keeps at least a token, so that none ends on a joint made for other text."""
-        kept, anywhere = 1 + attempt % 6, attempt > 0.75 * ATTEMPTS
-        if rest < kept and len(pieces):
-            rest += int(self.counted.counts[pieces[-1]])
-            pieces, at = pieces[:-1], at - 1
-        cut_tokens, at = rest - kept, at + attempt
-        if cut_tokens < 0:
-            return None
-        cut = cut_piece(self.counted, self.order, at, [cut_tokens], anywhere=anywhere) if cut_tokens else None
-        last_at = at + (cut.pieces if cut else 0)
-        last = cut_piece(self.counted, self.order, last_at, [kept + b for b in beyond], anywhere=anywhere)
-        if last is None or (cut is None and cut_tokens):
-            return None
-        ended = self._beginning(last_at + last.pieces)
-        return _Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
-
-    def _beginning(self, used: int) -> int:
-        """The next place in the order where a line or sentence begins."""
-        closes = self.counted.bank.closes
-        while closes is not None and 0 < used < len(self.order) and not closes[int(self.order[used - 1])]:
-            used += 1
-        return used
-
-    def _lay(self, layout: _Layout, facts: Sequence[_Sized], begun: int) -> None:
-        """Pieces with facts at the nearest boundaries, the cut piece, facts at the very end, the last cut piece."""
-        pieces = layout.pieces
-        bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
-        end = int(bounds[-1])
-        open_bounds = self._bounds_in_mid_line(pieces)
-        placed, before, following = 0, 0, []
-        for fact in facts:
-            want = fact.target - begun - before
-            before += fact.tokens
-            if layout.cut and want - end > layout.rest / 2:
-                following.append(fact.fact)
-                continue
-            nearest = max(int((np.abs(bounds - want) + open_bounds).argmin()), placed)
-            self._add(pieces[placed:nearest])
-            placed = nearest
-            self._plant(fact.fact, next_piece=self._text(pieces[placed:]) or layout.cut or layout.last)
-        self._add(pieces[placed:])
-        if layout.cut:
-            self._add_text(layout.cut)
-        for fact_at_end in following:
-            self._plant(fact_at_end, next_piece=layout.last)
-        if layout.last:
-            self._add_text(layout.last)
-
-    def _bounds_in_mid_line(self, pieces: Indices) -> Indices:
-        """A large number for every bound between two pieces where no fact may stand, 0 for the others."""
-        closes = self.counted.bank.closes
-        barred = np.zeros(len(pieces) + 1, np.int64)
-        if closes is not None:
-            barred[1:] = np.where(np.asarray(closes)[pieces], 0, 1 << 40)
-        return barred
-
-    def _text(self, pieces: Indices) -> str:
-        return self.counted.bank.pieces[int(pieces[0])] if len(pieces) else ""
-
-    @property
-    def _at_start(self) -> bool:
-        return self.assembly.length <= len(self.opening)
-
-    def _add(self, pieces: Indices) -> None:
-        """Whole pieces; the first of them may need its white space mended."""
-        text = self._text(pieces)
-        if text and self._mended(text) != text:
-            self._add_text(text)
-            pieces = pieces[1:]
-        self.assembly.add_pieces(pieces)
-
-    def _add_text(self, text: str) -> None:
-        self.assembly.add_text(self._mended(text))
-
-    def _mended(self, text: str) -> str:
-        """White space at a beginning would melt into the instructions; none between words would join them."""
-        if self._at_start or self.assembly.ends_with_space():
-            return text.lstrip(" ") if not self._at_start else text.lstrip()
-        return text if text[:1].isspace() else " " + text
-
-    def _plant(self, fact: Fact, next_piece: str) -> None:
-        """A sentence among sentences, or a line among lines, as its neighbours are."""
-        if not self._at_start and not self.assembly.ends_with_space():
-            self.assembly.add_text(" " + fact.text, span=fact.id)
-            return
-        after = self.assembly.trailing_space()
-        if self._at_start:
-            after = "" if next_piece[:1].isspace() else next_piece[len(next_piece.rstrip()) :] or "\n"
-        self.assembly.add_text(fact.text, span=fact.id)
-        if after and next_piece:
-            self.assembly.add_text(after)
-
-    def _no_room(self, ask: _Ask, facts: Sequence[_Sized], *, short: int) -> None:
+    def _no_room(self, ask: _Ask, facts: Sequence[Sized], *, short: int) -> None:
         cell = ask.question.cell
         raise LengthError(
             f"{cell.length:,} tokens cannot hold this: instructions, question, {len(facts)} facts "

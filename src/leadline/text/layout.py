@@ -1,0 +1,164 @@
+"""Where everything stands in one stretch of a document: whole pieces, cut pieces, and facts between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.types import Fact
+from leadline.text.assembly import Assembly
+from leadline.text.bank import CountedBank
+from leadline.text.cuts import cut_piece
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What fills one stretch."""
+
+    pieces: Indices
+    cut: str
+    """A cut piece after the whole ones; facts at the very end follow it."""
+    rest: int
+    """Tokens the cut piece is to have."""
+    last: str
+    """A cut piece after everything, where questions end the document at different places."""
+    offsets: tuple[int, ...]
+    """For each question, the characters of the end that it leaves off."""
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    fact: Fact
+    tokens: int
+    target: float
+    """Where it should start, in tokens of the prompt."""
+
+
+@dataclass(slots=True)
+class Layouter:
+    """Chooses layouts from a haystack in its order, and lays them into an assembly."""
+
+    counted: CountedBank
+    order: Indices
+    assembly: Assembly
+    opening_characters: int
+
+    def choose(self, used: int, spare: int, beyond: Sequence[int], attempt: int) -> Layout | None:
+        """Whole pieces for `spare` tokens and a cut piece for the rest of them."""
+        pieces = self.order[used:]
+        reach = np.cumsum(self.counted.counts[pieces])
+        # Later attempts leave out whole pieces and cut a longer stretch instead, should the joints at this one not fit.
+        whole = max(int(np.searchsorted(reach, spare, side="right")) - attempt // 6, 0)
+        rest = spare - (int(reach[whole - 1]) if whole else 0)
+        at = used + whole + attempt
+        if not beyond[-1]:
+            if rest == 0:
+                return Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
+            cut = cut_piece(self.counted, self.order, at, [rest], attempt)
+            if cut is None:
+                return None
+            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), self._beginning(at + cut.pieces))
+        return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
+
+    def _choose_for_several(
+        self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], attempt: int
+    ) -> Layout | None:
+        """Questions of different lengths end the document at different places: all of them in a last cut piece, of
+        which every question keeps at least a token, so that none ends on a joint made for other text."""
+        kept = 1 + attempt % 6
+        if rest < kept and len(pieces):
+            rest += int(self.counted.counts[pieces[-1]])
+            pieces, at = pieces[:-1], at - 1
+        cut_tokens, at = rest - kept, at + attempt
+        if cut_tokens < 0:
+            return None
+        cut = cut_piece(self.counted, self.order, at, [cut_tokens], attempt) if cut_tokens else None
+        last_at = at + (cut.pieces if cut else 0)
+        last = cut_piece(self.counted, self.order, last_at, [kept + b for b in beyond], attempt)
+        if last is None or (cut is None and cut_tokens):
+            return None
+        ended = self._beginning(last_at + last.pieces)
+        return Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
+
+    def _beginning(self, used: int) -> int:
+        """The next place in the order where a line or sentence begins."""
+        closes = self.counted.bank.closes
+        while closes is not None and 0 < used < len(self.order) and not closes[int(self.order[used - 1])]:
+            used += 1
+        return used
+
+    def lay(self, layout: Layout, facts: Sequence[Sized], begun: int) -> None:
+        """Pieces with facts at the nearest boundaries, the cut piece, facts at the very end, the last cut piece."""
+        pieces = layout.pieces
+        bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
+        end = int(bounds[-1])
+        open_bounds = self._bounds_in_mid_line(pieces)
+        placed, before, following = 0, 0, []
+        for fact in facts:
+            want = fact.target - begun - before
+            before += fact.tokens
+            if layout.cut and want - end > layout.rest / 2:
+                following.append(fact.fact)
+                continue
+            nearest = max(int((np.abs(bounds - want) + open_bounds).argmin()), placed)
+            self._add(pieces[placed:nearest])
+            placed = nearest
+            self._plant(fact.fact, next_piece=self._text(pieces[placed:]) or layout.cut or layout.last)
+        self._add(pieces[placed:])
+        if layout.cut:
+            self._add_text(layout.cut)
+        for fact_at_end in following:
+            self._plant(fact_at_end, next_piece=layout.last)
+        if layout.last:
+            self._add_text(layout.last)
+
+    def _bounds_in_mid_line(self, pieces: Indices) -> Indices:
+        """A large number for every bound between two pieces where no fact may stand, 0 for the others."""
+        closes = self.counted.bank.closes
+        barred = np.zeros(len(pieces) + 1, np.int64)
+        if closes is not None:
+            barred[1:] = np.where(np.asarray(closes)[pieces], 0, 1 << 40)
+        return barred
+
+    def _text(self, pieces: Indices) -> str:
+        return self.counted.bank.pieces[int(pieces[0])] if len(pieces) else ""
+
+    @property
+    def _at_start(self) -> bool:
+        return self.assembly.length <= self.opening_characters
+
+    def _add(self, pieces: Indices) -> None:
+        """Whole pieces; the first of them may need its white space mended."""
+        text = self._text(pieces)
+        if text and self._mended(text) != text:
+            self._add_text(text)
+            pieces = pieces[1:]
+        self.assembly.add_pieces(pieces)
+
+    def _add_text(self, text: str) -> None:
+        self.assembly.add_text(self._mended(text))
+
+    def _mended(self, text: str) -> str:
+        """White space at a beginning would melt into the instructions; none between words would join them."""
+        if self._at_start or self.assembly.ends_with_space():
+            return text.lstrip(" ") if not self._at_start else text.lstrip()
+        return text if text[:1].isspace() else " " + text
+
+    def _plant(self, fact: Fact, next_piece: str) -> None:
+        """A sentence among sentences, or a line among lines, as its neighbours are."""
+        if not self._at_start and not self.assembly.ends_with_space():
+            self.assembly.add_text(" " + fact.text, span=fact.id)
+            return
+        after = self.assembly.trailing_space()
+        if self._at_start:
+            after = "" if next_piece[:1].isspace() else next_piece[len(next_piece.rstrip()) :] or "\n"
+        self.assembly.add_text(fact.text, span=fact.id)
+        if after and next_piece:
+            self.assembly.add_text(after)
