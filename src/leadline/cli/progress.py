@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
-from leadline.cli.screen import say, seconds_words, warn
+from leadline.cli.screen import harmless, say, seconds_words, warn
 from leadline.run.events import Answered, Event, Started, Stopping, Waiting
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ class Face(Protocol):
     """How the counts are shown."""
 
     def update(self, counts: Counts, *, force: bool = False) -> None: ...
+
+    def say(self, text: str) -> None: ...
 
     def close(self) -> None: ...
 
@@ -80,7 +82,7 @@ class Watcher:
             whom = "all wait" if event.everyone else "one waits"
             self.counts.wait = f"{whom} {seconds_words(event.seconds)}: {event.why}"
         elif isinstance(event, Stopping):
-            say(f"stopping: {event.why}. Finishing what is in flight; press Ctrl-C again to leave at once.")
+            self._say(f"stopping: {harmless(event.why)}. Finishing what is in flight; Ctrl-C leaves at once.")
         if self._face is not None:
             self._face.update(self.counts)
 
@@ -95,7 +97,13 @@ class Watcher:
             again = f", {event.failed_before} that failed are asked again" if event.failed_before else ""
             say(f"going on: {event.done:,} of {event.planned:,} samples have an answer{again}")
         if not self._quiet and event.done < event.planned:
-            self._face = Bar() if sys.stderr.isatty() else Lines()
+            self._face = Bar(self.counts) if sys.stderr.isatty() else Lines()
+
+    def _say(self, text: str) -> None:
+        if self._face is None:
+            say(text)
+        else:
+            self._face.say(text)
 
     def __enter__(self) -> Watcher:
         return self
@@ -120,6 +128,9 @@ class Lines:
             self._last = now
             say(f"{counts.done + counts.failed:,} of {counts.planned:,} samples, {counts.words()}")
 
+    def say(self, text: str) -> None:
+        say(text)
+
     def close(self) -> None:
         pass
 
@@ -127,7 +138,7 @@ class Lines:
 class Bar:
     """For people."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: Counts) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -140,11 +151,15 @@ class Bar:
             expand=True,
         )
         self._progress.start()
-        self._id: TaskID = self._progress.add_task("", words="")
+        self._id: TaskID = self._progress.add_task("", total=counts.planned, completed=counts.done, words="")
 
     def update(self, counts: Counts, *, force: bool = False) -> None:
         done = counts.done + counts.failed
-        self._progress.update(self._id, total=counts.planned, completed=done, words=counts.words())
+        self._progress.update(self._id, completed=done, words=counts.words())
+
+    def say(self, text: str) -> None:
+        """Above the bar, which would be drawn over otherwise."""
+        self._progress.console.print(text, markup=False, highlight=False)
 
     def close(self) -> None:
         self._progress.stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from pathlib import Path
 
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped
 from leadline.core.types import Document, Failure, Record
@@ -29,7 +30,7 @@ from leadline.text.fit import fit
 def execute(plan: Plan, writer: RunWriter, *, listen: Listener = ignore, keep_prompts: bool = False) -> Summary:
     """Asks what the writer's folder does not have yet. Raises RunStopped when it had to stop early."""
     engine = _Engine(plan, writer, listen, keep_prompts)
-    with stopping_on_signals(engine.stop, _interrupted()):
+    with stopping_on_signals(engine.stop, _interrupted(writer.folder)):
         engine.run()
     return summarise(writer.folder, planned=plan.planned)
 
@@ -134,5 +135,7 @@ class _Engine:
         )
 
 
-def _interrupted() -> Interrupted:
-    return Interrupted("interrupted", fix="run the same command again to go on: only what is missing is asked")
+def _interrupted(folder: Path) -> Interrupted:
+    return Interrupted(
+        "interrupted", where=str(folder), fix="run the same command again to go on: only what is missing is asked"
+    )

@@ -16,7 +16,7 @@ class Stop:
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()  # a signal may come while another is being handled, in the same thread
         self.error: BaseException | None = None
         """What to raise when everything in flight has ended."""
 
