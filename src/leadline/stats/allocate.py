@@ -18,7 +18,9 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
+from leadline.stats.compare import pair
 from leadline.stats.effective import Line, token_words
+from leadline.stats.gate import Clause, judge
 from leadline.stats.observations import Observations
 from leadline.stats.sequential import (
     LengthStanding,
@@ -177,6 +179,23 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
     return Step(
         "decided", f"every cell is known to +-{half_width:g} ({_percent(confidence)})", (), spent, design.fixed_cost
     )
+
+
+def until_verdict(
+    data: Observations, base: Observations, design: Design, clauses: Sequence[Clause], *, confidence: float = 0.95
+) -> Step:
+    """Sample a candidate until a gate against `base` passes or fails, looking after every round of all cells."""
+    pairs = pair(base, data)
+    spent = sum(design.cost_of(length) for length in data.length.tolist())
+    sentence = "nothing to compare yet"
+    if len(pairs):
+        result = judge(pairs, clauses, confidence=confidence, anytime=True)
+        sentence = str(result)
+        if result.verdict != "undecided":
+            return Step("decided", sentence, (), spent, design.fixed_cost)
+    asked = [_asked(data, design, length) for length in design.lengths]
+    follow = tuple(c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design))
+    return Step("going on" if follow else "undecided", sentence, follow, spent, design.fixed_cost)
 
 
 def saving_words(step: Step, fixed: int, unit: str = "tokens") -> str:

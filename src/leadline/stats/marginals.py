@@ -95,7 +95,7 @@ def marginals(
     zeros = group_means(data.counted("zero"), code, len(keys))
     rows = np.bincount(code, minlength=len(keys))
     failed = np.bincount(code[data.failed], minlength=len(keys))
-    cells = _distinct(code, data.codes(("task", "length", "depth"))[1], len(keys))
+    cells = _distinct(code, data.code(("task", "length", "depth")), len(keys))
     unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
     made = []
     for j, key in enumerate(keys):
@@ -120,7 +120,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         return GroupMeans(means, nothing, np.zeros(count), np.zeros(count), empty, empty)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
-    cell = _pairs(group, data.codes(("task", "length", "depth"))[1])
+    cell = _pairs(group, data.code(("task", "length", "depth")))
     weight = _weights(group, task, cell)
     total, mass = _sums(group, weight * data.value, count), _sums(group, weight, count)
     np.divide(total, mass, out=means, where=mass > 0)
@@ -141,7 +141,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
 def row_weights(data: Observations, group: IntArray) -> FloatArray:
     """How much each row counts in the mean of its group: the weights of a group add up to one."""
     _, task = np.unique(data.task, return_inverse=True)
-    return _weights(group, task, _pairs(group, data.codes(("task", "length", "depth"))[1]))
+    return _weights(group, task, _pairs(group, data.code(("task", "length", "depth"))))
 
 
 def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95) -> Estimate:

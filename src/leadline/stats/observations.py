@@ -11,8 +11,8 @@ about what the model could read; a zero would turn a flaky night into a finding.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,11 @@ class Observations:
             self.cluster[rows], self.value[rows], self.failed[rows],
         )  # fmt: skip
 
+    def joined(self, other: Observations) -> Observations:
+        """The rows of both, one after the other."""
+        columns = (np.concatenate([getattr(self, c.name), getattr(other, c.name)]) for c in fields(self))
+        return Observations(*columns)
+
     def counted(self, failures: Failures = "excluded") -> Observations:
         """The rows that enter a mean, each with a value."""
         if failures == "zero":
@@ -59,15 +64,7 @@ class Observations:
 
     def codes(self, columns: Sequence[Column]) -> tuple[list[Key], IntArray]:
         """The distinct values of some columns, in order, and which of them each row has."""
-        if not columns:
-            return [()], np.zeros(len(self), dtype=np.int64)
-        parts = [
-            np.unique(getattr(self, column), return_inverse=True, equal_nan=column == "depth") for column in columns
-        ]
-        mixed = np.zeros(len(self), dtype=np.int64)
-        for values, inverse in parts:
-            mixed = mixed * len(values) + inverse
-        kept, code = np.unique(mixed, return_inverse=True)
+        parts, kept, code = self._coded(columns)
         keys: list[Key] = []
         for number in kept.tolist():
             place: list[str | int | float | None] = []
@@ -75,7 +72,21 @@ class Observations:
                 number, at = divmod(number, len(values))
                 place.append(_plain(values[at]))
             keys.append(tuple(reversed(place)))
-        return keys, code.astype(np.int64)
+        return keys, code
+
+    def code(self, columns: Sequence[Column]) -> IntArray:
+        """Which of the distinct values of some columns each row has."""
+        return self._coded(columns)[2]
+
+    def _coded(self, columns: Sequence[Column]) -> tuple[list[tuple[npt.NDArray[Any], IntArray]], IntArray, IntArray]:
+        parts = [
+            np.unique(getattr(self, column), return_inverse=True, equal_nan=column == "depth") for column in columns
+        ]
+        mixed = np.zeros(len(self), dtype=np.int64)
+        for values, inverse in parts:
+            mixed = mixed * len(values) + inverse
+        kept, code = np.unique(mixed, return_inverse=True)
+        return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
 
 
 def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:

@@ -102,6 +102,13 @@ def asymptotic_half_width(
     return np.asarray(deviation * np.sqrt(factor))
 
 
+def asymptotic_p(gap: float, deviation: float, n: float, sharpest: float = SHARPEST) -> float:
+    """The smallest error at which the sequence's half-width is below `gap`: an anytime-valid p-value."""
+    scaled = n / sharpest
+    log_p = np.log(scaled + 1) / 2 - (gap / deviation) ** 2 * n * scaled / (2 * (scaled + 1))
+    return float(np.exp(min(0.0, log_p)))
+
+
 def standings(
     means: FloatArray, prompts: float, line: float, confidence: float = 0.95, *, unit: bool = True
 ) -> IntArray:
@@ -146,7 +153,7 @@ def rounds_by_length(data: Observations) -> list[Rounds]:
     made = []
     for j, length in enumerate(lengths.tolist()):
         mine = data.take(at == j)
-        _, cell = mine.codes(("task", "depth"))
+        cell = mine.code(("task", "depth"))
         _, task = np.unique(mine.task, return_inverse=True)
         cells = int(cell.max()) + 1
         per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])

@@ -1,0 +1,88 @@
+"""May these two runs be compared? A plain function over two identities, with the reason for every no."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Something that differs between two runs. A refusal means that differences would not be the model's."""
+
+    what: str
+    severity: Literal["refuse", "warn"]
+    base: str
+    candidate: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what} differs ({self.base} / {self.candidate}): {self.why}"
+
+
+def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
+    """What stands between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
+
+    The model, its revision and its weights are expected to differ: they are what is compared.
+    """
+    found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
+    found += _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {}))
+    return sorted(found, key=lambda o: o.severity != "refuse")
+
+
+def _spec(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
+    if base.get("reading") != candidate.get("reading"):
+        why = "shared and nested documents hold other facts as distractors and are harder"
+        yield _obstacle("reading mode", "refuse", base.get("reading"), candidate.get("reading"), why)
+    if base.get("seed") != candidate.get("seed"):
+        why = "another seed gives other prompts, so no two samples form a pair"
+        yield _obstacle("seed", "refuse", base.get("seed"), candidate.get("seed"), why)
+    for name in ("lengths", "depths", "samples"):
+        if base.get(name) != candidate.get(name):
+            why = "only what both runs asked is compared"
+            yield _obstacle(name, "warn", base.get(name), candidate.get(name), why)
+    first, second = _tasks(base), _tasks(candidate)
+    for title in sorted(first.keys() ^ second.keys()):
+        here = "asked" if title in first else "not asked"
+        there = "asked" if title in second else "not asked"
+        yield _obstacle(f"task {title}", "warn", here, there, "only what both runs asked is compared")
+
+
+def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iterator[Obstacle]:
+    titles = {name.split(".")[1] for name in base if name.startswith("task.")}
+    titles &= {name.split(".")[1] for name in candidate if name.startswith("task.")}
+    for name in sorted(base.keys() | candidate.keys()):
+        old, new = base.get(name), candidate.get(name)
+        if old == new:
+            continue
+        kind, *rest = name.split(".")
+        if kind == "task" and rest and rest[0] in titles:
+            yield _obstacle(name, "refuse", old, new, "another task version or option asks another question")
+        elif kind == "source" and old is not None and new is not None:
+            yield _obstacle(name, "refuse", old, new, "another haystack is another document")
+        elif kind == "model":
+            yield from _model(rest[0] if rest else name, old, new)
+
+
+def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
+    if "tokenizer" in name:
+        why = "as many tokens are not as much text, and pairs are not the same document"
+        yield _obstacle("tokenizer", "warn", old, new, why)
+    elif name in ("frame", "template"):
+        yield _obstacle("chat template", "warn", old, new, "a part of the difference may be the template's")
+    elif "decoding" in name:
+        yield _obstacle("decoding", "warn", old, new, "a part of the difference may be the decoding's")
+
+
+def _tasks(spec: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(task.get("label") or task.get("name")): task for task in spec.get("tasks", ())}
+
+
+def _obstacle(what: str, severity: Literal["refuse", "warn"], base: Any, candidate: Any, why: str) -> Obstacle:
+    return Obstacle(what, severity, _shown(base), _shown(candidate), why)
+
+
+def _shown(value: Any) -> str:
+    text = "absent" if value is None else str(value)
+    return text if len(text) <= 40 else f"{text[:36]} ..."

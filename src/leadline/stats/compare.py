@@ -1,0 +1,299 @@
+"""Two runs of the same prompts: what changed, by how much, and could it be chance?
+
+Records are paired by their coordinates, so that what is hard about a prompt cancels. Differences are candidate less
+base, with intervals over documents. Yes/no answers from documents of their own are tested by McNemar's mid-p; all
+else by flipping the sign of each document's difference. Verdicts come from pooled, per-length, per-task and
+depth-third tests, corrected together; at ten samples a single cell has no power, so cells are only described.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from leadline.core.errors import UsageError
+from leadline.core.seeds import bulk_rng
+from leadline.stats.effective import token_words
+from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
+from leadline.stats.marginals import GroupMeans, group_means, row_weights
+from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Key, Observations
+from leadline.stats.paired_tests import benjamini_hochberg, holm, mcnemar_midp, sign_flip_p
+from leadline.stats.sequential import asymptotic_half_width
+
+Scope = Literal["overall", "length", "task", "depth", "cell"]
+Correction = Literal["holm", "bh"]
+SCOPES: tuple[Scope, ...] = ("overall", "length", "task", "depth")
+SETTLED = 20
+"""Degrees of freedom from which an anytime interval trusts the scatter it sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """The samples both runs have. The columns of `base` and `candidate` are those of one and the same prompt."""
+
+    base: Observations
+    candidate: Observations
+    only_base: int
+    only_candidate: int
+    failed: int
+    """Pairs left out because a sample failed in one run or both."""
+
+    def __len__(self) -> int:
+        return len(self.base)
+
+    @property
+    def difference(self) -> Observations:
+        return replace(self.base, value=self.candidate.value - self.base.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One part of the grid in both runs. `p` is two-sided, against no difference; NaN for cells, which go untested."""
+
+    scope: Scope
+    name: str
+    key: Key
+    base: float
+    candidate: float
+    estimate: Estimate
+    lost: int
+    """Prompts that scored lower than before."""
+    gained: int
+    test: str
+    p: float
+    adjusted: float
+    verdict: Literal["worse", "better", "no difference seen", "described only"]
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    differences: tuple[Difference, ...]
+    cells: tuple[Difference, ...]
+    pairs: int
+    only_base: int
+    only_candidate: int
+    failed: int
+    correction: Correction
+    alpha: float
+    discordance: float
+    """The share of prompts whose score changed: what to plan the next comparison with."""
+
+    @property
+    def overall(self) -> Difference:
+        return self.differences[0]
+
+    def of(self, scope: Scope) -> tuple[Difference, ...]:
+        return tuple(d for d in self.differences if d.scope == scope)
+
+
+def pair(base: Observations, candidate: Observations, *, failures: Failures = "excluded") -> Pairs:
+    """The prompts that both runs asked, in one order."""
+    there = {key: row for row, key in enumerate(_coordinates(base))}
+    matched = [(there[key], row) for row, key in enumerate(_coordinates(candidate)) if key in there]
+    rows = np.array(sorted(matched), dtype=np.int64).reshape(-1, 2)
+    first, second = base.take(rows[:, 0]), candidate.take(rows[:, 1])
+    lost = first.failed | second.failed
+    if failures == "zero":
+        first, second = first.counted("zero"), second.counted("zero")
+    else:
+        first, second = first.take(~lost), second.take(~lost)
+    left_out = int(lost.sum()) if failures == "excluded" else 0
+    # Documents are the base run's: the same prompt is the same document in both.
+    second = replace(second, cluster=first.cluster)
+    return Pairs(first, second, len(base) - len(rows), len(candidate) - len(rows), left_out)
+
+
+def compare(
+    pairs: Pairs,
+    *,
+    correction: Correction = "holm",
+    confidence: float = 0.95,
+    resamples: int = 5000,
+    seed: int = 0,
+    anytime: bool = False,
+) -> Comparison:
+    """Every difference with its interval and test. `anytime` makes intervals that allow looking while sampling."""
+    if len(pairs) == 0:
+        raise UsageError("the runs have no answered prompt in common", where="compare", fix="compare runs of one spec")
+    found = [d for scope in SCOPES for d in _differences(pairs, scope, confidence, resamples, seed, anytime)]
+    adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array([d.p for d in found]))
+    judged = [_judged(d, float(q), 1 - confidence) for d, q in zip(found, adjusted, strict=True)]
+    cells = _differences(pairs, "cell", confidence, 0, seed, anytime)
+    return Comparison(
+        differences=tuple(judged),
+        cells=tuple(cells),
+        pairs=len(pairs),
+        only_base=pairs.only_base,
+        only_candidate=pairs.only_candidate,
+        failed=pairs.failed,
+        correction=correction,
+        alpha=1 - confidence,
+        discordance=float(np.mean(pairs.base.value != pairs.candidate.value)),
+    )
+
+
+def difference_interval(grouped: Grouped, j: int, confidence: float = 0.95, *, anytime: bool = False) -> Interval:
+    """The interval of the mean difference of group `j`, at one look or, with `anytime`, at all of them."""
+    widest = 1.0 if grouped.unit else float("inf")
+    error = grouped.error(j)
+    if error.degrees < 1:
+        return Interval(-widest, widest, confidence, "one document")
+    if not anytime:
+        half, method = t_quantile(confidence, error.degrees) * error.deviation, "t over documents"
+    elif error.degrees < SETTLED:
+        half, method = widest, "confidence sequence"
+    else:
+        scatter = error.deviation * np.sqrt(error.rounds)
+        half, method = float(asymptotic_half_width(scatter, error.rounds, confidence)), "confidence sequence"
+    return Interval(max(-widest, error.centre - half), min(widest, error.centre + half), confidence, method)
+
+
+@dataclass(frozen=True, slots=True)
+class Error:
+    """How sure a mean difference is. `rounds` is samples a cell."""
+
+    centre: float
+    deviation: float
+    degrees: float
+    rounds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The pairs of one scope, row by row in groups, with the mean difference of each group."""
+
+    keys: list[tuple[Key, str]]
+    code: IntArray
+    base: FloatArray
+    candidate: FloatArray
+    difference: Observations
+    weight: FloatArray
+    means: GroupMeans
+    cells: IntArray
+
+    @property
+    def unit(self) -> bool:
+        both = np.concatenate([self.base, self.candidate])
+        return bool(np.all((both >= 0) & (both <= 1)))
+
+    def error(self, j: int) -> Error:
+        """For scores between 0 and 1 two pretended prompts, one lost and one gained, are added (Bonett and Price 2012):
+        a run in which nothing changed does not prove that nothing can."""
+        n = int(self.means.n[j])
+        centre, variance = float(self.means.means[j]), float(self.means.variances[j])
+        if self.unit:
+            centre, variance = centre * n / (n + 2), variance + 2 / (n + 2) ** 2
+        rounds = max(n / float(self.cells[j]), 1.0)
+        return Error(centre, float(np.sqrt(variance)), float(self.means.degrees[j]), rounds)
+
+    def count(self, rows: BoolArray) -> IntArray:
+        return np.bincount(self.code[rows], minlength=len(self.keys))
+
+
+def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
+    data = pairs.difference
+    rows = ~np.isnan(data.depth) if scope == "depth" else np.ones(len(data), dtype=np.bool_)
+    data = data.take(rows)
+    keys, code = _groups(data, scope)
+    cell = data.code(("task", "length", "depth"))
+    base = int(cell.max(initial=0)) + 1
+    return Grouped(
+        keys=keys,
+        code=code,
+        base=pairs.base.value[rows],
+        candidate=pairs.candidate.value[rows],
+        difference=data,
+        weight=row_weights(data, code) if len(data) else np.zeros(0),
+        means=group_means(data, code, len(keys)),
+        cells=np.bincount(np.unique(code * base + cell) // base, minlength=len(keys)),
+    )
+
+
+def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[Key, str]], IntArray]:
+    if scope == "overall":
+        return [((), "overall")], np.zeros(len(data), dtype=np.int64)
+    if scope == "depth":
+        names = list(DEPTH_BANDS)
+        edges = np.array([high for _, high in DEPTH_BANDS.values()][:-1])
+        kept, code = np.unique(np.searchsorted(edges, data.depth, side="right"), return_inverse=True)
+        return [((names[band],), f"depth:{names[band]}") for band in kept.tolist()], code.astype(np.int64)
+    if scope == "cell":
+        keys, code = data.codes(("task", "length", "depth"))
+        return [(key, _cell_name(key)) for key in keys], code
+    keys, code = data.codes((scope,))
+    return [(key, f"{scope}:{token_words(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
+
+
+def _differences(
+    pairs: Pairs, scope: Scope, confidence: float, resamples: int, seed: int, anytime: bool
+) -> list[Difference]:
+    grouped = group_pairs(pairs, scope)
+    if len(grouped.code) == 0:
+        return []
+    value = grouped.difference.value
+    lost, gained = grouped.count(value < 0), grouped.count(value > 0)
+    test, p = _tests(grouped, scope, resamples, seed, lost, gained)
+    made = []
+    for j, (key, name) in enumerate(grouped.keys):
+        mine = grouped.code == j
+        clusters = int(grouped.means.n_clusters[j])
+        estimate = Estimate(
+            mean=float(grouped.means.means[j]),
+            interval=difference_interval(grouped, j, confidence, anytime=anytime),
+            n=int(grouped.means.n[j]),
+            n_clusters=clusters,
+            warning=few_clusters_warning(clusters),
+        )
+        base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
+        candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
+        made.append(
+            Difference(
+                scope=scope,
+                name=name,
+                key=key,
+                base=base,
+                candidate=candidate,
+                estimate=estimate,
+                lost=int(lost[j]),
+                gained=int(gained[j]),
+                test=test,
+                p=float(p[j]),
+                adjusted=float("nan"),
+                verdict="described only",
+            )
+        )
+    return made
+
+
+def _tests(
+    grouped: Grouped, scope: Scope, resamples: int, seed: int, lost: IntArray, gained: IntArray
+) -> tuple[str, FloatArray]:
+    if scope == "cell":
+        return "none", np.full(len(lost), np.nan)
+    binary = bool(np.isin(grouped.base, (0.0, 1.0)).all() and np.isin(grouped.candidate, (0.0, 1.0)).all())
+    clusters, document = np.unique(grouped.difference.cluster, return_inverse=True)
+    if binary and len(clusters) == len(grouped.code):
+        return "mcnemar mid-p", np.array([mcnemar_midp(int(b), int(c)) for b, c in zip(lost, gained, strict=True)])
+    totals = np.zeros((len(clusters), len(lost)))
+    np.add.at(totals, (document, grouped.code), grouped.weight * grouped.difference.value)
+    return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(seed, "sign flips", scope))
+
+
+def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference:
+    if adjusted > alpha:
+        return replace(difference, adjusted=adjusted, verdict="no difference seen")
+    return replace(difference, adjusted=adjusted, verdict="worse" if difference.estimate.mean < 0 else "better")
+
+
+def _coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
+    depth = np.where(np.isnan(data.depth), -1.0, np.round(data.depth, 4))
+    return list(zip(data.task.tolist(), data.length.tolist(), depth.tolist(), data.sample.tolist(), strict=True))
+
+
+def _cell_name(key: Key) -> str:
+    task, length, depth = key
+    assert isinstance(length, int)
+    return f"{task} {token_words(length)}" + ("" if depth is None else f" at depth {depth}")

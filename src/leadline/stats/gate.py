@@ -1,0 +1,216 @@
+"""A gate for checkpoints: pass, fail or undecided, from a line like `overall >= -1; task:* >= -3; effective >= -10%`.
+
+Bounds are points of a score out of a hundred, or per cent of the base run's number. Every clause is judged on its
+interval. It passes when the whole interval lies above the bound, and fails when what was seen would be rare (after
+Holm's correction over all clauses) if the truth were at the bound; anything else is undecided and asks for more
+samples. A gate passes when every clause does, and fails when any does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtr
+
+from leadline.core.errors import UsageError
+from leadline.core.seeds import bulk_rng
+from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs
+from leadline.stats.effective import Line, crossings, draw_means, falling
+from leadline.stats.intervals import Interval
+from leadline.stats.marginals import group_means
+from leadline.stats.observations import FloatArray
+from leadline.stats.paired_tests import holm
+from leadline.stats.sequential import asymptotic_p
+
+Verdict = Literal["pass", "fail", "undecided"]
+Subject = Literal["overall", "task", "length", "depth", "effective"]
+EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 1, "undecided": 2}
+
+_CLAUSE = re.compile(
+    r"\s*(?P<subject>overall|effective|(?:task|length|depth):(?P<name>[^;<>=]+?))\s*>=\s*"
+    r"(?P<bound>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>%|pts?|points?)?\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One demand. `bound` is a share: -0.01 for one point, or one per cent when `relative`."""
+
+    subject: Subject
+    pattern: str
+    bound: float
+    relative: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One clause on one part of the grid. For `effective`, difference and interval are relative changes."""
+
+    clause: str
+    name: str
+    base: float
+    candidate: float
+    difference: float
+    interval: Interval
+    bound: float
+    p_fail: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class GateResult:
+    verdict: Verdict
+    checks: tuple[Check, ...]
+    alpha: float
+    pairs: int
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def __str__(self) -> str:
+        worst = [c.name for c in self.checks if c.verdict == self.verdict]
+        if self.verdict == "pass":
+            return f"pass: all {len(self.checks)} checks lie above their bounds"
+        return f"{self.verdict}: {', '.join(worst[:6])}{' ...' if len(worst) > 6 else ''}"
+
+
+def parse_gate(text: str) -> tuple[Clause, ...]:
+    """The clauses of a gate, separated by semicolons."""
+    clauses = []
+    for part in filter(str.strip, re.split(r"[;\n]", text)):
+        found = _CLAUSE.fullmatch(part)
+        if not found:
+            raise UsageError(
+                f"{part.strip()!r} is not a demand",
+                where="--gate",
+                fix='write "overall >= -1; task:* >= -3; length:128k >= -5; depth:* >= -5; effective >= -10%"',
+            )
+        word, name = found["subject"], (found["name"] or "").strip()
+        relative = found["unit"] == "%"
+        subject: Subject = word.partition(":")[0]  # type: ignore[assignment]
+        if subject == "effective" and not relative:
+            raise UsageError(f"{part.strip()!r} needs a per cent sign", where="--gate", fix='write "effective >= -10%"')
+        clauses.append(Clause(subject, name, float(found["bound"]) / 100, relative, " ".join(part.split())))
+    if not clauses:
+        raise UsageError("the gate demands nothing", where="--gate", fix='write "overall >= -1"')
+    return tuple(clauses)
+
+
+def judge(
+    pairs: Pairs,
+    clauses: Sequence[Clause],
+    *,
+    line: Line | None = None,
+    confidence: float = 0.95,
+    anytime: bool = False,
+    seed: int = 0,
+) -> GateResult:
+    """The verdict on a candidate. `anytime` keeps the false-alarm rate however often it is asked while sampling."""
+    if len(pairs) == 0:
+        raise UsageError("the runs have no answered prompt in common", where="--gate", fix="compare runs of one spec")
+    alpha = 1 - confidence
+    drafts = [d for clause in clauses for d in _drafts(pairs, clause, line, confidence, anytime, seed)]
+    adjusted = holm(np.array([d.p_fail for d in drafts]))
+    checks = tuple(
+        replace(d, p_fail=float(p), verdict=_verdict(d, p, alpha)) for d, p in zip(drafts, adjusted, strict=True)
+    )
+    verdicts = {check.verdict for check in checks}
+    whole: Verdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+    return GateResult(whole, checks, alpha, len(pairs))
+
+
+def _drafts(
+    pairs: Pairs, clause: Clause, line: Line | None, confidence: float, anytime: bool, seed: int
+) -> list[Check]:
+    if clause.subject == "effective":
+        return [_effective(pairs, clause, line or Line(), confidence, anytime, seed)]
+    grouped = group_pairs(pairs, clause.subject)
+    wanted = [
+        j for j, (_, name) in enumerate(grouped.keys)
+        if clause.subject == "overall" or fnmatchcase(name.partition(":")[2], clause.pattern)
+    ]  # fmt: skip
+    if not wanted:
+        known = ", ".join(name for _, name in grouped.keys)
+        raise UsageError(
+            f"nothing is called {clause.pattern!r}", where=f"--gate {clause.text}", fix=f"there is {known}"
+        )
+    return [_score(grouped, j, clause, confidence, anytime) for j in wanted]
+
+
+def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime: bool) -> Check:
+    mine = grouped.code == j
+    base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
+    candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
+    bound = clause.bound * base if clause.relative else clause.bound
+    interval = difference_interval(grouped, j, confidence, anytime=anytime)
+    p = _p_below(grouped, j, bound, anytime)
+    return Check(clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided")
+
+
+def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
+    """One-sided p of a difference as low as the one seen, were the truth at the bound."""
+    error = grouped.error(j)
+    gap = bound - error.centre
+    if not anytime:
+        return float(stdtr(error.degrees, -gap / error.deviation)) if error.degrees >= 1 else 1.0
+    if error.degrees < SETTLED or gap <= 0:
+        return 1.0
+    return asymptotic_p(gap, error.deviation * float(np.sqrt(error.rounds)), error.rounds)
+
+
+def _verdict(check: Check, p: float, alpha: float) -> Verdict:
+    if check.interval.low >= check.bound:
+        return "pass"
+    return "fail" if p <= alpha else "undecided"
+
+
+def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anytime: bool, seed: int) -> Check:
+    """The relative change of effective length, bootstrapped over the documents that both runs share.
+
+    What lies between two measured lengths is placed alike for both: a gate can only judge what was measured. Lengths
+    beyond the grid count as its end.
+    """
+    if anytime:
+        raise UsageError(
+            "effective length cannot be judged while sampling", where=f"--gate {clause.text}",
+            fix="judge it when the run is done, or sample with --until effective",
+        )  # fmt: skip
+    draws = 2000
+    found = _crossing_draws(pairs, line, draws, confidence, seed)
+    change = found[:, 1] / found[:, 0] - 1
+    drawn = np.sort(change[1:])
+    tail = int((1 - confidence) / 2 * draws)
+    interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), confidence, "bootstrap over documents")
+    p = float((1 + np.sum(drawn >= clause.bound)) / (draws + 1))
+    base, candidate = found[0].tolist()
+    return Check(clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided")
+
+
+def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, seed: int) -> FloatArray:
+    """The effective lengths of both runs in tokens: the estimates first, then a pair a draw.
+
+    The means of both runs are drawn together, as correlated as their documents make them.
+    """
+    lengths, code = np.unique(pairs.base.length, return_inverse=True)
+    count = len(lengths)
+    both = pairs.base.joined(pairs.candidate)
+    groups = group_means(both, np.concatenate([code, code + count]).astype(np.int64), 2 * count)
+    degrees = float(group_means(pairs.base, np.zeros(len(pairs), dtype=np.int64), 1).degrees[0])
+    rng = bulk_rng(seed, "gate", "effective")
+    means = np.concatenate([groups.means[None, :], draw_means(groups, degrees, draws, rng, confidence)])
+    chance = np.concatenate([[0.5], rng.random(draws)])
+    weights = groups.n[:count].astype(np.float64)
+    places = np.log2(lengths)
+    sides = []
+    for curves in (falling(means[:, :count], weights), falling(means[:, count:], weights)):
+        lines = line.share * curves[:, 0] if line.share is not None else np.full(draws + 1, line.threshold)
+        found = crossings(curves, places, lines, chance, weights)
+        sides.append(2.0 ** np.clip(found, places[0], places[-1]))
+    return np.stack(sides, axis=1)

@@ -1,0 +1,81 @@
+"""A verdict for the places that read one: JUnit XML for a build server, a Markdown table for a pull request."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from leadline.stats.compare import Comparison, Difference
+from leadline.stats.effective import token_words
+from leadline.stats.gate import Check, GateResult
+
+
+def junit_xml(result: GateResult, *, suite: str = "leadline") -> str:
+    """One test case a check. An undecided check is an error, not a failure: nothing is known to be worse."""
+    failures = sum(check.verdict == "fail" for check in result.checks)
+    errors = sum(check.verdict == "undecided" for check in result.checks)
+    root = ElementTree.Element(
+        "testsuite", name=suite, tests=str(len(result.checks)), failures=str(failures), errors=str(errors), skipped="0"
+    )
+    for check in result.checks:
+        case = ElementTree.SubElement(
+            root, "testcase", classname=f"{suite}.gate", name=f"{check.name} ({check.clause})"
+        )
+        if check.verdict == "fail":
+            ElementTree.SubElement(case, "failure", message=check_words(check))
+        elif check.verdict == "undecided":
+            ElementTree.SubElement(case, "error", message=check_words(check), type="undecided")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def check_words(check: Check) -> str:
+    """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`."""
+    unit = " %" if check.name == "effective" else ""
+    low, high = 100 * check.interval.low, 100 * check.interval.high
+    return (
+        f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
+        f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}"
+    )
+
+
+def gate_markdown(result: GateResult) -> str:
+    """A heading with the verdict, and a row a check."""
+    lines = [
+        f"### Leadline gate: {result.verdict}",
+        "",
+        f"{result.pairs} paired prompts; intervals are {100 * (1 - result.alpha):g} %.",
+        "",
+        "| part | base | candidate | change | interval | bound | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_check_row(check) for check in result.checks)]) + "\n"
+
+
+def comparison_markdown(comparison: Comparison) -> str:
+    """A row a tested part of the grid."""
+    lines = [
+        f"{comparison.pairs} paired prompts, {comparison.failed} left out as failed; p-values corrected "
+        f"({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
+        "",
+        "| part | base | candidate | change | interval | lost / gained | p | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_difference_row(d) for d in comparison.differences)]) + "\n"
+
+
+def _check_row(check: Check) -> str:
+    if check.name == "effective":
+        sides = f"{token_words(check.base)} | {token_words(check.candidate)}"
+    else:
+        sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
+    unit = " %" if check.name == "effective" else ""
+    span = f"{100 * check.interval.low:+.1f} to {100 * check.interval.high:+.1f}"
+    change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
+    return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict} |"
+
+
+def _difference_row(d: Difference) -> str:
+    span = f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}"
+    return (
+        f"| {d.name} | {100 * d.base:.1f} | {100 * d.candidate:.1f} | {100 * d.estimate.mean:+.1f} | {span} "
+        f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict} |"
+    )
