@@ -178,7 +178,6 @@ class _Fitting:
         if room < 0:
             self._no_room(asks[0], facts, short=-room)
         mark, used, spare = self.assembly.mark(), self.used, room
-        give = 12 + 4 * len(facts)  # what joints can add up to
         for attempt in range(ATTEMPTS):
             layout = self.layouter.choose(used, spare, [a.cut - first for a in asks], attempt)
             if layout is None:
@@ -189,7 +188,7 @@ class _Fitting:
                 self.used = layout.used
                 return
             self.assembly.back_to(mark)
-            if off is not None and spare >= off and abs(spare - off - room) <= give:
+            if off is not None and spare >= off:
                 spare -= off  # joints took or gave tokens: the cut piece makes up for it
         self._no_cut(asks[0])
 

@@ -156,16 +156,16 @@ class ByteTokenizer:
         return [i + 1 for i, size in enumerate(sizes) for _ in range(size)]
 
 
-_WORD = re.compile(r"\s*\S+")
+_WORD = re.compile(r"\S+")
 
 
 class WhitespaceTokenizer:
-    """One token a word, white space before it included, so that documents can be counted by hand."""
+    """One token a word, white space not counted, so that documents can be counted by hand."""
 
     fingerprint = "whitespace"
 
     def encode(self, text: str) -> Ids:
-        return _ids([zlib.crc32(word.encode("utf-8", "surrogatepass")) >> 1 for word in _WORD.findall(text)])
+        return _ids([zlib.crc32(word.encode("utf-8", "surrogatepass")) >> 1 for word in text.split()])
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         return [self.encode(text) for text in texts]
