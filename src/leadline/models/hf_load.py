@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -69,6 +72,17 @@ def load(wanted: Wanted) -> Loaded:
     model = _read_weights(folder, wanted, config, device, dtype, source)
     tokenizer_folder = _with_tokenizer(folder, gguf, wanted.trust_remote_code)
     return Loaded(model, tokenizer_folder, window_of(config), revision, str(dtype).removeprefix("torch."))
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No bars and no chatter: what matters is said in our own words. (GGUF's bar goes straight to stderr.)"""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    with redirect_stderr(io.StringIO()):
+        yield
 
 
 # --- where it is --------------------------------------------------------------------------------
@@ -222,18 +236,16 @@ def _read_weights(
     folder: Path, wanted: Wanted, config: Any, device: str, dtype: torch.dtype, source: dict[str, str]
 ) -> Any:
     from transformers import AutoModelForCausalLM
-    from transformers.utils import logging
 
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
     where = f"hf:{wanted.name}"
     placing = {"device_map": wanted.device_map} if wanted.device_map else {}
     if wanted.attn:
         placing["attn_implementation"] = wanted.attn
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, config=config, dtype=dtype, trust_remote_code=wanted.trust_remote_code, **source, **placing
-        )
+        with quiet_transformers():
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=dtype, trust_remote_code=wanted.trust_remote_code, **source, **placing
+            )
     except ImportError as error:
         missing = "gguf" if source else "accelerate" if placing else "a package its code needs"
         raise MissingExtra(f"{missing} ({_first_line(error)})", "hf", where=where) from None

