@@ -17,6 +17,7 @@ from leadline.run.attempts import Asker
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
 from leadline.run.feed import Feed, Work
 from leadline.run.grid import Job, jobs
+from leadline.run.heap import share_heap
 from leadline.run.plan import Plan
 from leadline.run.recording import Recorder
 from leadline.run.stopping import Breaker, Stop, stopping_on_signals
@@ -65,7 +66,11 @@ class _Engine:
                 notes=plan.notes,
             )
         )
-        count = 1 if plan.model.grain == "document" else min(plan.spec.limits.workers, left)
+        if plan.model.grain == "document":
+            count = min(1, left)
+        else:
+            count = min(plan.spec.limits.workers, left)
+            share_heap()
         workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
         self._at_work = len(workers)
         for worker in workers:
