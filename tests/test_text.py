@@ -1,0 +1,259 @@
+"""Tokenizers, chat templates, haystacks and splitting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from leadline.core.errors import SourceError, TokenizerError
+from leadline.text.bank import count_bank, encode_between, splits_inside
+from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
+from leadline.text.sources import Mixture, TextSource, open_source
+from leadline.text.split import split_blocks, split_paragraphs, split_sentences
+from leadline.text.tokenizers import FileTokenizer, open_tokenizer
+from toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
+
+# --- tokenizers ---
+
+
+def test_a_tokenizer_file_that_truncates_and_pads_does_neither_here(tmp_path: Path) -> None:
+    made = toy_tokenizer("gpt2")
+    assert isinstance(made, FileTokenizer)
+    saved = json.loads(made.file.read_text())
+    saved["truncation"] = {"direction": "Right", "max_length": 16, "strategy": "LongestFirst", "stride": 0}
+    saved["padding"] = {
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "<|end|>",
+    }  # fmt: skip
+    (tmp_path / "tokenizer.json").write_text(json.dumps(saved))
+    text = "A long text is a long text. " * 40
+    assert np.array_equal(open_tokenizer(str(tmp_path)).encode(text), made.encode(text))
+    assert len(open_tokenizer(str(tmp_path)).encode("A text.")) < 64
+
+
+def test_a_tokenizer_that_is_not_there_says_what_may_be_given(tmp_path: Path) -> None:
+    with pytest.raises(TokenizerError, match="no tokenizer at") as caught:
+        open_tokenizer(str(tmp_path / "nothing"))
+    assert "tokenizer=server" in caught.value.fix
+    (tmp_path / "tokenizer.model").write_bytes(b"x")
+    with pytest.raises(TokenizerError, match="sentencepiece") as caught:
+        open_tokenizer(str(tmp_path))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(TokenizerError, match="not a usable tokenizer"):
+        open_tokenizer(str(tmp_path))
+
+
+@pytest.mark.parametrize("name", [*FAMILIES, "bytes", "whitespace"])
+def test_token_ends_agree_with_token_counts(name: str) -> None:
+    tokenizer = toy_tokenizer(name) if name in FAMILIES else open_tokenizer(name)
+    text = "Number 1234567 belongs to brisk-lantern, said he.\n\nAnd then? 42."
+    ends = tokenizer.ends(text)
+    assert ends is not None
+    assert len(ends) == len(tokenizer.encode(text))
+    assert ends == sorted(ends)
+    assert ends[-1] == len(text)
+
+
+def test_fingerprints_tell_tokenizers_apart() -> None:
+    names = [toy_tokenizer(f).fingerprint for f in FAMILIES] + ["bytes", "whitespace"]
+    assert len(set(names)) == len(names)
+
+
+def test_joints_within_words_are_trusted_only_where_words_are_cut_up_first() -> None:
+    assert splits_inside(toy_tokenizer("gpt2"), "k", "-")
+    assert not splits_inside(toy_tokenizer("llama2"), "k", "-")
+    assert not splits_inside(toy_tokenizer("unigram"), "7", ".")
+    assert not splits_inside(open_tokenizer("whitespace"), "k", "-")
+    assert splits_inside(open_tokenizer("bytes"), "a", "b")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> None:
+    tokenizer = toy_tokenizer(family)
+    source = open_source(SMALL_PROSE)
+    counted = count_bank(source.filler(seed=0).bank, tokenizer)
+    assert counted.clean.mean() > 0.95
+    start = 100
+    while not counted.clean[start : start + 20].all():
+        start += 1
+    text = "".join(counted.bank.pieces[start : start + 20])
+    assert np.array_equal(counted.gather(np.arange(start, start + 20)), encode_between(tokenizer, text))
+
+
+def test_counting_a_bank_again_reads_it_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from leadline.text import bank as rooms
+
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    monkeypatch.setattr(rooms, "_counted", {})
+    tokenizer, pieces = toy_tokenizer("gpt2"), open_source(SMALL_PROSE).filler(seed=0).bank
+    first = rooms.count_bank(pieces, tokenizer)
+    [file] = (tmp_path / "banks").iterdir()
+    monkeypatch.setattr(rooms, "_counted", {})
+    monkeypatch.setattr(rooms, "_count", None)  # would fail if it counted
+    again = rooms.count_bank(pieces, tokenizer)
+    assert np.array_equal(first.ids, again.ids)
+    monkeypatch.undo()
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    monkeypatch.setattr(rooms, "_counted", {})
+    file.write_bytes(b"broken")
+    assert np.array_equal(rooms.count_bank(pieces, tokenizer).ids, first.ids)
+
+
+# --- chat templates ---
+
+CHATML = (
+    "{% for message in messages %}{% if loop.first and messages[0]['role'] != 'system' %}"
+    "{{ '<|start|>system\nYou are kind.<|end|>\n' }}{% endif %}"
+    "{{ '<|start|>' + message['role'] + '\n' + message['content'] + '<|end|>' + '\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|start|>assistant\n' }}"
+    "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}{% endif %}"
+)
+
+
+def test_a_frame_is_what_the_template_puts_around_the_user_s_words() -> None:
+    frame = ChatTemplate(CHATML).frame()
+    assert frame.before == "<|start|>system\nYou are kind.<|end|>\n<|start|>user\n"
+    assert frame.after == "<|end|>\n<|start|>assistant\n"
+    assert frame.system == "You are kind."
+    assert frame.form == "chat"
+
+
+def test_thinking_is_switched_by_the_template_and_changes_the_fingerprint() -> None:
+    template = ChatTemplate(CHATML)
+    off = template.frame(thinking=False)
+    assert off.after.endswith("<think>\n\n</think>\n\n")
+    assert len({template.frame(thinking=t).fingerprint for t in (None, True, False)}) == 3
+
+
+def test_a_template_without_a_system_role_has_no_system_text() -> None:
+    source = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + (
+        "{{ bos_token }}[INST] {{ messages[0]['content'] | trim }} [/INST]"
+    )
+    frame = ChatTemplate(source, bos="<s>").frame()
+    assert (frame.before, frame.after, frame.system) == ("<s>[INST] ", " [/INST]", "")
+
+
+def test_templates_are_found_in_a_model_folder(tmp_path: Path) -> None:
+    assert ChatTemplate.load(tmp_path) is None
+    config = {"chat_template": CHATML, "bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": True}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    found = ChatTemplate.load(tmp_path)
+    assert found is not None
+    assert (found.source, found.bos, found.eos) == (CHATML, "<s>", "</s>")
+    assert adds_bos(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text("other {{ messages[0]['content'] }}")
+    newer = ChatTemplate.load(tmp_path)
+    assert newer is not None
+    assert newer.frame().before == "other "
+
+
+def test_a_template_that_fails_or_drops_the_user_is_an_error_of_ours() -> None:
+    with pytest.raises(TokenizerError, match="does not render"):
+        ChatTemplate("{{ raise_exception('never') }}").frame()
+    with pytest.raises(TokenizerError, match="does not contain"):
+        ChatTemplate("hello").frame()
+    with pytest.raises(TokenizerError, match="does not render"):
+        ChatTemplate("{{ ''.__class__.__mro__[1].__subclasses__() }}").frame()  # templates are not trusted
+
+
+def test_a_completion_is_the_text_after_its_beginning() -> None:
+    frame = completion_frame("<s>")
+    assert (frame.before, frame.after, frame.form, frame.prefill) == ("<s>", "", "completion", True)
+
+
+# --- haystacks ---
+
+
+def test_the_built_in_prose_and_code_are_long_enough_for_128k_tokens() -> None:
+    for name in ("prose", "code"):
+        characters = sum(map(len, open_source(name).filler(seed=0).bank.pieces))
+        assert characters > 4.2 * 131_072
+    assert open_source("noise").filler(seed=0).limit is None
+
+
+def test_windows_differ_by_seed_and_never_repeat_unless_asked() -> None:
+    source = open_source(SMALL_PROSE)
+    first, second = source.filler(seed=1), source.filler(seed=2)
+    size = len(first.bank.pieces)
+    assert not np.array_equal(first.arrange(50), second.arrange(50))
+    assert sorted(first.arrange(10 * size).tolist()) == list(range(size))
+    again = open_source(SMALL_PROSE, repeat=True).filler(seed=1)
+    assert len(again.arrange(3 * size)) == 3 * size
+    assert np.array_equal(first.arrange(10), first.arrange(90)[:10])
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+def test_a_mixture_keeps_its_proportions_in_every_beginning(share: float) -> None:
+    mixture = open_source(f"{SMALL_PROSE}:{share},{SMALL_CODE}:{1 - share:.1f}", unit="paragraph")
+    assert isinstance(mixture, Mixture)
+    prose = len(mixture.parts[0][1].bank.pieces)
+    pieces = mixture.bank.pieces
+    order = mixture.filler(seed=4).arrange(10**6)
+    for part in (len(order) // 2, len(order)):
+        sizes = [len(pieces[i]) for i in order[:part]]
+        mine = sum(size for size, i in zip(sizes, order[:part], strict=True) if i < prose)
+        assert mine / sum(sizes) == pytest.approx(share, abs=0.08)
+    assert not np.array_equal(order, mixture.filler(seed=5).arrange(10**6))
+
+
+def test_files_folders_and_globs_are_haystacks(tmp_path: Path) -> None:
+    (tmp_path / "b.txt").write_text("Second file. It has two sentences.")
+    (tmp_path / "a.txt").write_text("First file.\n\nTwo paragraphs.")
+    (tmp_path / "c.bin").write_bytes(b"\x00\xff")
+    for name in (str(tmp_path), f"{tmp_path}/*.txt"):
+        source = open_source(name)
+        assert isinstance(source, TextSource)
+        assert "".join(source.bank.pieces).split() == (
+            "First file. Two paragraphs. Second file. It has two sentences.".split()
+        )
+
+
+def test_unreadable_haystacks_say_why(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="there is no haystack"):
+        open_source(str(tmp_path / "none"))
+    (tmp_path / "bad.txt").write_bytes(b"\xff\xfe\xff")
+    with pytest.raises(SourceError, match="not a UTF-8 text"):
+        open_source(str(tmp_path / "bad.txt")).filler(seed=0)
+    (tmp_path / "empty.txt").write_text(" \n ")
+    with pytest.raises(SourceError, match="holds no text"):
+        open_source(str(tmp_path / "empty.txt")).filler(seed=0)
+    with pytest.raises(SourceError, match="weight"):
+        open_source("prose:0,code:1")
+
+
+def test_a_haystack_s_digest_changes_with_its_text(tmp_path: Path) -> None:
+    first, second = tmp_path / "1.txt", tmp_path / "2.txt"
+    first.write_text("One sentence. And one more.")
+    second.write_text("One sentence. And one other.")
+    assert open_source(str(first)).digest != open_source(str(second)).digest
+
+
+# --- splitting ---
+
+
+def test_sentences_keep_their_white_space_so_that_nothing_is_lost() -> None:
+    text = 'He came, e.g. by boat. "Why?" she said. It was 3.5 m long.\n\nNew paragraph here! Dr. Ford left.'
+    pieces = split_sentences(text)
+    assert pieces == [
+        "He came, e.g. by boat.",
+        ' "Why?" she said.',
+        " It was 3.5 m long.\n\n",
+        "New paragraph here!",
+        " Dr. Ford left.\n\n",
+    ]
+    assert "".join(pieces) == "".join(split_paragraphs(text))
+
+
+def test_code_is_cut_only_before_top_level_lines() -> None:
+    code = "import x\n\n\ndef a():\n    y = 1\n\n    return y\n\n\nclass B:\n    pass\n"
+    assert split_blocks(code) == ["import x\n\n\n", "def a():\n    y = 1\n\n    return y\n\n\n", "class B:\n    pass\n"]
+
+
+@given(st.text(alphabet="ab .!?\n\"'A1", max_size=300))
+def test_splitting_loses_no_word(text: str) -> None:
+    assert "".join(split_sentences(text)).split() == text.split()
