@@ -53,7 +53,7 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
                 alt.X("end:Q", scale=scale)
             )
         )
-    chart = layered(layers, 330 if narrow else 620, 40) | {"data": {"name": "gauge"}}
+    chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
     claim = f" of {length_words(run.window)} claimed" if run.window else ""
     words = f"Effective length of {inert(run.model, 60)}: {length_range(found)}{claim}."
     return Figure({"vconcat": [chart]}, {"gauge": [row]}, words)

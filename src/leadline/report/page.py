@@ -10,16 +10,33 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+import msgspec
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
+from leadline import __version__
 from leadline.core.errors import StoreError
 from leadline.report import words
 from leadline.report.charts import heatmap
+from leadline.report.colours import CLASS_COLOURS
+from leadline.report.comparison import against_first, boards, titles
+from leadline.report.curves import class_bars, class_words, curves, run_curves
+from leadline.report.excerpts import Excerpts
 from leadline.report.figures import page_svg
+from leadline.report.gauge import gauge
+from leadline.report.grid import task_grid
 from leadline.report.load import Run
+from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
 from leadline.report.provenance import provenance
+from leadline.report.summary import cell_table
+from leadline.report.table import FAILURE_CLASSES
 from leadline.report.terminal import small_print
+from leadline.report.theme import Figure
+from leadline.report.verdict import Verdict, cost_words, length_range, verdict
+from leadline.store.runs import read_records
+
+SCRIPTS = ("samples.js", "figures.js", "page.js")
+Values = dict[str, Any]
 
 
 def write_page(runs: Sequence[Run], path: Path) -> Path:
@@ -32,16 +49,23 @@ def write_page(runs: Sequence[Run], path: Path) -> Path:
 
 
 def page(runs: Sequence[Run]) -> str:
-    """The whole page. Everything that came from a model or a spec is escaped by the template."""
-    style, script = _asset("page.css"), _asset("page.js")
-    rendered: str = _template().render(
-        title=f"{words.inert(runs[0].model, 80)} · Leadline",
+    """The whole page. Everything that came from a model or a spec is escaped by the template or by `data_block`."""
+    style, script = _asset("page.css"), joined_script()
+    names, verdicts = titles(runs), [verdict(run) for run in runs]
+    packed = pack_runs(runs)
+    return _template().render(
+        title=f"{names[0] if len(runs) == 1 else f'{len(runs)} runs'} · Leadline",
+        version=__version__,
         policy=policy(style, script),
         style=Markup(style),
         script=Markup(script),
-        runs=[run_values(run, at) for at, run in enumerate(runs)],
+        sections=_sections(runs),
+        comparison=_comparison(runs, verdicts, names) if len(runs) > 1 else None,
+        runs=[_run_values(run, verdicts[at], names[at], at, alone=len(runs) == 1) for at, run in enumerate(runs)],
+        left_out=packed.left_out,
+        index=data_block(_index(runs, names, packed)),
+        packs=[Markup(text) for text in packed.packs],
     )
-    return rendered
 
 
 def policy(style: str, script: str) -> str:
@@ -56,13 +80,113 @@ def fingerprint(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def run_values(run: Run, at: int) -> dict[str, Any]:
+def joined_script() -> str:
+    parts = "\n".join(_asset(name) for name in SCRIPTS)
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def data_block(value: Any) -> Markup:
+    """JSON that may stand in a script element: no `<` is left that could end it."""
+    return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))
+
+
+def pack_runs(runs: Sequence[Run]) -> Packed:
+    samples = Samples()
+    for at, run in enumerate(runs):
+        tasks = {task: number for number, task in enumerate(run.table.tasks)}
+        samples.add(at, tasks, read_records(run.folder), Excerpts(run.folder))
+    return samples.packed()
+
+
+def _index(runs: Sequence[Run], names: Sequence[str], packed: Packed) -> Values:
+    """What the script must know before it unpacks anything."""
+    return {
+        "runs": [
+            {
+                "title": name,
+                "name": run.name,
+                "tasks": run.table.tasks,
+                "lengths": run.table.lengths,
+                "depths": sorted({p.depth for p in run.table.cells if p.depth is not None}),
+            }
+            for run, name in zip(runs, names, strict=True)
+        ],
+        "classes": [
+            {
+                "name": name,
+                "words": class_words(name),
+                "colour": CLASS_COLOURS[name],
+                "count": sum(run.table.whole.classes.get(name, 0) for run in runs),
+            }
+            for name in FAILURE_CLASSES
+        ],
+        "columns": COLUMNS,
+        "texts": TEXTS,
+        "packs": packed.index,
+        "cells": cell_table(runs),
+    }
+
+
+def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    if len(runs) > 1:
+        links = [("comparison", "Comparison")]
+        links += [(f"run-{at}", words.inert(run.name, 24)) for at, run in enumerate(runs[:8])]
+    else:
+        links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
+        links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
+        links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
+    return [*links, ("samples", "Samples")]
+
+
+def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> Values:
+    against = against_first(runs, names)
+    return {
+        "boards": boards(runs, verdicts, names),
+        "curves": _figure(run_curves(runs, names), "run-curves"),
+        "against": [
+            {
+                "name": item.name,
+                "sentence": item.sentence,
+                "warnings": item.warnings,
+                "figure": _figure(item.figure, f"difference-{at}") if item.figure else None,
+            }
+            for at, item in enumerate(against)
+        ],
+    }
+
+
+def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -> Values:
+    answered = run.table.whole.done + run.table.whole.failed > 0
     return {
         "run": run,
-        "heatmap": Markup(page_svg(heatmap(run, titled=False), f"heatmap-{at}")),
+        "title": title,
+        "verdict": found,
+        "facts": _facts(run, found),
+        "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
+        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}"),
+        "small": None if alone else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
+        "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
+        "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
+        "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,
         "small_print": small_print(run),
         "provenance": provenance(run),
     }
+
+
+def _facts(run: Run, found: Verdict) -> list[tuple[str, str]]:
+    whole = run.table.whole
+    return [
+        ("claimed window", words.length_words(run.window) if run.window else "not stated"),
+        ("effective length", length_range(found.effective) if found.effective else words.NO_NUMBER),
+        ("accuracy overall", f"{words.percent(whole.mean)}% (95%: {words.percent_range(whole.interval)}%)"),
+        ("samples", f"{whole.done:,} of {whole.planned:,} done, {whole.failed:,} failed"),
+        ("reading", run.reading),
+        ("cost", cost_words(run)),
+    ]
+
+
+def _figure(figure: Figure, name: str) -> Values:
+    return {"svg": Markup(page_svg(figure, name))}
 
 
 def _asset(name: str) -> str:
@@ -70,7 +194,7 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _template() -> Any:
+def _template() -> Template:
     environment = Environment(
         loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

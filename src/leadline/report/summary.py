@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from leadline.report.load import Run
-from leadline.report.table import COUNTING_RULE, Tally
+from leadline.report.table import COUNTING_RULE, Place, Tally
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -33,6 +34,17 @@ def summary(run: Run) -> dict[str, Any]:
         ],
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
+
+
+def cell_table(runs: Sequence[Run]) -> dict[str, Any]:
+    """The tidy table of cells of some runs: columns and rows."""
+    names = ("planned", "done", "failed", "mean", "low", "high", "method")
+    rows = []
+    for run in runs:
+        for place, tally in run.table.cells.items():
+            values = tally_values(tally)
+            rows.append([run.name, *place, *(values[name] for name in names)])
+    return {"columns": ["run", *Place._fields, *names], "rows": rows}
 
 
 def tally_values(tally: Tally) -> dict[str, Any]:

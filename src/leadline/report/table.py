@@ -106,8 +106,10 @@ def tabulate(records: Iterable[Record], planned: Mapping[Place, int]) -> Table:
 
 def _counted(records: Iterable[Record], counts: dict[Place, Counter[FailureClass]]) -> Iterator[Record]:
     for record in records:
-        cell = record.cell
-        counts.setdefault(Place(cell.task, cell.length, cell.depth), Counter())[record.failure_class] += 1
+        place = Place(record.cell.task, record.cell.length, record.cell.depth)
+        if place not in counts:
+            counts[place] = Counter()
+        counts[place][record.failure_class] += 1
         yield record
 
 

@@ -26,7 +26,7 @@ MUTED: Final = "#667381"
 LINE: Final = "#e1e5ea"
 
 ACCURACY_SCALE: Final = alt.Scale(domain=[0, 1], range=list(ACCURACY), clamp=True)
-DIFFERENCE_SCALE: Final = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
+DIFFERENCE_SCALE: Final = alt.Scale(domain=[-50, 50], range=list(DIFFERENCE), clamp=True)
 
 QUIET: Final[dict[str, Any]] = {"ticks": False, "domain": False, "labelPadding": 6, "titlePadding": 10}
 

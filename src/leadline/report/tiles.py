@@ -53,7 +53,7 @@ class Hue:
 
 
 ACCURACY_HUE = Hue("accuracy", ACCURACY_SCALE, (0, 0.25, 0.5, 0.75, 1), ".0%")
-DIFFERENCE_HUE = Hue("difference", DIFFERENCE_SCALE, (-1, -0.5, 0, 0.5, 1), "+.0%")
+DIFFERENCE_HUE = Hue("points", DIFFERENCE_SCALE, (-50, -25, 0, 25, 50), "+d")
 
 
 def across(lengths: list[str], *, titled: bool = True, axis: bool = True) -> alt.X:

@@ -27,6 +27,9 @@ class Verdict:
     effective: EffectiveLength | None
     by_task: dict[str, EffectiveLength]
     headline: str
+    """One sentence that may be quoted alone."""
+    claim: str
+    """The same without the model's name, for where it stands above."""
     findings: tuple[str, ...]
     not_measured: tuple[str, ...]
 
@@ -35,10 +38,12 @@ def verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_of(samples, run.window)
     tasks = {t: effective_of(samples.take(samples.task == t), run.window) for t in run.table.tasks}
+    said = claim(run, whole)
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
-        headline=headline(run, whole),
+        headline=f"{inert(run.model, 80)} {said}",
+        claim=said[0].upper() + said[1:],
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
     )
@@ -51,22 +56,21 @@ def effective_of(samples: Observations, claimed: int | None) -> EffectiveLength 
     return effective_length(samples, claimed=claimed)
 
 
-def headline(run: Run, found: EffectiveLength | None) -> str:
-    """One sentence that may be quoted alone."""
-    name = inert(run.model, 80)
+def claim(run: Run, found: EffectiveLength | None) -> str:
+    """The verdict as what one would say of the model after its name."""
     if found is None:
         whole = run.table.whole
         if whole.mean is None:
-            return f"{name} has answered nothing yet."
-        return f"{name} is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
+            return "has answered nothing yet."
+        return f"is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
     claims = f" of the {length_words(run.window)} tokens it claims" if run.window else " tokens"
     words, _, spread = length_range(found).partition(" (")
     spread = f" ({spread}" if spread else ""
     if found.bound == "crossing":
-        return f"{name} can use about {words}{claims}{spread}."
+        return f"can use about {words}{claims}{spread}."
     if found.bound == "at least":
-        return f"{name} can use {words}{claims}{spread}: it never fell below the line at any length measured."
-    return f"{name} falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
+        return f"can use {words}{claims}{spread}: it never fell below the line at any length measured."
+    return f"falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
 
 
 def length_range(found: EffectiveLength) -> str:

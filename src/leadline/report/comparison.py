@@ -1,0 +1,109 @@
+"""Several runs side by side: who reads furthest, and what changed against the first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from leadline.core.errors import UsageError
+from leadline.report.difference import difference_map, sentence
+from leadline.report.load import Run
+from leadline.report.table import Tally
+from leadline.report.theme import Figure
+from leadline.report.verdict import Verdict, length_range
+from leadline.report.words import NO_NUMBER, inert, percent, percent_range
+from leadline.stats.comparability import comparability
+from leadline.stats.compare import Comparison, compare, pair
+
+
+@dataclass(frozen=True, slots=True)
+class BoardCell:
+    mean: str
+    spread: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoardRow:
+    name: str
+    effective: str
+    cells: tuple[BoardCell, ...]
+    average: BoardCell
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """One reading mode: modes are never mixed in one table."""
+
+    reading: str
+    lengths: tuple[int, ...]
+    rows: tuple[BoardRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgainstFirst:
+    """A run against the first one; without a map where the two must not be compared."""
+
+    name: str
+    sentence: str
+    comparison: Comparison | None
+    figure: Figure | None
+    warnings: tuple[str, ...]
+
+
+def titles(runs: Sequence[Run]) -> list[str]:
+    """A name for every run: its model, and its folder too where several runs have the same model."""
+    names = [inert(run.model, 80) for run in runs]
+    return [
+        f"{name} ({inert(run.name, 60)})" if names.count(name) > 1 else name
+        for name, run in zip(names, runs, strict=True)
+    ]
+
+
+def boards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Board]:
+    """A table of runs for each reading mode, the furthest reader first."""
+    order = sorted(range(len(runs)), key=lambda i: (runs[i].reading, *_rank(runs[i], verdicts[i])))
+    made = []
+    for reading, group in groupby(order, key=lambda i: runs[i].reading):
+        members = list(group)
+        lengths = sorted({n for i in members for n in runs[i].table.lengths})
+        rows = tuple(_row(runs[i], verdicts[i], names[i], lengths) for i in members)
+        made.append(Board(reading, tuple(lengths), rows))
+    return made
+
+
+def _rank(run: Run, found: Verdict) -> tuple[float, float]:
+    return -(found.effective.length if found.effective else 0.0), -(run.table.whole.mean or 0.0)
+
+
+def _row(run: Run, found: Verdict, name: str, lengths: Sequence[int]) -> BoardRow:
+    by_length: Mapping[int, Tally] = run.table.by_length
+    return BoardRow(
+        name=name,
+        effective=length_range(found.effective) if found.effective else NO_NUMBER,
+        cells=tuple(_cell(by_length.get(n)) for n in lengths),
+        average=_cell(run.table.whole),
+    )
+
+
+def _cell(tally: Tally | None) -> BoardCell:
+    if tally is None or tally.mean is None:
+        return BoardCell(NO_NUMBER, "")
+    return BoardCell(percent(tally.mean), percent_range(tally.interval))
+
+
+def against_first(runs: Sequence[Run], names: Sequence[str]) -> list[AgainstFirst]:
+    return [_against(runs[0], run, f"{name} less {names[0]}") for run, name in zip(runs[1:], names[1:], strict=True)]
+
+
+def _against(base: Run, candidate: Run, name: str) -> AgainstFirst:
+    obstacles = comparability(base.manifest.identity(), candidate.manifest.identity())
+    refusals = [inert(str(o), 300) for o in obstacles if o.severity == "refuse"]
+    warnings = tuple(inert(str(o), 300) for o in obstacles if o.severity == "warn")
+    if refusals:
+        return AgainstFirst(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
+    try:
+        found = compare(pair(base.table.samples, candidate.table.samples))
+    except UsageError as error:
+        return AgainstFirst(name, f"Not compared: {error.what}.", None, None, warnings)
+    return AgainstFirst(name, sentence(found), found, difference_map(found), warnings)

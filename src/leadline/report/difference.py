@@ -1,0 +1,136 @@
+"""Two runs, candidate less base: a map of differences, and only what was tested is called a difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import altair as alt
+
+from leadline.report.charts import columns_for
+from leadline.report.colours import DIFFERENCE
+from leadline.report.theme import HEAD, LINE, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered, rows_of
+from leadline.report.tiles import DIFFERENCE_HUE, Size, across, down, ink, tiles
+from leadline.report.words import count_words, depth_words, inert, length_words
+from leadline.stats.compare import Comparison, Difference
+
+FLAT = -1
+FULL = 50
+"""Points at which the colour is full: half of all answers."""
+NOTE = (
+    "Cells: points of accuracy gained or lost on the same prompts; single cells are described, not tested. "
+    "Above: by length with 95% intervals over documents; filled marks differ after correction for many tests."
+)
+
+
+def difference_map(found: Comparison, *, narrow: bool = False) -> Figure:
+    """The change by length above; a panel of cells for every task below."""
+    keys = [(str(d.key[0]), int(d.key[1] or 0), d.key[2]) for d in found.cells]
+    tasks = list(dict.fromkeys(task for task, _, _ in keys))
+    deep = [t for t in tasks if any(task == t and depth is not None for task, _, depth in keys)]
+    flat = [t for t in tasks if t not in deep]
+    lengths = [length_words(n) for n in sorted({n for _, n, _ in keys})]
+    columns = columns_for(len(deep), narrow=narrow)
+    depths = {t: sorted({float(d) for task, _, d in keys if task == t and d is not None}) for t in deep}
+    size = Size.of(len(lengths), max((len(d) for d in depths.values()), default=1), across=columns, narrow=narrow)
+    wide = size.width if deep else (330.0 if narrow else 500.0)
+    parts: list[Spec] = [_strip(lengths, wide, _reach(found.of("length")))]
+    for start in range(0, len(deep), columns):
+        row = [
+            _panel(lengths, depths[deep[number]], number, _panel_title(deep[number], found, len(tasks)), size)
+            for number in range(start, min(start + columns, len(deep)))
+        ]
+        parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
+    if flat:
+        size = Size.exactly(len(lengths), len(flat), wide / len(lengths), 31.0, narrow=narrow)
+        rows = down([inert(t, 40) for t in flat], None)
+        parts.append(tiles(across(lengths), rows, size, DIFFERENCE_HUE) | rows_of("cells", FLAT))
+    parts.append(caption(NOTE, max(300.0, columns * wide)))
+    chart: Spec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
+    data = {"cells": [_cell(d, deep) for d in found.cells], "lengths": [_length(d) for d in found.of("length")]}
+    return Figure(chart, data, f"Map of differences. {sentence(found)}")
+
+
+def sentence(found: Comparison) -> str:
+    """The overall difference, and every part that differs after correction."""
+    overall = found.overall
+    words = f"{points(overall)} points overall on {count_words(found.pairs, 'prompt')} asked in both runs"
+    # A single task is the whole.
+    parted = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
+    changed = [d for d in parted if d.verdict in ("worse", "better")]
+    if overall.verdict == "no difference seen" and not changed:
+        return f"No difference seen: {words}."
+    parts = [f"{d.verdict} {_part(d)}, {points(d)}" for d in changed]
+    return f"{overall.verdict.capitalize()}: {words}" + (f"; {'; '.join(parts)}." if parts else ".")
+
+
+def points(d: Difference) -> str:
+    """`-4.2 (95%: -6.0 to -2.4)`."""
+    interval = d.estimate.interval
+    return f"{100 * d.estimate.mean:+.1f} (95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+
+
+def _part(d: Difference) -> str:
+    name = inert(d.name.partition(":")[2], 60)
+    return {"length": f"at {name}", "task": f"on {name}", "depth": f"in the {name} of the document"}.get(d.scope, name)
+
+
+def _panel(lengths: list[str], depths: Sequence[float], number: int, title: str, size: Size) -> Spec:
+    rows = down([depth_words(d) for d in depths], "depth")
+    panel = tiles(across(lengths), rows, size, DIFFERENCE_HUE) | rows_of("cells", number)
+    return panel | ({"title": {"text": title, "fontSize": 13, "offset": 8}} if title else {})
+
+
+def _panel_title(task: str, found: Comparison, tasks: int) -> str:
+    if tasks == 1:
+        return ""
+    mine = next((d for d in found.of("task") if d.key == (task,)), None)
+    changed = f": {mine.verdict}" if mine and mine.verdict in ("worse", "better") else ""
+    return inert(task, 50) + changed
+
+
+def _strip(lengths: list[str], wide: float, reach: float) -> Spec:
+    base = alt.Chart().encode(across(lengths, axis=False))
+    axis = alt.Axis(format="+d", values=[-reach, 0, reach], title="all", **QUIET)
+    scale = alt.Scale(domain=[-reach, reach])
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
+    point = base.mark_circle(size=70, opacity=1, stroke=HEAD, strokeWidth=1.2, ariaRoleDescription="difference")
+    layers = [
+        alt.Chart().mark_rule(color=MUTED, strokeWidth=1, aria=False).encode(y=alt.datum(0)),
+        base.mark_rule(color=TEXT, strokeWidth=1.6, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),
+        point.encode(y, alt.Color("colour:N", scale=None), description="label:N"),
+    ]
+    return layered(layers, wide, 70) | {"data": {"name": "lengths"}}
+
+
+def _reach(differences: Sequence[Difference]) -> float:
+    ends = [abs(e) for d in differences for e in (d.estimate.interval.low, d.estimate.interval.high)]
+    return min(100.0, max(10.0, 10.0 * math.ceil(10 * max(ends, default=0.1))))
+
+
+def _cell(d: Difference, deep: Sequence[str]) -> Row:
+    task, length, depth = str(d.key[0]), int(d.key[1] or 0), d.key[2]
+    mean = 100 * d.estimate.mean
+    flat = task not in deep
+    where = f"{inert(task, 60)}, length {length_words(length)}"
+    where += "" if depth is None else f", depth {depth_words(float(depth))}"
+    return {
+        "panel": FLAT if flat else deep.index(task),
+        "length": length_words(length),
+        "row": inert(task, 40) if flat else depth_words(float(depth or 0.0)),
+        "mean": mean,
+        "value": f"{mean:+.0f}" if mean else "0",
+        "short": "",
+        "ink": ink(DIFFERENCE, 0.5 + mean / (2 * FULL)),
+        "label": f"{where}: {points(d)} points, {d.lost} lost and {d.gained} gained of {d.estimate.n}; not tested",
+    }
+
+
+def _length(d: Difference) -> Row:
+    interval = d.estimate.interval
+    name = length_words(int(d.key[0] or 0))
+    return {
+        "length": name, "mean": 100 * d.estimate.mean, "low": 100 * interval.low, "high": 100 * interval.high,
+        "colour": HEAD if d.verdict in ("worse", "better") else LINE,
+        "label": f"length {name}, all tasks and depths: {points(d)} points, {d.verdict}",
+    }  # fmt: skip

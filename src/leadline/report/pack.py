@@ -1,0 +1,207 @@
+"""Single samples, packed so that a hundred thousand of them travel inside one page and cost nothing until looked at.
+
+Samples are cut into packs of some thousand. In a pack every column is a list, every text is a number that points into
+the pack's own words, and the whole is JSON, gzipped, in base 64. The page unpacks one when somebody asks for a sample
+in it. Where all of them would make the page too large, long answers are shortened, then right answers are thinned
+out; `Packed.left_out` says so in words that stand on the page.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from leadline.core.types import Completion, Record
+from leadline.report.excerpts import Excerpts
+from leadline.report.table import FAILURE_CLASSES
+from leadline.report.words import shortened
+
+BUDGET = 9_500_000
+"""Characters of base 64 that all packs of a page may take."""
+PACK = 2_000
+"""Samples after which a pack is full."""
+
+COLUMNS = (
+    "depth", "sample", "class", "score", "question", "targets", "prefix", "answer", "graded", "thinking", "facts",
+    "body", "ours", "theirs", "written", "seconds", "attempts", "finish", "detail", "failure", "document", "labels",
+    "notes", "excerpt",
+)  # fmt: skip
+TEXTS = (
+    "question", "targets", "prefix", "answer", "graded", "thinking", "finish", "detail", "failure", "document",
+    "labels", "notes", "excerpt",
+)  # fmt: skip
+"""The columns whose numbers point into a pack's words."""
+_CLASS = COLUMNS.index("class")
+_DEPTH = COLUMNS.index("depth")
+_RIGHT = FAILURE_CLASSES.index("correct")
+_LONG = tuple(COLUMNS.index(name) for name in ("question", "answer", "graded", "thinking", "excerpt"))
+
+Row = tuple[Any, ...]
+
+
+class Keep(NamedTuple):
+    """How much of the samples is packed: characters of a text, and samples of a cell that are right or not."""
+
+    characters: int
+    right: int | None
+    other: int | None
+
+
+KEEPS = (
+    Keep(4000, None, None),
+    Keep(600, None, None),
+    Keep(160, None, None),
+    Keep(160, 5, None),
+    Keep(160, 3, 40),
+    Keep(80, 1, 5),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    packs: list[str]
+    index: list[dict[str, Any]]
+    """For every pack: its run, and its parts as [task, length, first row, rows]."""
+    left_out: str
+
+
+@dataclass(slots=True)
+class Samples:
+    """The samples of some runs by part: run, task and length."""
+
+    parts: dict[tuple[int, int, int], list[Row]] = field(default_factory=dict)
+
+    def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: Excerpts) -> None:
+        for record in records:
+            key = (run, tasks[record.cell.task], record.cell.length)
+            row = _cut(_row(record, excerpts.of(record)), KEEPS[0].characters)
+            self.parts.setdefault(key, []).append(row)
+
+    def packed(self, budget: int = BUDGET) -> Packed:
+        """As much as the budget allows."""
+        for keep in KEEPS:
+            packs, index = _encode(self._kept(keep))
+            if sum(map(len, packs)) <= budget or keep is KEEPS[-1]:
+                return Packed(packs, index, _left_out(keep))
+        raise AssertionError("the last of KEEPS always returns")
+
+    def _kept(self, keep: Keep) -> Iterator[tuple[tuple[int, int, int], list[Row]]]:
+        for key, rows in sorted(self.parts.items()):
+            yield key, [_cut(row, keep.characters) for row in _thinned(rows, keep)]
+
+
+def _row(record: Record, excerpt: str) -> Row:
+    cell = record.cell
+    values: dict[str, Any] = dict.fromkeys(COLUMNS)
+    values |= {
+        "depth": cell.depth,
+        "sample": cell.sample,
+        "class": FAILURE_CLASSES.index(record.failure_class),
+        "score": record.score,
+        "question": record.question,
+        "targets": "\n".join(record.targets),
+        "prefix": record.answer_prefix,
+        "facts": [[f.start, round(f.depth, 4), round(f.depth_asked, 4)] for f in record.facts[:8]] or None,
+        "body": record.body_tokens,
+        "ours": record.receipt.ours,
+        "theirs": record.receipt.theirs,
+        "seconds": round(record.seconds, 3),
+        "attempts": record.attempts,
+        "detail": record.detail or None,
+        "document": record.document,
+        "labels": ", ".join(f"{k} {v}" for k, v in record.labels.items()) or None,
+        "notes": "; ".join(record.sent.notes) or None,
+        "excerpt": excerpt or None,
+    }
+    values |= _outcome(record)
+    return tuple(values[name] for name in COLUMNS)
+
+
+def _outcome(record: Record) -> dict[str, Any]:
+    outcome = record.outcome
+    if not isinstance(outcome, Completion):
+        return {"failure": f"{outcome.why}: {outcome.message}"}
+    graded = next((s.answer for s in record.scores.values()), "")
+    return {
+        "answer": outcome.text,
+        "graded": graded if graded not in ("", outcome.text, outcome.text.strip()) else None,
+        "thinking": outcome.thinking or None,
+        "written": outcome.completion_tokens,
+        "finish": outcome.finish or None,
+    }
+
+
+def _thinned(rows: Sequence[Row], keep: Keep) -> Iterator[Row]:
+    """The first few of each cell and kind, where there must be fewer."""
+    if keep.right is None and keep.other is None:
+        yield from rows
+        return
+    seen: Counter[tuple[Any, bool]] = Counter()
+    for row in rows:
+        right = row[_CLASS] == _RIGHT
+        seen[row[_DEPTH], right] += 1
+        limit = keep.right if right else keep.other
+        if limit is None or seen[row[_DEPTH], right] <= limit:
+            yield row
+
+
+def _cut(row: Row, characters: int) -> Row:
+    if not any(row[at] is not None and len(row[at]) > characters for at in _LONG):
+        return row
+    values = list(row)
+    for at in _LONG:
+        if values[at] is not None:
+            values[at] = shortened(values[at], characters)
+    return tuple(values)
+
+
+def _encode(
+    parts: Iterable[tuple[tuple[int, int, int], list[Row]]],
+) -> tuple[list[str], list[dict[str, Any]]]:
+    packs: list[str] = []
+    index: list[dict[str, Any]] = []
+    waiting: list[Row] = []
+    entry: dict[str, Any] = {}
+
+    def close() -> None:
+        if waiting:
+            packs.append(_compressed(waiting))
+            index.append(dict(entry))
+            waiting.clear()
+
+    for (run, task, length), rows in parts:
+        if waiting and (entry["run"] != run or len(waiting) + len(rows) > PACK):
+            close()
+        if not waiting:
+            entry = {"run": run, "parts": []}
+        entry["parts"].append([task, length, len(waiting), len(rows)])
+        waiting.extend(rows)
+    close()
+    return packs, index
+
+
+def _compressed(rows: Sequence[Row]) -> str:
+    words: dict[str, int] = {}
+    columns = {}
+    for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=True):
+        if all(v is None for v in values):
+            continue
+        columns[name] = [words.setdefault(v, len(words)) if isinstance(v, str) else v for v in values]
+    plain = msgspec.json.encode({"words": list(words), "columns": columns})
+    return base64.b64encode(gzip.compress(plain, 7, mtime=0)).decode()
+
+
+def _left_out(keep: Keep) -> str:
+    if keep is KEEPS[0]:
+        return ""
+    words = f"To keep this page small, texts are shortened to {keep.characters} characters"
+    if keep.right is not None:
+        words += f", and of each cell at most {keep.right} right answers"
+        words += f" and {keep.other} others are in it" if keep.other is not None else " are in it"
+    return f"{words}. The run's records.jsonl holds everything."

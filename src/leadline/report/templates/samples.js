@@ -1,0 +1,246 @@
+// Samples: unpacked when asked for, shown as cards. What strangers wrote reaches the page through textContent alone;
+// nothing here makes HTML from text. The files of this folder are joined into one script with one scope.
+
+const find = (id) => document.getElementById(id);
+const index = JSON.parse(find("index").textContent);
+const PAGE = 25;
+
+function make(tag, name, text) {
+  const node = document.createElement(tag);
+  if (name) node.className = name;
+  if (text !== undefined) node.textContent = text;
+  return node;
+}
+
+// --- samples: unpacked when asked for --------------------------------------------------------
+
+const unpacked = new Map();
+
+function unpack(number) {
+  if (!unpacked.has(number)) unpacked.set(number, read(find("pack-" + number).textContent));
+  return unpacked.get(number);
+}
+
+async function read(text) {
+  const bytes = Uint8Array.from(atob(text.trim()), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return JSON.parse(await new Response(stream).text());
+}
+
+const texts = new Set(index.texts);
+
+function sampleAt(pack, row, run, task, length) {
+  const sample = { run, task, length };
+  for (const name of index.columns) {
+    const column = pack.columns[name];
+    const value = column === undefined ? null : column[row];
+    sample[name] = value !== null && texts.has(name) ? pack.words[value] : value;
+  }
+  return sample;
+}
+
+// A wish is {run, task, length, depth, outcome, text}; a missing key means any.
+async function* matching(wish) {
+  for (const [number, entry] of index.packs.entries()) {
+    if (wish.run !== undefined && wish.run !== entry.run) continue;
+    for (const [task, length, first, count] of entry.parts) {
+      if (wish.task !== undefined && wish.task !== task) continue;
+      if (wish.length !== undefined && wish.length !== length) continue;
+      const pack = await unpack(number);
+      for (let row = first; row < first + count; row++) {
+        const sample = sampleAt(pack, row, entry.run, task, length);
+        if (fits(sample, wish)) yield sample;
+      }
+    }
+  }
+}
+
+function fits(sample, wish) {
+  if (wish.depth !== undefined && sample.depth !== wish.depth) return false;
+  const outcome = index.classes[sample.class].name;
+  if (wish.outcome === "not correct" ? outcome === "correct" : wish.outcome !== undefined && outcome !== wish.outcome) return false;
+  if (!wish.text) return true;
+  const hay = [sample.question, sample.answer, sample.targets, sample.failure, sample.document].join("\n").toLowerCase();
+  return hay.includes(wish.text.toLowerCase());
+}
+
+function wishOf(selection) {
+  const [run, task, length, depth, outcome] = selection.split("/");
+  const wish = { run: Number(run) };
+  if (task !== "*") wish.task = Number(task);
+  if (length !== "*") wish.length = Number(length);
+  if (depth !== "*") wish.depth = depth === "-" ? null : Number(depth);
+  if (outcome !== "*") wish.outcome = outcome;
+  return wish;
+}
+
+// --- a list of samples -----------------------------------------------------------------------
+
+const turns = new WeakMap();
+
+// Shows what a source gives, a page at a time. A later call for the same place puts an end to an earlier one.
+function showSamples(place, source) {
+  const mine = (turns.get(place) ?? 0) + 1;
+  turns.set(place, mine);
+  const list = make("div"), more = make("div", "more"), button = make("button", "", "Show more"), count = make("span");
+  button.type = "button";
+  more.append(button, count);
+  place.replaceChildren(list, more);
+  let shown = 0;
+  async function next() {
+    button.disabled = true;
+    count.textContent = "reading…";
+    let ended = false;
+    for (const until = shown + PAGE; shown < until; shown++) {
+      const { value, done } = await source.next();
+      if (turns.get(place) !== mine) return;
+      ended = done;
+      if (done) break;
+      list.append(card(value));
+    }
+    button.disabled = false;
+    button.hidden = ended;
+    const number = shown.toLocaleString("en");
+    count.textContent = !ended ? `${number} shown` : shown ? `all ${number} shown` : "no such sample";
+    place.dataset.shown = String(shown);
+  }
+  button.addEventListener("click", next);
+  return next();
+}
+
+function card(sample) {
+  const outcome = index.classes[sample.class], run = index.runs[sample.run];
+  const node = make("details", "sample"), head = make("summary"), badge = make("span", "badge"), dot = make("i");
+  dot.style.background = outcome.colour;
+  badge.append(dot, outcome.words);
+  const where = [run.tasks[sample.task], lengthWords(sample.length)];
+  if (sample.depth !== null) where.push("depth " + percent(sample.depth));
+  if (index.runs.length > 1) where.unshift(run.title);
+  head.append(badge, make("span", "place", where.join(" · ")), make("span", "gist", oneLine(sample.answer ?? sample.failure ?? "")));
+  node.append(head);
+  node.addEventListener("toggle", () => { if (node.open && node.childElementCount === 1) node.append(body(sample)); });
+  return node;
+}
+
+function body(sample) {
+  const node = make("div", "body");
+  const targets = (sample.targets ?? "").split("\n").filter((t) => t);
+  add(node, "asked", said(sample.question));
+  if (sample.prefix) add(node, "answer begun with", said(sample.prefix));
+  if (sample.answer === null) {
+    add(node, "expected", said(targets.join("\n")));
+    add(node, "no answer came", said(sample.failure ?? ""));
+  } else {
+    const given = sample.graded ?? sample.answer;
+    const [expected, answer] = compared(targets, given);
+    add(node, targets.length > 1 ? "expected, each of" : "expected", expected);
+    if (sample.graded !== null) add(node, "graded part of the answer", answer);
+    add(node, "answered", sample.graded === null ? answer : said(sample.answer));
+  }
+  if (sample.thinking) add(node, "thought", said(sample.thinking));
+  if (sample.facts) add(node, "where the fact stood", whereabouts(sample));
+  if (sample.excerpt) add(node, "the words around it", highlighted(sample.excerpt, targets));
+  add(node, "particulars", make("span", "place", particulars(sample)));
+  return node;
+}
+
+function add(node, name, content) {
+  const part = make("div");
+  part.append(make("b", "", name), content);
+  node.append(part);
+}
+
+const said = (text) => make("p", "said", text === "" ? "(nothing)" : text);
+const oneLine = (text) => text.replace(/\s+/g, " ").trim().slice(0, 160);
+const percent = (share) => `${Number((100 * share).toPrecision(3))}%`;
+
+function lengthWords(tokens) {
+  for (const [size, unit] of [[1048576, "m"], [1024, "k"]]) {
+    if (tokens >= size && (tokens * 4) % size === 0) return tokens / size + unit;
+  }
+  return String(tokens);
+}
+
+function particulars(sample) {
+  const parts = [`sample ${sample.sample}`, `document ${sample.document}`, `score ${sample.score ?? "none"}`];
+  parts.push(sample.theirs === null ? `${sample.ours.toLocaleString("en")} tokens sent` : `${sample.ours.toLocaleString("en")} tokens sent, ${sample.theirs.toLocaleString("en")} read`);
+  if (sample.written !== null) parts.push(`${sample.written} tokens written`);
+  if (sample.finish) parts.push(`ended by ${sample.finish}`);
+  parts.push(`${sample.seconds} s`);
+  if (sample.attempts > 1) parts.push(`${sample.attempts} attempts`);
+  for (const name of ["detail", "labels", "notes"]) if (sample[name]) parts.push(sample[name]);
+  return parts.join(" · ");
+}
+
+function whereabouts(sample) {
+  const node = make("span");
+  const words = sample.facts.map(([start, depth, asked]) => `token ${start.toLocaleString("en")} of ${sample.body.toLocaleString("en")}, depth ${percent(depth)} (asked ${percent(asked)})`);
+  const line = make("div", "where");
+  line.setAttribute("aria-hidden", "true");
+  for (const [, depth] of sample.facts) {
+    const tick = make("i");
+    tick.style.left = 100 * depth + "%";
+    line.append(tick);
+  }
+  node.append(make("span", "place", words.join("; ")), line);
+  return node;
+}
+
+// --- expected against given ------------------------------------------------------------------
+
+function highlighted(text, targets) {
+  const node = make("p", "said");
+  const spots = [];
+  const low = text.toLowerCase();
+  for (const target of targets) {
+    const at = low.indexOf(target.toLowerCase());
+    if (at >= 0) spots.push([at, at + target.length]);
+  }
+  spots.sort((a, b) => a[0] - b[0]);
+  let from = 0;
+  for (const [start, end] of spots) {
+    if (start < from) continue;
+    node.append(text.slice(from, start), make("mark", "", text.slice(start, end)));
+    from = end;
+  }
+  node.append(text.slice(from));
+  return node;
+}
+
+// Found targets are marked in the answer. A short answer that is not the target is compared letter by letter.
+function compared(targets, given) {
+  const found = targets.some((t) => given.toLowerCase().includes(t.toLowerCase()));
+  const target = targets[0] ?? "", answer = given.trim();
+  if (found || targets.length !== 1 || !answer || target.length > 120 || answer.length > 240) {
+    return [said(targets.join("\n")), given === "" ? said("") : highlighted(given, targets)];
+  }
+  const common = lettersInCommon(target, answer);
+  return [lettered(target, common[0], "ins"), lettered(answer, common[1], "del")];
+}
+
+function lettersInCommon(a, b) {
+  const table = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      table[i][j] = a[i] === b[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    }
+  }
+  const inA = new Set(), inB = new Set();
+  for (let i = 0, j = 0; i < a.length && j < b.length;) {
+    if (a[i] === b[j]) { inA.add(i++); inB.add(j++); }
+    else if (table[i + 1][j] >= table[i][j + 1]) i++;
+    else j++;
+  }
+  return [inA, inB];
+}
+
+function lettered(text, common, tag) {
+  const node = make("p", "said");
+  for (let from = 0; from < text.length;) {
+    let to = from + 1;
+    while (to < text.length && common.has(to) === common.has(from)) to++;
+    node.append(common.has(from) ? text.slice(from, to) : make(tag, "", text.slice(from, to)));
+    from = to;
+  }
+  return node;
+}
