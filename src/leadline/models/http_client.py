@@ -7,6 +7,7 @@ Retrying is decided elsewhere: what happens here happens once.
 
 from __future__ import annotations
 
+import base64
 import http.client
 import select
 import socket
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from typing import Literal
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,8 @@ class HttpClient:
         self._headers = {"User-Agent": "leadline", "Accept": "application/json", **(headers or {})}
         self._url = urlsplit(self.base_url)
         self._proxy = _proxy_for(self._url)
+        if self._proxy and self._url.scheme == "http":
+            self._headers |= _proxy_key(self._proxy)
         self._own = threading.local()
         self._all: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
@@ -122,7 +125,7 @@ class HttpClient:
         if self._url.scheme == "https":
             made = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=ssl.create_default_context())
             if self._proxy:
-                made.set_tunnel(self._url.hostname or "", self._url.port or 443)
+                made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         else:
             made = http.client.HTTPConnection(host, port, timeout=self.timeout)
         with self._lock:
@@ -171,8 +174,16 @@ def _closed_by_peer(sock: socket.socket) -> bool:
 
 
 def _proxy_for(url: SplitResult) -> SplitResult | None:
-    """The proxy that the environment names for this URL, as other tools read it."""
+    """The proxy that the environment names for this URL, as other tools read it. This machine needs none."""
+    host = url.hostname or ""
     address = urllib.request.getproxies().get(url.scheme, "")
-    if not address or urllib.request.proxy_bypass(url.hostname or ""):
+    if not address or host in ("localhost", "::1") or host.startswith("127.") or urllib.request.proxy_bypass(host):
         return None
     return urlsplit(address if "://" in address else f"http://{address}")
+
+
+def _proxy_key(proxy: SplitResult) -> dict[str, str]:
+    if not proxy.username:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode()}"}

