@@ -24,7 +24,7 @@ def rooms_imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             modules = [node.module]
             if node.module == "leadline":
-                modules = [f"leadline.{alias.name}" for alias in node.names]
+                modules = [f"leadline.{alias.name}" for alias in node.names if not alias.name.startswith("__")]
         elif isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         else:
