@@ -312,10 +312,13 @@ def test_prompts_are_kept_when_asked_for(tmp_path: Path) -> None:
 
 
 def test_a_run_that_stops_says_so_once_and_keeps_what_was_in_flight(tmp_path: Path, scripted: ScriptedModel) -> None:
+    first = iter([True])
+
     def script(probe: Probe, attempt: int) -> Outcome:
-        if len(scripted.asked) <= 1:
+        if next(first, False):
+            time.sleep(0.05)
             return Failure("connection", "refused")
-        time.sleep(0.4)
+        time.sleep(0.6)
         return Completion(probe.targets[0])
 
     scripted.script = script
@@ -326,3 +329,18 @@ def test_a_run_that_stops_says_so_once_and_keeps_what_was_in_flight(tmp_path: Pa
         "1 samples in a row got no answer; the last one: connection: refused"
     ]
     assert sorted(r.failed for r in read_records(tmp_path / "run")) == [False, True]
+
+
+def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scripted: ScriptedModel) -> None:
+    scripted.seconds = 0.05
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Answered):
+            raise ZeroDivisionError("a defect")
+
+    with pytest.raises(ZeroDivisionError):
+        measure(spec(samples=20, limits={"workers": 2}), tmp_path / "run", listen=listen)
+    time.sleep(0.2)
+    asked = len(scripted.asked)
+    time.sleep(0.2)
+    assert len(scripted.asked) == asked < 120

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.types import (
@@ -61,11 +61,16 @@ records = st.builds(
 )  # fmt: skip
 
 
+quickly = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+
+
+@quickly
 @given(records)
 def test_a_record_comes_back_as_it_went(record: Record) -> None:
     assert codec.decode(codec.encode(record)) == record
 
 
+@quickly
 @given(records)
 def test_a_record_is_one_line_of_plain_json(record: Record) -> None:
     line = codec.encode(record)
@@ -74,6 +79,7 @@ def test_a_record_is_one_line_of_plain_json(record: Record) -> None:
     assert json.loads(line)["cell"]["length"] == record.cell.length
 
 
+@quickly
 @given(records)
 def test_the_quick_look_at_a_line_agrees_with_the_record(record: Record) -> None:
     seen = codec.decode_seen(codec.encode(record))
@@ -81,6 +87,7 @@ def test_the_quick_look_at_a_line_agrees_with_the_record(record: Record) -> None
     assert seen.done == (not record.failed)
 
 
+@quickly
 @given(st.text(alphabet=st.characters(), max_size=20), st.integers(0xD800, 0xDFFF))
 def test_half_a_surrogate_pair_is_written_as_the_replacement_character(text: str, half: int) -> None:
     value = {"text": chr(half) + text}

@@ -68,9 +68,8 @@ class Counts:
 class Watcher:
     """The listener of a run. Use it as a context, so that the terminal is left in order."""
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self) -> None:
         self.counts = Counts()
-        self._quiet = quiet
         self._face: Face | None = None
 
     def __call__(self, event: Event) -> None:
@@ -96,7 +95,7 @@ class Watcher:
         if event.done or event.failed_before:
             again = f", {event.failed_before} that failed are asked again" if event.failed_before else ""
             say(f"going on: {event.done:,} of {event.planned:,} samples have an answer{again}")
-        if not self._quiet and event.done < event.planned:
+        if event.done < event.planned:
             self._face = Bar(self.counts) if sys.stderr.isatty() else Lines()
 
     def _say(self, text: str) -> None:

@@ -75,8 +75,13 @@ class _Engine:
         self._at_work = len(workers)
         for worker in workers:
             worker.start()
-        if workers:
-            self._attend()
+        try:
+            if workers:
+                self._attend()
+        except BaseException as error:  # a second Ctrl-C, or a listener's defect: workers must not go on alone
+            self.stop.because(error)
+            self._feed.close()
+            raise
         if self.stop.error is not None:
             raise self.stop.error
 

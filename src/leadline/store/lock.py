@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 from pathlib import Path
@@ -16,6 +15,8 @@ class Lock:
     """Held from construction to `release`. The file's text only says who, for the message; the lock is flock's."""
 
     def __init__(self, folder: Path) -> None:
+        import fcntl  # only writers need it, and Windows, which can read runs, has none
+
         self._path = folder / LOCK
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

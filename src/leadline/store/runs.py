@@ -110,7 +110,11 @@ class RunWriter:
         self.manifest = manifest
         self._lock = lock
         self._records = AppendFile(folder / RECORDS)
-        self.done, self.failed = self._take_stock()
+        try:
+            self.done, self.failed = self._take_stock()
+        except BaseException:
+            self._records.close()
+            raise
 
     def _take_stock(self) -> tuple[frozenset[str], frozenset[str]]:
         """The keys that have an answer and those that have only a failure; a torn tail is cut off first."""
