@@ -37,21 +37,30 @@ def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[in
     """
     skipped = 1 + attempt % 16 if attempt >= ATTEMPTS // 4 else 0
     anywhere = attempt >= ATTEMPTS * 3 // 4
-    text, pieces, tokens = "", 0, 0
-    while tokens < wanted[-1] + 4 * skipped and pieces < len(order):
-        piece = int(order[(at + pieces) % len(order)])
-        text += counted.bank.pieces[piece]
-        tokens += int(counted.starts[piece + 1] - counted.starts[piece])
-        pieces += 1
-    if skipped:
-        text = text[[m.start() for m in _WORD.finditer(text)][: skipped + 1][-1] :]
-    ends = _ends(counted, text, wanted[-1], len(text) / max(tokens, 1))
-    if len(ends) < wanted[-1]:
+    for generous in (1, 2, 4):  # a bank may count more tokens than its pieces have side by side
+        text, pieces, tokens = _from(counted, order, at, generous * (wanted[-1] + 4 * skipped))
+        if skipped:
+            text = text[[m.start() for m in _WORD.finditer(text)][: skipped + 1][-1] :]
+        ends = _ends(counted, text, wanted[-1], len(text) / max(tokens, 1))
+        if len(ends) >= wanted[-1]:
+            break
+    else:
         return None
     places = [ends[w - 1] if w else 0 for w in wanted]
     if any(p < 0 for p in places) or not (anywhere or all(_ends_a_word(text, p) for p in places)):
         return None
     return CutPiece(text[: places[-1]], pieces, tuple(places[-1] - p for p in places))
+
+
+def _from(counted: CountedBank, order: Indices, at: int, least: int) -> tuple[str, int, int]:
+    """Text of at least so many counted tokens from a place in the order on, with its pieces and tokens."""
+    text, pieces, tokens = "", 0, 0
+    while tokens < least and pieces < len(order):
+        piece = int(order[(at + pieces) % len(order)])
+        text += counted.bank.pieces[piece]
+        tokens += int(counted.starts[piece + 1] - counted.starts[piece])
+        pieces += 1
+    return text, pieces, tokens
 
 
 def _ends(counted: CountedBank, text: str, most: int, characters_per_token: float) -> Sequence[int]:

@@ -56,8 +56,10 @@ class Layouter:
         reach = np.cumsum(self.counted.counts[pieces])
         # Later attempts leave out whole pieces and cut a longer stretch instead, should the joints at this one not fit.
         whole = max(int(np.searchsorted(reach, spare, side="right")) - attempt // 6, 0)
+        while whole and not self._closes(int(pieces[whole - 1])):
+            whole -= 1
         rest = spare - (int(reach[whole - 1]) if whole else 0)
-        at = used + whole + attempt
+        at = self._further(used + whole, attempt)
         if not beyond[-1]:
             if rest == 0:
                 return Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
@@ -73,10 +75,10 @@ class Layouter:
         """Questions of different lengths end the document at different places: all of them in a last cut piece, of
         which every question keeps at least a token, so that none ends on a joint made for other text."""
         kept = 1 + attempt % 6
-        if rest < kept and len(pieces):
+        while len(pieces) and (rest < kept or not self._closes(int(pieces[-1]))):
             rest += int(self.counted.counts[pieces[-1]])
             pieces, at = pieces[:-1], at - 1
-        cut_tokens, at = rest - kept, at + attempt
+        cut_tokens, at = rest - kept, self._further(at, attempt)
         if cut_tokens < 0:
             return None
         cut = cut_piece(self.counted, self.order, at, [cut_tokens], attempt) if cut_tokens else None
@@ -87,12 +89,23 @@ class Layouter:
         ended = self._beginning(last_at + last.pieces)
         return Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
 
+    def _closes(self, piece: int) -> bool:
+        """Whether a sentence or line ends with this piece."""
+        return self.counted.bank.closes is None or bool(self.counted.bank.closes[piece])
+
     def _beginning(self, used: int) -> int:
-        """The next place in the order where a line or sentence begins."""
-        closes = self.counted.bank.closes
-        while closes is not None and 0 < used < len(self.order) and not closes[int(self.order[used - 1])]:
+        """The next place in the order where a sentence or line begins."""
+        while 0 < used < len(self.order) and not self._closes(int(self.order[used - 1])):
             used += 1
         return used
+
+    def _further(self, at: int, sentences: int) -> int:
+        """The place in the order some sentences or lines on."""
+        if self.counted.bank.closes is None:
+            return at + sentences
+        for _ in range(sentences):
+            at = self._beginning(at + 1)
+        return at
 
     def lay(self, layout: Layout, facts: Sequence[Sized], begun: int) -> None:
         """Pieces with facts at the nearest boundaries, the cut piece, facts at the very end, the last cut piece."""
