@@ -1,39 +1,75 @@
-"""`leadline report`: a saved run as a table in the terminal, a heatmap, and a page."""
+"""`leadline report`: saved runs as a table in the terminal, a heatmap, and a page."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leadline.report.load import Run
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN...")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where the page goes.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON, draw nothing.")] = False,
+    figures: Annotated[Path | None, typer.Option(help="A folder for every figure, sized for a paper.")] = None,
+    data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request instead.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead; draws nothing.")] = False,
 ) -> None:
     """Look at runs: a summary here, heatmap.png, .svg and .pdf and report.html beside the records."""
     from leadline.cli.screen import print_json
-    from leadline.report.charts import heatmap
-    from leadline.report.figures import write_figure
     from leadline.report.load import load_run
-    from leadline.report.page import write_page
     from leadline.report.summary import summary
-    from leadline.report.terminal import show_run
 
     loaded = [load_run(folder) for folder in runs]
     if json:
         found = [summary(run) for run in loaded]
         print_json(found[0] if len(found) == 1 else found)
         return
+    written = _write(loaded, output, figures, data)
+    if markdown:
+        from leadline.report.markdown import markdown as in_markdown
 
+        typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
+    else:
+        _show(loaded)
+        for path in written:
+            typer.echo(path)
+
+
+def _show(runs: Sequence[Run]) -> None:
     from rich.console import Console
 
+    from leadline.report.terminal import show_run
+
     console = Console()
-    for run in loaded:
+    for run in runs:
         show_run(run, console)
-        for path in write_figure(heatmap(run), run.folder / "heatmap"):
-            typer.echo(path)
-    single = loaded[0].folder / "report.html" if len(loaded) == 1 else Path("report.html")
-    typer.echo(write_page(loaded, output or single))
+
+
+def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
+    """The heatmap and the page always; the rest where asked for."""
+    from leadline.core.errors import UsageError
+    from leadline.report.charts import heatmap
+    from leadline.report.figures import write_figure
+    from leadline.report.page import write_page
+
+    if data is not None and len(runs) > 1:
+        raise UsageError("--data takes one run", where="report", fix="export runs one by one")
+    written = [path for run in runs for path in write_figure(heatmap(run), run.folder / "heatmap")]
+    single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
+    written.append(write_page(runs, output or single))
+    if figures is not None:
+        from leadline.report.gallery import write_gallery
+
+        written += write_gallery(runs, figures)
+    if data is not None:
+        from leadline.report.data import write_data
+
+        written.append(write_data(runs[0], data))
+    return written

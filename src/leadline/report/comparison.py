@@ -92,11 +92,14 @@ def _cell(tally: Tally | None) -> BoardCell:
     return BoardCell(percent(tally.mean), percent_range(tally.interval))
 
 
-def against_first(runs: Sequence[Run], names: Sequence[str]) -> list[AgainstFirst]:
-    return [_against(runs[0], run, f"{name} less {names[0]}") for run, name in zip(runs[1:], names[1:], strict=True)]
+def against_first(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> list[AgainstFirst]:
+    return [
+        _against(runs[0], run, f"{name} less {names[0]}", narrow=narrow)
+        for run, name in zip(runs[1:], names[1:], strict=True)
+    ]
 
 
-def _against(base: Run, candidate: Run, name: str) -> AgainstFirst:
+def _against(base: Run, candidate: Run, name: str, *, narrow: bool) -> AgainstFirst:
     obstacles = comparability(base.manifest.identity(), candidate.manifest.identity())
     refusals = [inert(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(inert(str(o), 300) for o in obstacles if o.severity == "warn")
@@ -106,4 +109,4 @@ def _against(base: Run, candidate: Run, name: str) -> AgainstFirst:
         found = compare(pair(base.table.samples, candidate.table.samples))
     except UsageError as error:
         return AgainstFirst(name, f"Not compared: {error.what}.", None, None, warnings)
-    return AgainstFirst(name, sentence(found), found, difference_map(found), warnings)
+    return AgainstFirst(name, sentence(found), found, difference_map(found, narrow=narrow), warnings)

@@ -122,7 +122,7 @@ def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     panels = []
     for number, task in enumerate(table.tasks):
         names, colours = [class_words(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
-        panel = _bars(lengths, names, colours, wide, columns, narrow=narrow)
+        panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
         title = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
         panels.append(panel | rows_of("classes", number) | ({"title": title} if len(table.tasks) > 1 else {}))
     chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
@@ -153,7 +153,7 @@ def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> lis
 
 
 def _bars(lengths: list[str], names: list[str], colours: list[str], wide: float, columns: int, *, narrow: bool) -> Spec:
-    title = "share of samples" if columns == 1 else None
+    title = "share of samples" if height >= 200 else None
     axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
     legend = alt.Legend(
         title=None, orient="bottom", columns=4 if narrow else 6, symbolType="square", symbolStrokeWidth=0
@@ -169,4 +169,4 @@ def _bars(lengths: list[str], names: list[str], colours: list[str], wide: float,
             description="label:N",
         )
     )
-    return layered([bar], wide, 200 if columns == 1 else 110)
+    return layered([bar], wide, height)

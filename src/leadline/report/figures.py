@@ -14,31 +14,40 @@ from leadline.report.theme import HEAD, LINE, MUTED, TEXT, Figure
 
 FORMATS = ("png", "svg", "pdf")
 _PAGE_COLOURS = {HEAD: "var(--head)", TEXT: "var(--text)", MUTED: "var(--muted)", LINE: "var(--line)"}
+COLUMN_POINTS = 252
+"""Three and a half inches, a column of most proceedings."""
+_SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
 _SELECTION = re.compile(r'aria-label="\[([^\]]*)\] ')
 
 
-def render(figure: Figure, kind: str) -> bytes:
-    """A figure as one of FORMATS."""
+def render(figure: Figure, kind: str, *, column: bool = False) -> bytes:
+    """A figure as one of FORMATS; `column` makes it as wide as a column of a paper, png at 300 dots an inch."""
     import vl_convert
 
-    spec = figure.spec()
+    svg = _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(figure.spec())))
+    width = float(_SIZE.search(svg)[1])  # type: ignore[index]
     if kind == "png":
-        return squeezed(vl_convert.vegalite_to_png(spec, scale=2))
-    if kind == "svg":
-        return _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(spec))).encode()
-    return bytes(vl_convert.vegalite_to_pdf(spec))
+        return squeezed(vl_convert.svg_to_png(svg, scale=COLUMN_POINTS / 72 * 300 / width if column else 2))
+    if column:
+        svg = _scaled(svg, COLUMN_POINTS / width)
+    return bytes(vl_convert.svg_to_pdf(svg)) if kind == "pdf" else svg.encode()
 
 
-def write_figure(figure: Figure, stem: Path, kinds: Iterable[str] = FORMATS) -> list[Path]:
+def _scaled(svg: str, factor: float) -> str:
+    """The same drawing at another size: the view box stays, the outer size changes."""
+    return _SIZE.sub(lambda m: f'width="{float(m[1]) * factor:.1f}" height="{float(m[2]) * factor:.1f}"', svg, count=1)
+
+
+def write_figure(figure: Figure, stem: Path, kinds: Iterable[str] = FORMATS, *, column: bool = False) -> list[Path]:
     """`stem` with each ending; says which files were written."""
     written = []
     for kind in kinds:
         path = stem.with_name(f"{stem.name}.{kind}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(render(figure, kind))
+            path.write_bytes(render(figure, kind, column=column))
         except OSError as error:
             raise StoreError(f"cannot write the figure: {error.strerror}", where=str(path)) from None
         written.append(path)

@@ -38,7 +38,9 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
         if not narrow:
             right.append(_effective(names, 26.0 * len(tasks), number, titled=number == 0))
         parts.append({"hconcat": [body, *right], "spacing": 8})
-    note = "Accuracy in percent, tasks weigh alike in averages. Effective length with its 95% interval."
+    note = "Accuracy in percent; tasks weigh alike in averages."
+    if not narrow:
+        note += " Effective length with its 95% interval."
     chart: Spec = {
         "vconcat": [*parts, caption(note, wide * len(lengths))],
         "spacing": 8,
