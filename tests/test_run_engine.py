@@ -18,6 +18,7 @@ from leadline.core.types import Completion, Document, Failure, Probe, Record
 from leadline.run import attempts, engine
 from leadline.run import plan as planning
 from leadline.run.events import Answered, Event, Started, Stopping
+from leadline.run.identity import folder_name
 from leadline.run.measure import measure, plan
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
@@ -279,6 +280,20 @@ def test_shared_and_nested_reading_read_less(tmp_path: Path) -> None:
     assert nested.tokens_read < shared.tokens_read < fresh.tokens_read
     document = 4096 - 64
     assert 2 * document < nested.tokens_read < 2 * (document + 12 * 200)
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({}, "niah-sim-perfect"),
+        ({"model": "hf:/data/checkpoints/step-4000/"}, "niah-hf-step-4000"),
+        ({"model": "openai:org/Some-7B?base_url=http://127.0.0.1:8000/v1"}, "niah-openai-Some-7B"),
+        ({"tasks": [{"name": "niah", "label": "a / b"}, "niah"]}, "a-b+1-sim-perfect"),
+    ],
+)
+def test_a_folder_is_named_by_task_model_and_digest(values: dict[str, Any], name: str) -> None:
+    made = spec(**values)
+    assert folder_name(made) == f"{name}-{made.digest[:8]}"
 
 
 def test_another_run_in_the_folder_is_refused_by_name(tmp_path: Path) -> None:

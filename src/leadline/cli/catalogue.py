@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
@@ -141,9 +142,17 @@ def _options(plugin: type[Options] | Options) -> list[dict[str, Any]]:
 
 
 def _type_words(annotation: Any) -> str:
-    if isinstance(annotation, type) and not getattr(annotation, "__args__", None):
-        return annotation.__name__
-    return str(annotation).replace("typing.", "").replace("NoneType", "None")
+    """`int`, `a|b|c` for a choice of words, `list of str`; that an option may be left out shows in its default."""
+    origin, inside = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_words(inside[0])
+    if origin is Literal:
+        return "|".join(map(str, inside))
+    if origin in (Union, UnionType):
+        return " or ".join(_type_words(t) for t in inside if t is not NoneType)
+    if origin in (tuple, list):
+        return f"list of {_type_words(inside[0])}"
+    return str(getattr(origin or annotation, "__name__", annotation))
 
 
 def _first_line(thing: type) -> str:

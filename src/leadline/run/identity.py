@@ -32,11 +32,12 @@ def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, *, planned
 
 
 def folder_name(spec: Spec) -> str:
-    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec, wherever it came from."""
+    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec, wherever it came from. Of a path the last part."""
     first, *others = (t.title for t in spec.tasks)
-    task = f"{first}+{len(others)}" if others else first
-    model = spec.model.partition("?")[0]
-    return f"{slug(task)[:60]}-{slug(model)[-60:]}-{spec.digest[:8]}"
+    task = f"{slug(first)}+{len(others)}" if others else slug(first)
+    provider, _, name = spec.model.partition("?")[0].partition(":")
+    model = slug(f"{provider}-{name.rstrip('/').rpartition('/')[2]}")
+    return f"{task[:60]}-{model[:60]}-{spec.digest[:8]}"
 
 
 def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterator[tuple[str, str]]:
