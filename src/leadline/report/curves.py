@@ -152,7 +152,9 @@ def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> lis
     return rows
 
 
-def _bars(lengths: list[str], names: list[str], colours: list[str], wide: float, columns: int, *, narrow: bool) -> Spec:
+def _bars(
+    lengths: list[str], names: list[str], colours: list[str], wide: float, height: float, *, narrow: bool
+) -> Spec:
     title = "share of samples" if height >= 200 else None
     axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
     legend = alt.Legend(
