@@ -24,6 +24,7 @@ from leadline.stats.outliers import Centre, projection_outliers
 
 Method = Literal["spearman", "pearson", "kendall", "skipped spearman"]
 METHODS: tuple[Method, ...] = ("spearman", "pearson", "kendall", "skipped spearman")
+Scores = Sequence[float] | FloatArray
 RESAMPLES = 5000
 FEWEST = 4
 
@@ -44,8 +45,8 @@ class Correlation:
 
 
 def correlations(
-    x: Sequence[float],
-    y: Sequence[float],
+    x: Scores,
+    y: Scores,
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
@@ -65,9 +66,9 @@ def correlations(
 
 
 def correlation_difference(
-    better: Sequence[float],
-    worse: Sequence[float],
-    target: Sequence[float],
+    better: Scores,
+    worse: Scores,
+    target: Scores,
     *,
     method: Method = "spearman",
     resamples: int = RESAMPLES,
@@ -84,26 +85,24 @@ def correlation_difference(
     return gap, _percentile(drawn, confidence)
 
 
-def spearman(x: Sequence[float], y: Sequence[float]) -> float:
+def spearman(x: Scores, y: Scores) -> float:
     return _estimate("spearman", *_paired(x, y), "median")[0]
 
 
-def pearson(x: Sequence[float], y: Sequence[float]) -> float:
+def pearson(x: Scores, y: Scores) -> float:
     return _estimate("pearson", *_paired(x, y), "median")[0]
 
 
-def kendall(x: Sequence[float], y: Sequence[float]) -> float:
+def kendall(x: Scores, y: Scores) -> float:
     return _estimate("kendall", *_paired(x, y), "median")[0]
 
 
-def skipped_spearman(
-    x: Sequence[float], y: Sequence[float], *, centre: Centre = "median"
-) -> tuple[float, tuple[int, ...]]:
+def skipped_spearman(x: Scores, y: Scores, *, centre: Centre = "median") -> tuple[float, tuple[int, ...]]:
     """The correlation, and the places of the points left out."""
     return _estimate("skipped spearman", *_paired(x, y), centre)
 
 
-def _paired(x: Sequence[float], y: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+def _paired(x: Scores, y: Scores) -> tuple[FloatArray, FloatArray]:
     xs, ys = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
     if xs.shape != ys.shape or xs.ndim != 1:
         raise UsageError(f"{len(xs)} scores against {len(ys)}: every model needs both", where="correlation")

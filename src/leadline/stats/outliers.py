@@ -21,7 +21,7 @@ def projection_outliers(x: FloatArray, y: FloatArray, centre: Centre, *, thoroug
     if centre == "median":
         middle = np.median(points, axis=1, keepdims=True)
     else:
-        middle = _mcd_centre(points, starts=1200 if thorough else 20)[:, None, :]
+        middle = mcd_centre(points, starts=1200 if thorough else 20)[:, None, :]
     away = points - middle
     length = np.sqrt(np.sum(away**2, axis=2))
     onto = np.abs(np.einsum("bik,bjk->bij", away, away))  # of point j, on the line through point i
@@ -42,24 +42,26 @@ def _ideal_fourths_range(ordered: FloatArray) -> FloatArray:
     return np.asarray(upper - lower)
 
 
-def _mcd_centre(points: FloatArray, starts: int) -> FloatArray:
-    """The reweighted mean of the half of the points with the smallest covariance determinant (Rousseeuw 1999)."""
+def mcd_centre(points: FloatArray, starts: int) -> FloatArray:
+    """Of each set (sets x points x 2), the reweighted mean of the half with the smallest covariance determinant.
+
+    Rousseeuw and van Driessen 1999, with their median correction before reweighting. Newer scikit-learn corrects by a
+    consistency factor instead and gives other centres; on public test data this one gives the Matlab toolbox's values.
+    """
     sets, n, _ = points.shape
     half = int(np.ceil(0.5 * (n + 3)))
-    best = np.full(sets, np.inf)
-    support = np.zeros((sets, n), dtype=np.bool_)
-    for triple in _triples(n, starts):
-        chosen = np.zeros((sets, n), dtype=np.bool_)
-        chosen[:, triple] = True
-        for _ in range(6):  # concentration steps: keep the half nearest to the present ellipse
-            distance = _distances(points, chosen)
-            nearest = np.argsort(distance, axis=1, kind="stable")[:, :half]
-            chosen = np.zeros_like(chosen)
-            np.put_along_axis(chosen, nearest, True, axis=1)
-        determinant = np.linalg.det(_covariance(points, chosen)[1])
-        better = determinant < best - 1e-15
-        best = np.where(better, determinant, best)
-        support[better] = chosen[better]
+    triples = _triples(n, starts)
+    chosen = np.zeros((len(triples), n), dtype=np.bool_)
+    np.put_along_axis(chosen, triples, True, axis=1)
+    chosen = np.tile(chosen, (sets, 1))
+    spread = np.repeat(points, len(triples), axis=0)
+    for _ in range(6):  # concentration steps: keep the half nearest to the present ellipse
+        nearest = np.argsort(_distances(spread, chosen), axis=1, kind="stable")[:, :half]
+        chosen = np.zeros_like(chosen)
+        np.put_along_axis(chosen, nearest, True, axis=1)
+    determinant = np.linalg.det(_covariance(spread, chosen)[1]).reshape(sets, len(triples))
+    best = np.argmin(determinant, axis=1)
+    support = chosen.reshape(sets, len(triples), n)[np.arange(sets), best]
     distance = _distances(points, support)
     distance = distance * (_CHI2_MEDIAN / np.maximum(np.median(distance, axis=1, keepdims=True), 1e-300))
     return _covariance(points, distance < _CHI2_975)[0]

@@ -94,4 +94,4 @@ def _answers(share: FloatArray, cluster: IntArray, correlation: float, rng: np.r
     own = rng.standard_normal(len(share))
     drawn = np.sqrt(correlation) * common + np.sqrt(1 - correlation) * own
     with np.errstate(divide="ignore"):
-        return (drawn < ndtri(share)).astype(np.float64)
+        return np.asarray(drawn < ndtri(share), dtype=np.float64)

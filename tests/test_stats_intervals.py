@@ -1,0 +1,117 @@
+"""Intervals: golden values, the choice of method, and coverage of planted truth."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from leadline.stats.intervals import clopper_pearson, jeffreys, mean_interval, t_quantile, wilson
+
+
+@pytest.mark.parametrize(
+    ("successes", "n", "low"), [(3, 3, (0.4385, 0.4644, 0.2924)), (10, 10, (0.7225, 0.7828, 0.6915))]
+)
+def test_all_right_leaves_room_below_one(successes: int, n: int, low: tuple[float, float, float]) -> None:
+    made = [f(successes, n) for f in (wilson, jeffreys, clopper_pearson)]
+    assert [m.low for m in made] == pytest.approx(low, abs=5e-5)
+    assert all(m.high == 1.0 for m in made)
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 5), (1, 5), (7, 12), (44, 50), (93, 93)])
+def test_intervals_agree_with_scipys(successes: int, n: int) -> None:
+    from scipy.stats import beta, binomtest
+
+    test = binomtest(successes, n)
+    for ours, theirs in ((wilson, "wilson"), (clopper_pearson, "exact")):
+        expected = test.proportion_ci(method=theirs)  # type: ignore[arg-type]
+        made = ours(successes, n)
+        assert (made.low, made.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
+    shape = successes + 0.5, n - successes + 0.5
+    # Closed at an end that was reached, as Brown, Cai and DasGupta advise.
+    low = 0.0 if successes == 0 else float(beta.ppf(0.025, *shape))
+    high = 1.0 if successes == n else float(beta.ppf(0.975, *shape))
+    assert (jeffreys(successes, n).low, jeffreys(successes, n).high) == pytest.approx((low, high), abs=1e-9)
+
+
+def test_no_samples_leave_everything_open() -> None:
+    assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
+    nothing = mean_interval([], [])
+    assert math.isnan(nothing.mean)
+    assert (nothing.n, nothing.interval.low, nothing.interval.high) == (0, 0.0, 1.0)
+    assert nothing.warning == "no answers behind this number"
+
+
+def test_more_successes_than_samples_are_refused() -> None:
+    with pytest.raises(ValueError, match="not a share"):
+        wilson(4, 3)
+
+
+def test_independent_yes_no_answers_get_wilson() -> None:
+    made = mean_interval([1, 0, 1, 1, 1], list("abcde"))
+    assert made.method == "wilson"
+    assert (made.interval.low, made.interval.high) == pytest.approx((wilson(4, 5).low, wilson(4, 5).high))
+    assert made.warning == ""
+
+
+def test_answers_from_one_document_are_not_taken_for_independent() -> None:
+    alone = mean_interval([1, 1, 0, 1] * 5, [str(i) for i in range(20)])
+    shared = mean_interval([1, 1, 0, 1] * 5, list("abcd") * 5)
+    assert shared.n_clusters == 4
+    assert shared.interval.half_width > alone.interval.half_width
+    assert "only 4 documents" in shared.warning
+
+
+def test_one_document_says_nothing_about_others() -> None:
+    made = mean_interval([1, 1, 0, 1], ["a"] * 4)
+    assert (made.interval.low, made.interval.high, made.method) == (0.0, 1.0, "one document")
+
+
+def test_fractional_recall_counts_prompts_not_needles() -> None:
+    values = [1.0, 0.75, 1.0, 0.5, 1.0, 0.75, 1.0, 1.0]
+    made = mean_interval(values, [str(i) for i in range(8)])
+    assert made.method == "effective-n wilson"
+    variance = float(np.var(values, ddof=1)) / 8
+    effective = made.mean * (1 - made.mean) / variance
+    t = t_quantile(0.95, 7)
+    low = (made.mean + t * t / (2 * effective)) / (1 + t * t / effective)
+    low -= t / (1 + t * t / effective) * math.sqrt(variance + t * t / (4 * effective**2))
+    assert made.interval.low == pytest.approx(low)
+
+
+def test_scores_off_the_unit_scale_get_a_t_interval() -> None:
+    values = [2.1, 1.9, 2.4, 2.0, 2.2]
+    made = mean_interval(values, list("abcde"))
+    half = t_quantile(0.95, 4) * float(np.std(values, ddof=1)) / math.sqrt(5)
+    assert made.method == "t over documents"
+    assert (made.interval.low, made.interval.high) == pytest.approx((made.mean - half, made.mean + half))
+
+
+def test_equal_fractions_do_not_give_a_certain_mean() -> None:
+    made = mean_interval([0.75] * 6, list("abcdef"))
+    assert made.interval.low < 0.75 < made.interval.high
+
+
+@pytest.mark.parametrize(("documents", "probes", "correlation"), [(1, 1, 0.0), (8, 11, 0.2), (25, 4, 0.4)])
+def test_intervals_cover_the_truth(documents: int, probes: int, correlation: float) -> None:
+    rng = np.random.default_rng(documents)
+    held = 0
+    runs = 400
+    for run in range(runs):
+        truth = rng.uniform(0.3, 0.97)
+        groups = documents if documents > 1 else 20
+        spread = (1 - correlation) / correlation if correlation else 1e6
+        shares = rng.beta(truth * spread, (1 - truth) * spread, size=groups)
+        values = (rng.random((groups, probes)) < shares[:, None]).astype(float)
+        names = [f"{run}.{g}" for g in range(groups) for _ in range(probes)]
+        held += mean_interval(values.ravel().tolist(), names).interval.holds(truth)
+    assert 0.915 <= held / runs <= 0.99
+
+
+def test_the_module_imports_without_scipy_or_numpy() -> None:
+    program = "import sys, leadline.stats.intervals; print('scipy' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
