@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
+from leadline.models import smollm2
 from leadline.text.bank import cache_folder
 
 if TYPE_CHECKING:
@@ -90,6 +91,8 @@ def quiet_transformers() -> Iterator[None]:
 
 def _locate(wanted: Wanted) -> tuple[Path, Path | None, str]:
     """The folder, the GGUF file in it if that is what was named, and what tells this checkpoint from another."""
+    if wanted.name == "smollm2":
+        return smollm2.ensure_folder(), None, f"gguf:{smollm2.SHA256[:16]}"
     path = Path(wanted.name).expanduser()
     if path.suffix == ".gguf":
         if not path.is_file():

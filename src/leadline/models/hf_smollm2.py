@@ -55,15 +55,8 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
     markers = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
     tokenizer.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
     tokenizer.save(str(folder / "tokenizer.json"))
-    named = {
-        name: tokens[fields[f"tokenizer.ggml.{key}_token_id"].contents()]
-        for name, key in (
-            ("bos_token", "bos"),
-            ("eos_token", "eos"),
-            ("unk_token", "unknown"),
-            ("pad_token", "padding"),
-        )
-    }
+    roles = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    named = {name: tokens[fields[f"tokenizer.ggml.{key}_token_id"].contents()] for name, key in roles.items()}
     settings = {
         **named,
         "add_bos_token": False,

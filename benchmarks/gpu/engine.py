@@ -1,0 +1,258 @@
+"""The in-process engine on a GPU: each figure beside its baseline, measured in the same run.
+
+    PYTHONPATH=src python benchmarks/gpu/engine.py                     everything (about eight minutes on an H200)
+    PYTHONPATH=src python benchmarks/gpu/engine.py baseline nested     some parts
+
+An 8B-shaped Llama with random weights in bfloat16; 8 lengths to 128k, 11 depths, 3 samples, 16 new tokens a probe.
+The baseline is one `generate` per probe, timed once per length (twice below 32k, the second kept) and multiplied by the
+33 probes of that length; `fresh` is one sample of three, times three. All else is whole, cold kernels included.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import shapes
+import torch
+from shapes import DEPTHS, LENGTHS, NEW, Ids
+
+from leadline.models.hf_engine import Ask, Engine
+from leadline.models.hf_nll import Scored
+from leadline.models.hf_plain import generate_plain
+from leadline.models.memory import GIB, Shape
+
+SAMPLES = 3
+ROWS: list[tuple[str, str, str]] = []
+
+
+def clock(work: Callable[[], Any]) -> tuple[float, Any]:
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    got = work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - begin, got
+
+
+def row(work: str, figure: str, against: str) -> None:
+    ROWS.append((work, figure, against))
+    print(f"| {work} | {figure} | {against} |", flush=True)
+
+
+def asks_of(cuts: list[int], ends: list[Ids]) -> list[Ask]:
+    return [Ask(cut, end, NEW) for cut, end in zip(cuts, ends, strict=True)]
+
+
+class Bench:
+    def __init__(self) -> None:
+        seconds, self.model = clock(shapes.model_8b)
+        print(f"model made in {seconds:.1f} s", flush=True)
+        self.engine = Engine(self.model, [])
+        assert not self.engine.support.reason, self.engine.support
+        self.weights = torch.cuda.memory_allocated()
+        self.plain = float("nan")
+        self.prefill = float("nan")
+
+    # --- baselines ------------------------------------------------------------------------------
+
+    def rate(self) -> float:
+        a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+        for _ in range(3):
+            a @ a
+        seconds, _ = clock(lambda: [a @ a for _ in range(10)])
+        return 10 * 2 * 8192**3 / seconds
+
+    def baseline(self) -> None:
+        """One prompt per probe through transformers' own generate."""
+        self.engine.close()
+        self.engine.reader.use_own_attention()
+        times = []
+        for length in LENGTHS:
+            prompt = shapes.document(5, length - NEW)
+            for _ in range(2 if length < 32768 else 1):
+                seconds, _ = clock(lambda prompt=prompt: generate_plain(self.model, prompt, NEW, []))  # type: ignore[misc]
+            times.append(seconds)
+        self.plain = sum(times) * DEPTHS * SAMPLES
+        shown = " / ".join(f"{t:.1f}" for t in times)
+        row("plain loop, 8 x 11 x 3", f"{self.plain:.0f} s", f"{shown} s a probe at 1k ... 128k, x 33")
+        torch.cuda.empty_cache()
+
+    # --- sweeps ---------------------------------------------------------------------------------
+
+    def nested(self) -> None:
+        self.engine.close()
+        times = []
+        for sample in range(SAMPLES):
+            ends = shapes.closings(sample, len(LENGTHS) * DEPTHS)
+            asks = asks_of(shapes.cuts(LENGTHS, ends), ends)
+            document = shapes.document(sample)
+            torch.cuda.reset_peak_memory_stats()
+            seconds, _ = clock(lambda d=document, a=asks: self.engine.ask(d, a))  # type: ignore[misc]
+            times.append(seconds)
+        shown = " + ".join(f"{t:.1f}" for t in times)
+        row("nested, 8 x 11 x 3", f"{sum(times):.1f} s ({shown})", f"{self.plain / sum(times):.1f}x the plain loop")
+
+    def shared(self) -> None:
+        self.engine.close()
+        times = []
+        for sample in range(SAMPLES):
+            total = 0.0
+            for length in reversed(LENGTHS):
+                ends = shapes.closings(sample, DEPTHS)
+                asks = asks_of(shapes.cuts((length,), ends), ends)
+                document = shapes.document(sample * 100 + length, length)
+                seconds, _ = clock(lambda d=document, a=asks: self.engine.ask(d, a))  # type: ignore[misc]
+                total += seconds
+            times.append(total)
+        shown = " + ".join(f"{t:.1f}" for t in times)
+        row("shared, 8 x 11 x 3", f"{sum(times):.1f} s ({shown})", f"{self.plain / sum(times):.1f}x the plain loop")
+
+    def fresh(self) -> None:
+        """One needle a document, deepest first, as a run orders them; the haystack of a length is the same."""
+        self.engine.close()
+        total, by_length = 0.0, []
+        for length in reversed(LENGTHS):
+            haystack, spent = shapes.document(length, length), 0.0
+            for depth in np.linspace(1, 0, DEPTHS):
+                (end,) = shapes.closings(int(depth * 100), 1)
+                needle = shapes.document(int(depth * 100), 20)
+                cut = length - NEW - len(end)
+                place = int(depth * (cut - len(needle)))
+                document = np.concatenate([haystack[:place], needle, haystack[place:]])[:cut]
+                seconds, _ = clock(lambda d=document, e=end: self.engine.ask(d, [Ask(len(d), e, NEW)]))  # type: ignore[misc]
+                spent += seconds
+            by_length.append(spent / DEPTHS)
+            total += spent
+        shown = " / ".join(f"{t:.2f}" for t in reversed(by_length))
+        against = f"{self.plain / (total * SAMPLES):.1f}x the plain loop; {shown} s a probe at 1k ... 128k"
+        row("fresh with prefix reuse, 8 x 11 x 3", f"{total * SAMPLES:.0f} s (one sample x 3)", against)
+
+    # --- reading, probing, scoring --------------------------------------------------------------
+
+    def reading(self) -> None:
+        self.engine.close()
+        reader, document = self.engine.reader, shapes.document(7)
+        ends = shapes.closings(7, len(LENGTHS) * DEPTHS)
+        asks = asks_of(shapes.cuts(LENGTHS, ends), ends)
+        torch.cuda.reset_peak_memory_stats()
+        self.prefill, _ = clock(lambda: reader.read(document))
+        assert reader.store is not None
+        beyond = self.weights + reader.store.bytes
+        extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
+        rate = self.rate()
+        floor = Shape.of(self.model.config.to_dict()).flops_read(len(document)) / rate
+        row("prefill 128k", f"{self.prefill:.2f} s, {extra:.2f} GiB extra", f"{floor / self.prefill:.2f} of the floor "
+            f"({floor:.1f} s at {rate / 1e12:.0f} TFLOP/s)")  # fmt: skip
+        for name in ("first", "again"):
+            torch.cuda.reset_peak_memory_stats()
+            seconds, _ = clock(lambda: self.engine.ask(document, asks))
+            extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
+            row(f"88 probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
+                f"{seconds / self.prefill:.2f} of the prefill")  # fmt: skip
+
+    def nll(self) -> None:
+        document = shapes.document(7)
+        spans = [(a, a + 24) for a in np.linspace(1000, 130000, 32).astype(int).tolist()]
+        tails = [Scored(len(document), shapes.document(a, 48), 24) for a in range(32)]
+        for name, rows, parts in (
+            ("32 spans of one 128k document", [], spans),
+            ("32 continuations of one 128k document", tails, []),
+            ("all tokens of one 128k document", [], [(1, len(document))]),
+        ):
+            self.engine.close()
+            torch.cuda.reset_peak_memory_stats()
+            seconds, nats = clock(lambda r=rows, p=parts: self.engine.nll(document, r, p))  # type: ignore[misc]
+            store = self.engine.reader.store
+            assert store is not None
+            assert nats is not None
+            extra = (torch.cuda.max_memory_allocated() - self.weights - store.bytes) / GIB
+            row(
+                f"NLL of {name}",
+                f"{seconds:.2f} s, {extra:.2f} GiB extra",
+                f"{seconds / self.prefill:.2f} of a prefill",
+            )
+
+    def gain(self) -> None:
+        """Retrieval gain's two conditions on documents of 8k: 2 anchors and 32, and the usual full-logit passes."""
+        documents = [shapes.document(50 + i, 8192) for i in range(8)]
+        for count in (2, 32):
+            anchors = np.linspace(800, 4900, count).astype(int).tolist()
+            for _ in range(2):  # the first is a warm-up
+                self.engine.close()
+                seconds, _ = clock(lambda a=anchors: [self._gain(d, a) for d in documents])  # type: ignore[misc]
+            row(f"retrieval gain, 8k, {count} anchors", f"{seconds / 8:.3f} s a document", "")
+        self.engine.reader.use_own_attention()
+        anchors = [800, 4900]
+        clock(lambda: self._usual(documents[0], anchors[0]))
+        seconds, usual = clock(lambda: [self._usual(d, a) for d in documents for a in anchors])
+        ours = [g for d in documents for g in self._gain(d, anchors)]
+        worst = max(abs(a - b) for a, b in zip(usual, ours, strict=True))
+        row("retrieval gain, 8k, 2 anchors, full logits", f"{seconds / 8:.3f} s a document", f"differs by {worst:.1e}")
+
+    def _gain(self, document: Ids, anchors: list[int]) -> list[float]:
+        cuts = [len(document)] * len(anchors) + [0] * len(anchors)
+        tails = [Scored(cut, document[a : a + 48], 24) for cut, a in zip(cuts, anchors * 2, strict=True)]
+        nats = self.engine.nll(document, tails, [])
+        assert nats is not None
+        n = len(anchors)
+        return [float(nats.rows[n + i].mean() - nats.rows[i].mean()) for i in range(n)]
+
+    def _usual(self, document: Ids, anchor: int) -> float:
+        """Chunks of 1,024 through the model with all their logits, document and query together."""
+        from transformers import DynamicCache
+
+        def answer_nll(ids: Ids) -> float:
+            cache, tokens, losses = DynamicCache(), torch.from_numpy(ids.astype(np.int64)).cuda()[None], []
+            with torch.inference_mode():
+                for start in range(0, len(ids), 1024):
+                    part = tokens[:, start : start + 1024]
+                    logits = self.model(input_ids=part, past_key_values=cache, use_cache=True).logits[0].float()
+                    goal = tokens[0, start + 1 : start + 1 + part.shape[1]]
+                    losses.append(torch.nn.functional.cross_entropy(logits[: len(goal)], goal, reduction="none"))
+            return float(torch.cat(losses)[-24:].mean())
+
+        tail = document[anchor : anchor + 48]
+        return answer_nll(tail) - answer_nll(np.concatenate([document, tail]))
+
+    # --- equality -------------------------------------------------------------------------------
+
+    def equality(self) -> None:
+        """The same answers in float32, and how far bfloat16 logits are from the plain path's."""
+        from transformers import AutoModelForCausalLM, LlamaConfig
+
+        torch.manual_seed(3)
+        small = LlamaConfig(vocab_size=512, hidden_size=512, intermediate_size=1024, num_hidden_layers=4,
+                            num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=32768)  # fmt: skip
+        with torch.device("cuda"):
+            model = AutoModelForCausalLM.from_config(small, dtype=torch.float32).eval()
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.data.normal_(0, 0.06)
+        engine = Engine(model, [3])
+        document = shapes.document(1, 20000) % 512
+        ends = [e % 512 for e in shapes.closings(2, 24)]
+        asks = [Ask(int(c), e, NEW) for c, e in zip(np.linspace(0, 20000, 24), ends, strict=True)]
+        told = engine.ask(document, asks)
+        engine.reader.use_own_attention()
+        same = 0
+        for ask, one in zip(asks, told, strict=True):
+            prompt = np.concatenate([document[: ask.cut], ask.closing])
+            same += one.answer == generate_plain(model, prompt, NEW, [3])
+        row("float32 answers equal to the plain path's", f"{same} of {len(asks)}", f"graphs: {engine.reader.records}")
+
+
+def main(parts: list[str]) -> None:
+    everything = ["equality", "baseline", "nested", "shared", "fresh", "reading", "nll", "gain"]
+    bench = Bench()
+    for part in parts or everything:
+        getattr(bench, part)()
+    print("\n| work | measured | against |\n|---|---|---|")
+    for line in ROWS:
+        print(f"| {' | '.join(line)} |")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
