@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
+from leadline.core.seeds import Split, seed_of
 from leadline.core.types import Answer, Cell, Completion, Document, Draft, Failure, Filler, Frame, Probe, Reading, Score
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class Source(Protocol):
 class Task(Options):
     """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
 
-    A task never counts tokens, knows no model, and draws only from coordinates.
+    A task never counts tokens, knows no model, and draws only from coordinates. Words, names and values that end up
+    in keys or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
+    `side_of(value) == self.split`, so that what is written for training never meets what is tested.
     """
 
     version: ClassVar[str] = "1"
@@ -67,6 +70,14 @@ class Task(Options):
     has_depth: ClassVar[bool] = True
     """False when the evidence has no single place; the grid then has one depth, None."""
     category: ClassVar[str] = ""
+
+    split: Split = Field("test", description="train draws from other seeds and words than test ever does")
+    no_context: bool = Field(False, description="ask without the document: what is answered from memory")
+
+    def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        """The draft as these options want it: from this side's seeds, with or without its document."""
+        made = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
+        return made.without_document() if self.no_context else made
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import random
-from typing import TYPE_CHECKING
+import zlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import numpy as np
 
 Coordinate = int | float | str | None
+Split = Literal["test", "train"]
+TRAIN_SHARE = 4
+"""One word in so many is kept for training."""
 
 
 def seed_of(*coordinates: Coordinate) -> int:
@@ -37,3 +42,13 @@ def _spell(coordinate: Coordinate) -> str:
     if isinstance(coordinate, float):
         return f"f{coordinate:.6f}"
     return f"{type(coordinate).__name__[0]}{coordinate}"
+
+
+def side_of(text: str) -> Split:
+    """The side of the split that a word, name or value is on, now and for ever: by a hash of its letters."""
+    return "train" if zlib.crc32(text.encode()) % TRAIN_SHARE == 0 else "test"
+
+
+def part_of(pool: Iterable[str], split: Split) -> tuple[str, ...]:
+    """What a task may draw from a pool on its side of the split; the two parts have nothing in common."""
+    return tuple(text for text in pool if side_of(text) == split)

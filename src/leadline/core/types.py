@@ -14,10 +14,12 @@ because a union of Completion and Failure must be read back as what it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
+
+from leadline.core.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,6 +85,8 @@ class PieceBank:
     """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
     closes: Sequence[bool] | None = None
     """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
+    ending: str = ""
+    """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +123,32 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One document as a task imagines it. `cluster` names the haystack: answers over one haystack are correlated."""
+    """One document as a task imagines it. `cluster` names the haystack: answers over one haystack are correlated.
+
+    Without a filler it is laid out as it stands: the head is the whole text, and its length is what it is.
+    """
 
     id: str
     cluster: str
     head: str
-    filler: Filler
+    filler: Filler | None
     facts: tuple[Fact, ...]
     questions: tuple[Question, ...]
+
+    def without_document(self) -> Draft:
+        """The same questions with nothing to read, labelled `no_context`."""
+        return replace(self, head="", filler=None, facts=(), questions=tuple(map(_from_memory, self.questions)))
+
+
+def _from_memory(question: Question) -> Question:
+    if callable(question.targets):
+        raise UsageError(
+            "the answer is counted from the document, so it cannot be asked without one",
+            where=question.cell.task,
+            fix="leave out --no-context for this task",
+        )
+    labels = {**question.labels, "no_context": "true"}
+    return replace(question, text=question.text.lstrip(), facts=(), distractors=(), labels=labels)
 
 
 # --- what a model is given ----------------------------------------------------------------------

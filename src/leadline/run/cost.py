@@ -44,7 +44,7 @@ def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
     """By length: the tokens an answer may have, from drafts, which need no tokenizer."""
     found: dict[int, int] = {}
     for row in first_rows(spec, title, task):
-        for question in task.draft(row, seed=spec.seed).questions:
+        for question in task.write(row, seed=spec.seed).questions:
             length = question.cell.length
             found[length] = max(found.get(length, 0), question.allowance)
     return found

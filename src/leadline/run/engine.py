@@ -132,7 +132,7 @@ class _Engine:
             self._feed.finished(work)
 
     def _build(self, job: Job) -> Document:
-        draft = job.task.draft(job.cells, seed=self._plan.spec.seed)
+        draft = job.task.write(job.cells, seed=self._plan.spec.seed)
         return fit(draft, self._plan.model.tokenizer, self._plan.model.frame)
 
     def _dead_server(self, record: Record) -> LeadlineError:

@@ -157,4 +157,4 @@ def _check_card(spec: Spec, card: ModelCard) -> list[str]:
 def _smallest_and_largest(spec: Spec, title: str, task: Task, model: Model) -> list[Document]:
     """Built for real, so that a document that cannot exist is known before anything is sent."""
     rows = first_rows(spec, title, task)
-    return [fit(task.draft(row, seed=spec.seed), model.tokenizer, model.frame) for row in (rows[0], *rows[1:][-1:])]
+    return [fit(task.write(row, seed=spec.seed), model.tokenizer, model.frame) for row in (rows[0], *rows[1:][-1:])]

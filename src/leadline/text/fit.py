@@ -17,8 +17,10 @@ import numpy as np
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.types import Document, Draft, Fact, Frame, Planted, Probe, Question
+from leadline.text.as_given import as_given
 from leadline.text.assembly import Assembly
 from leadline.text.bank import CountedBank, count_bank
+from leadline.text.closing import closing_of
 from leadline.text.cuts import ATTEMPTS
 from leadline.text.layout import Layouter, Sized
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 def fit(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
     """Lay a draft out at its exact length in one tokenizer, inside one model's frame."""
+    if draft.filler is None:
+        return as_given(draft, tokenizer, frame)
     fitting = _Fitting(draft, tokenizer, frame)
     document = fitting.document()
     counted = fitting.counted
@@ -80,9 +84,11 @@ class _Settled:
 
 class _Fitting:
     def __init__(self, draft: Draft, tokenizer: Tokenizer, frame: Frame) -> None:
+        assert draft.filler is not None  # without one it is laid out as it stands
         self.draft = draft
+        self.filler = draft.filler
         self.frame = frame
-        self.counted: CountedBank = count_bank(draft.filler.bank, tokenizer)
+        self.counted: CountedBank = count_bank(self.filler.bank, tokenizer)
         self.opening = frame.before + draft.head
         self.opening_tokens = len(self.counted.encode(self.opening, first=True))
         self.assembly = Assembly(self.counted)
@@ -95,16 +101,14 @@ class _Fitting:
     # --- sizes ---
 
     def _ask(self, question: Question) -> _Ask:
-        prefix = question.answer_prefix
-        tail = question.text if self.frame.prefill else (question.text + prefix).rstrip()
-        closing = tail + self.frame.after + (prefix if self.frame.prefill else "")
+        tail, closing = closing_of(question, self.frame)
         prompt = question.cell.length - question.allowance - self.frame.extra_tokens
         return _Ask(question, tail, closing, prompt, prompt - len(self.counted.encode(closing)))
 
     def _order(self) -> Indices:
         """Enough of the haystack for the longest question, or an error that says how much is missing."""
         room = self.asks[-1].cut - self.opening_tokens
-        filler, counts = self.draft.filler, self.counted.counts
+        filler, counts = self.filler, self.counted.counts
         if not filler.prefix_stable:
             return self._whole_order(room)
         typical = max(float(counts.mean()), 0.5)
@@ -123,15 +127,16 @@ class _Fitting:
     def _thrift(self) -> float:
         """True tokens for each counted one. Below 1 where a tokenizer joins what the bank holds apart, as when the
         parts of a line are counted one by one and words are not cut up."""
-        if self.counted.bank.contiguous or not self.draft.filler.prefix_stable:
-            return 1.0
-        start = self.draft.filler.arrange(120)
-        text = "".join([self.counted.bank.pieces[i] for i in start.tolist()])
+        bank = self.counted.bank
+        if bank.contiguous or bank.closes is None or not self.filler.prefix_stable:
+            return 1.0  # whole sentences and lines, whose joints are proven
+        start = self.filler.arrange(120)
+        text = "".join([bank.pieces[i] for i in start.tolist()])
         return len(self.counted.encode(text, followed=True)) / max(int(self.counted.counts[start].sum()), 1)
 
     def _whole_order(self, room: int) -> Indices:
         """For fillers whose order depends on how much there is: the largest count that fits, by bisection."""
-        filler, counts = self.draft.filler, self.counted.counts
+        filler, counts = self.filler, self.counted.counts
         low, high = 0, 1
         while int(counts[filler.arrange(high)].sum()) <= room:
             low, high = high, high * 2

@@ -166,12 +166,15 @@ class Layouter:
 
     def _plant(self, fact: Fact, next_piece: str) -> None:
         """A sentence among sentences, or a line among lines, as its neighbours are."""
+        ending = self.counted.bank.ending
         if not self._at_start and not self.assembly.ends_with_space():
-            self.assembly.add_text(" " + fact.text, span=fact.id)
-            return
+            if not ending:
+                self.assembly.add_text(" " + fact.text, span=fact.id)
+                return
+            self.assembly.add_text(ending)
         after = self.assembly.trailing_space()
         if self._at_start:
-            after = "" if next_piece[:1].isspace() else next_piece[len(next_piece.rstrip()) :] or "\n"
+            after = "" if next_piece[:1].isspace() else next_piece[len(next_piece.rstrip()) :] or ending or "\n"
         self.assembly.add_text(fact.text, span=fact.id)
         if after and next_piece:
             self.assembly.add_text(after)
