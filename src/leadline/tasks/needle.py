@@ -107,7 +107,7 @@ class Needle(Task):
 
     def _filler(self, seed: int, taken: set[str]) -> Filler:
         if self.haystack == "needles":
-            return NeedleLines(self.key_kind, self.value_kind, WORDINGS[0], seed, frozenset(taken))
+            return NeedleLines(self.key_kind, self.value_kind, WORDINGS[0], seed, frozenset(taken), self.split)
         return self._source().filler(seed=seed)
 
     def _head(self) -> str:
@@ -130,8 +130,8 @@ class Needle(Task):
         return _Planted(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
 
     def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
-        key = draw_new(self.key_kind, draw, taken)
-        values = tuple(draw_new(self.value_kind, draw, taken) for _ in range(self.values))
+        key = draw_new(self.key_kind, draw, taken, self.split)
+        values = tuple(draw_new(self.value_kind, draw, taken, self.split) for _ in range(self.values))
         wording = WORDINGS[0] if self.haystack == "needles" else draw.choice(WORDINGS)
         return KeyAndValues(key, values, wording)
 

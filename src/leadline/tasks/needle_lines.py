@@ -6,6 +6,7 @@ Lines are put together from a bank of parts, so that a tokenizer has to see each
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.digest import digest
-from leadline.core.seeds import bulk_rng, rng
+from leadline.core.seeds import Split, bulk_rng, part_of, rng
 from leadline.core.types import PieceBank
 from leadline.tasks.values import SINGULAR, Kind
 from leadline.tasks.words import ADJECTIVES, NOUNS
@@ -30,22 +31,24 @@ POOL = 16_384
 
 @dataclass(frozen=True, slots=True)
 class NeedleLines:
-    """Endless lines in one wording. No line uses a key or value that the document's own needles use."""
+    """Endless lines in one wording, `... {key} ... {value} ...`. No line uses a key or value that the document's own
+    needles use."""
 
     key_kind: Kind
     value_kind: Kind
     wording: str
     seed: int
     taken: frozenset[str]
+    split: Split = "test"
     prefix_stable: bool = True
     limit: int | None = None
 
     @property
     def bank(self) -> PieceBank:
-        return _parts(self.key_kind, self.value_kind, self.wording).bank
+        return _parts(self.key_kind, self.value_kind, self.wording, self.split).bank
 
     def arrange(self, count: int) -> Indices:
-        parts = _parts(self.key_kind, self.value_kind, self.wording)
+        parts = _parts(self.key_kind, self.value_kind, self.wording, self.split)
         lines = count // parts.per_line + 1
         draw = bulk_rng(self.seed, "needle lines")
         # Spare lines first: some are left out below, and a longer order must begin as a shorter one does.
@@ -76,6 +79,8 @@ class _Parts:
     bank: PieceBank
     places: Mapping[str, int]
     """Where each part of a key or value stands in the bank."""
+    leads: tuple[str, str]
+    """What stands right before a key and before a value, and is part of its first piece."""
     ranges: tuple[tuple[int, int], ...]
     key_columns: slice
     value_columns: slice
@@ -83,7 +88,8 @@ class _Parts:
     def find(self, text: str, columns: slice) -> list[int] | None:
         """The pieces that a key or value is made of, or None when the bank cannot make it."""
         first, *others = text.split("-")
-        found = [self.places.get(part) for part in (f" {first}", *(f"-{other}" for other in others))]
+        lead = self.leads[columns == self.value_columns]
+        found = [self.places.get(part) for part in (f"{lead}{first}", *(f"-{other}" for other in others))]
         ranges = self.ranges[columns]
         if len(found) != len(ranges):
             return None
@@ -103,37 +109,45 @@ class _Parts:
 
 
 @cache
-def _parts(key_kind: Kind, value_kind: Kind, wording: str) -> _Parts:
-    kind = SINGULAR[value_kind]
-    before, rest = wording.replace("{kind}", kind).split(" {key}")
-    between, after = rest.split(" {value}")
-    key, value = _value_parts(key_kind), _value_parts(value_kind)
+def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Parts:
+    found = _WORDING.fullmatch(wording.replace("{kind}", SINGULAR[value_kind]))
+    if found is None:
+        raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
+    before, key_lead, between, value_lead, after = found.groups()
+    key, value = _value_parts(key_kind, key_lead, split), _value_parts(value_kind, value_lead, split)
+    opening = [[before]] if before else []
     pieces: list[str] = []
     ranges = []
-    for choices in [[before], *key, [between], *value, [after + "\n"]]:
+    for choices in [*opening, *key, [between], *value, [after + "\n"]]:
         ranges.append((len(pieces), len(pieces) + len(choices)))
         pieces.extend(choices)
     closes = tuple(piece.endswith("\n") for piece in pieces)
     name = f"needles of {key_kind} and {value_kind}"
-    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, closes=closes)
-    keys = slice(1, 1 + len(key))
+    bank = PieceBank(name, digest(pieces), pieces, contiguous=False, closes=closes, ending="\n")
+    keys = slice(len(opening), len(opening) + len(key))
     places = {piece: index for index, piece in enumerate(pieces)}
-    return _Parts(bank, places, tuple(ranges), keys, slice(keys.stop + 1, keys.stop + 1 + len(value)))
+    values = slice(keys.stop + 1, keys.stop + 1 + len(value))
+    return _Parts(bank, places, (key_lead, value_lead), tuple(ranges), keys, values)
 
 
-def _value_parts(kind: Kind) -> list[list[str]]:
-    """The parts that a key or value is made of, a list of choices each; the first carries the space before it."""
+_WORDING = re.compile(r"(.*?)(\s?[^\s{}]*)\{key\}(.*?)(\s?[^\s{}]*)\{value\}(.*)")
+
+
+def _value_parts(kind: Kind, lead: str, split: Split) -> list[list[str]]:
+    """The parts that a key or value is made of, a list of choices each; the first carries what stands before it, and
+    the last decides the side of the split."""
     if kind == "words":
-        return [[f" {a}" for a in ADJECTIVES], [f"-{n}" for n in NOUNS]]
+        return [[f"{lead}{a}" for a in ADJECTIVES], [f"-{n}" for n in part_of(NOUNS, split)]]
     draw = rng("needle lines", kind)
     if kind == "numbers":
-        return [[f" {n}" for n in draw.sample(range(1_000_000, 10_000_000), POOL)]]
+        numbers = map(str, draw.sample(range(1_000_000, 10_000_000), POOL))
+        return [[f"{lead}{n}" for n in part_of(numbers, split)]]
     return [
-        [f" {group}" for group in _groups(draw, 8, "")],
+        [f"{lead}{group}" for group in _groups(draw, 8, "")],
         [f"-{group}" for group in _groups(draw, 4, "")],
         [f"-{group}" for group in _groups(draw, 4, "4")],  # the version
         [f"-{group}" for group in _groups(draw, 4, "89ab")],  # the variant
-        [f"-{group}" for group in _groups(draw, 12, "")],
+        [f"-{group}" for group in part_of(_groups(draw, 12, ""), split)],
     ]
 
 

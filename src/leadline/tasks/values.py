@@ -6,6 +6,7 @@ import random
 import uuid
 from typing import Literal
 
+from leadline.core.seeds import Split, side_of
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 Kind = Literal["words", "numbers", "uuids"]
@@ -14,7 +15,8 @@ PLURAL: dict[Kind, str] = {"words": "words", "numbers": "numbers", "uuids": "cod
 
 
 def draw(kind: Kind, rng: random.Random) -> str:
-    """One key or value. Numbers have exactly 7 digits, UUIDs are version 4, as in RULER (arXiv 2404.06654)."""
+    """One key or value, of either side of the split. Numbers have exactly 7 digits, UUIDs are version 4, as in RULER
+    (arXiv 2404.06654)."""
     if kind == "words":
         return f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}"
     if kind == "numbers":
@@ -22,11 +24,16 @@ def draw(kind: Kind, rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def draw_new(kind: Kind, rng: random.Random, taken: set[str]) -> str:
-    """A value that is not taken yet; it is then."""
-    for _ in range(1000):
+def side(value: str) -> Split:
+    """The side of the split that a key or value is on: its last part's, so that lines can be made of parts."""
+    return side_of(value.rpartition("-")[2])
+
+
+def draw_new(kind: Kind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
+    """A value that is not taken yet and is on this side of the split; it is taken then."""
+    for _ in range(4000):
         value = draw(kind, rng)
-        if value not in taken:
+        if value not in taken and side(value) == split:
             taken.add(value)
             return value
     raise ValueError(f"more than {len(taken)} different {kind} were asked for")
