@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source, Task
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
+from leadline.tasks.coordinates import band, cluster_of, depth_of, document_of, family_of
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.values import PLURAL, SINGULAR, Kind, draw_new, listed
 from leadline.text.sources import open_source
@@ -91,16 +92,16 @@ class Needle(Task):
         return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = _cluster(cells)
+        cluster = cluster_of(cells)
         taken: set[str] = set()
         planted = [self._cell(cell, seed, taken) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
-            id="/".join([cluster, *([f"{cells[0].depth:.4f}"] if len(cells) == 1 else [])]),
+            id=document_of(cells),
             cluster=cluster,
             head=self._head(),
-            filler=self._filler(seed_of(seed, "haystack", _family(cluster), *cluster.split("/")[-2:]), taken),
+            filler=self._filler(seed_of(seed, "haystack", family_of(cluster), *cluster.split("/")[-2:]), taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
@@ -121,7 +122,7 @@ class Needle(Task):
 
     def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
         """What is planted and asked for one cell, drawn from the cell's own coordinates."""
-        draw = rng(seed, "needle", _family(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "needle", family_of(cell.task), cell.length, cell.depth, cell.sample)
         if self.needle:
             return self._own(cell)
         needles = [self._needle(draw, taken) for _ in range(self.keys)]
@@ -136,25 +137,18 @@ class Needle(Task):
         return KeyAndValues(key, values, wording)
 
     def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
-        depth = cell.depth if cell.depth is not None else 0.5
-        wanted = self.queries * self.values
-        low = min(max(depth - self.spread / 2, 0.0), 1.0 - self.spread)
+        places = band(depth_of(cell), self.spread, self.queries * self.values)
         facts: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
-                place = depth
-                if number >= self.queries:
-                    place = draw.random()
-                elif wanted > 1:
-                    place = low + self.spread * len(facts) / (wanted - 1)
+                place = places[len(facts)] if number < self.queries else draw.random()
                 text = needle.wording.format(kind=SINGULAR[self.value_kind], key=needle.key, value=value)
                 text = text[0].upper() + text[1:]
                 facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
         return facts
 
     def _own(self, cell: Cell) -> _Planted:
-        depth = cell.depth if cell.depth is not None else 0.5
-        fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
+        fact = Fact(f"{cell.key}#0", self.needle, depth_of(cell), cell.length)
         return _Planted(self, cell, (fact,), (), self.answers, rng(0))
 
     @property
@@ -202,15 +196,3 @@ class _Planted:
 
     def _wording(self) -> int:
         return WORDINGS.index(self.asked[0].wording)
-
-
-def _cluster(cells: Sequence[Cell]) -> str:
-    """The haystack's name: one for each length and sample, or for each sample when lengths are nested."""
-    first = cells[0]
-    lengths = {c.length for c in cells}
-    return f"{first.task}/{first.length if len(lengths) == 1 else 'nested'}/{first.sample}"
-
-
-def _family(label: str) -> str:
-    """A label without the option values of a sweep: its members draw the same samples, and so can be paired."""
-    return label.partition("[")[0]
