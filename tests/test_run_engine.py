@@ -220,7 +220,7 @@ def test_documents_live_only_while_they_are_in_flight(
 
     def counted(self: Any, job: Any) -> Document:
         made = build(self, job)
-        alive.append(sum(isinstance(o, Document) for o in gc.get_objects()))
+        alive.append(sum(type(o) is Document for o in gc.get_objects()))
         return made
 
     monkeypatch.setattr(engine._Engine, "_build", counted)

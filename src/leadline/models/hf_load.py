@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
 from leadline.models import smollm2
-from leadline.text.bank import cache_folder
+from leadline.text.cache import cache_folder
 
 if TYPE_CHECKING:
     import torch

