@@ -67,12 +67,16 @@ class Task(Options):
     version: ClassVar[str] = "1"
     """Raised whenever the same coordinates would give another prompt."""
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
-    has_depth: ClassVar[bool] = True
-    """False when the evidence has no single place; the grid then has one depth, None."""
     category: ClassVar[str] = ""
 
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
+
+    @property
+    def has_depth(self) -> bool:
+        """False when the evidence has no single place, or is told to stand anywhere: the grid then has one depth,
+        None."""
+        return True
 
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """The draft as these options want it: from this side's seeds, with or without its document."""

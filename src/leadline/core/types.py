@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -49,6 +49,7 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 # --- what a task writes -------------------------------------------------------------------------
 
 
+@runtime_checkable
 class Filler(Protocol):
     """The haystack of one document: a bank of pieces and an endless or finite order of them.
 
@@ -71,6 +72,25 @@ class Filler(Protocol):
 
     def arrange(self, count: int) -> Indices:
         """The first `count` pieces (or as many as there are) as indices into the bank."""
+        ...
+
+
+@runtime_checkable
+class Composer(Protocol):
+    """A haystack that writes itself to measure: lists of which no item may be cut, repeated or left out."""
+
+    @property
+    def bank(self) -> PieceBank: ...
+
+    def least(self, counts: Indices) -> int:
+        """The fewest tokens that the first stretch can have, when piece i has counts[i] tokens."""
+        ...
+
+    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+        """For each stretch of the document, pieces of exactly so many tokens; None where there are none such.
+
+        What one stretch holds may depend on those before it, never on those after it.
+        """
         ...
 
 
@@ -131,7 +151,7 @@ class Draft:
     id: str
     cluster: str
     head: str
-    filler: Filler | None
+    filler: Filler | Composer | None
     facts: tuple[Fact, ...]
     questions: tuple[Question, ...]
 

@@ -10,41 +10,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.errors import LengthError, SourceError, TokenizerError
-from leadline.core.types import Document, Draft, Fact, Frame, Planted, Probe, Question
+from leadline.core.errors import LengthError, TokenizerError
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question
 from leadline.text.as_given import as_given
 from leadline.text.assembly import Assembly
 from leadline.text.bank import CountedBank, count_bank
 from leadline.text.closing import closing_of
 from leadline.text.cuts import ATTEMPTS
-from leadline.text.layout import Layouter, Sized
+from leadline.text.layout import Layout, Layouter, Sized
+from leadline.text.supply import supply
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
+
+COMPOSITIONS = 12
+"""How often a composer is asked again, with what joints took or gave."""
 
 
 def fit(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
     """Lay a draft out at its exact length in one tokenizer, inside one model's frame."""
     if draft.filler is None:
         return as_given(draft, tokenizer, frame)
-    fitting = _Fitting(draft, tokenizer, frame)
-    document = fitting.document()
-    counted = fitting.counted
+    counted = count_bank(draft.filler.bank, tokenizer)
+    document = _laid_out(draft, counted, frame)
     counted.documents += 1
     if _is_sampled(counted.documents, len(document.ids)) and not _is_true(document, tokenizer):
         counted.careful = True
-        document = _Fitting(draft, tokenizer, frame).document()
+        document = _laid_out(draft, counted, frame)
         if not _is_true(document, tokenizer):
             raise TokenizerError(
                 "this tokenizer gives a whole prompt other tokens than its parts, so lengths cannot be promised",
                 where=f"{draft.id} in {tokenizer.fingerprint}",
                 fix="use the model's own tokenizer.json, or tokenizer=server",
             )
+    return document
+
+
+def _laid_out(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
+    """Composed to measure where the haystack can, else whole pieces and cut ones in its order."""
+    if isinstance(draft.filler, Composer):
+        fitting = _Fitting(draft, counted, frame, draft.filler)
+        document = fitting.document() if fitting.can_compose else None
+        if document is not None:
+            return document
+        if not isinstance(draft.filler, Filler):
+            fitting.no_layout()
+    document = _Fitting(draft, counted, frame).document()
+    assert document is not None  # only a composer gives up without an error
     return document
 
 
@@ -83,20 +100,28 @@ class _Settled:
 
 
 class _Fitting:
-    def __init__(self, draft: Draft, tokenizer: Tokenizer, frame: Frame) -> None:
-        assert draft.filler is not None  # without one it is laid out as it stands
+    def __init__(self, draft: Draft, counted: CountedBank, frame: Frame, composer: Composer | None = None) -> None:
         self.draft = draft
-        self.filler = draft.filler
+        self.counted = counted
         self.frame = frame
-        self.counted: CountedBank = count_bank(self.filler.bank, tokenizer)
+        self.composer = composer
         self.opening = frame.before + draft.head
         self.opening_tokens = len(self.counted.encode(self.opening, first=True))
         self.assembly = Assembly(self.counted)
         self.used = 0
         """Pieces of the filler's order that are spent."""
+        self.rooms: list[int] = []
+        """Tokens that the composer was asked for, stretch by stretch."""
         self.asks = sorted((self._ask(q) for q in draft.questions), key=lambda a: (a.question.cell.length, a.cut))
-        self.layouter = Layouter(self.counted, self._order(), self.assembly, len(self.opening))
+        order = np.empty(0, np.int64) if composer else self._order()
+        self.layouter = Layouter(self.counted, order, self.assembly, len(self.opening))
         self.settled: list[_Settled] = []
+
+    @property
+    def can_compose(self) -> bool:
+        """Whether each length has one end of the document for all its questions: a list has no cut piece that several
+        could end in."""
+        return len({(a.question.cell.length, a.cut) for a in self.asks}) == len(self._lengths)
 
     # --- sizes ---
 
@@ -106,75 +131,37 @@ class _Fitting:
         return _Ask(question, tail, closing, prompt, prompt - len(self.counted.encode(closing)))
 
     def _order(self) -> Indices:
-        """Enough of the haystack for the longest question, or an error that says how much is missing."""
-        room = self.asks[-1].cut - self.opening_tokens
-        filler, counts = self.filler, self.counted.counts
-        if not filler.prefix_stable:
-            return self._whole_order(room)
-        typical = max(float(counts.mean()), 0.5)
-        wanted = int(1.2 * max(room, 0) / typical) + 96
-        thrift = self._thrift()
-        while True:
-            order = filler.arrange(wanted)
-            tokens = int(counts[order].sum() * thrift)
-            if len(order) < wanted or tokens >= room + 64 * typical:
-                break
-            wanted = int(wanted * 1.5)
-        if tokens < room - sum(self._fact_tokens(f) for f in self.draft.facts):
-            self._too_short(tokens, room)
-        return order
-
-    def _thrift(self) -> float:
-        """True tokens for each counted one. Below 1 where a tokenizer joins what the bank holds apart, as when the
-        parts of a line are counted one by one and words are not cut up."""
-        bank = self.counted.bank
-        if bank.contiguous or bank.closes is None or not self.filler.prefix_stable:
-            return 1.0  # whole sentences and lines, whose joints are proven
-        start = self.filler.arrange(120)
-        text = "".join([bank.pieces[i] for i in start.tolist()])
-        return len(self.counted.encode(text, followed=True)) / max(int(self.counted.counts[start].sum()), 1)
-
-    def _whole_order(self, room: int) -> Indices:
-        """For fillers whose order depends on how much there is: the largest count that fits, by bisection."""
-        filler, counts = self.filler, self.counted.counts
-        low, high = 0, 1
-        while int(counts[filler.arrange(high)].sum()) <= room:
-            low, high = high, high * 2
-            if filler.limit is not None and low >= filler.limit:
-                self._too_short(int(counts[filler.arrange(filler.limit)].sum()), room)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if int(counts[filler.arrange(middle)].sum()) <= room:
-                low = middle
-            else:
-                high = middle
-        return np.concatenate([filler.arrange(low), filler.arrange(high)[low:]]) if low else filler.arrange(high)
-
-    def _too_short(self, tokens: int, room: int) -> None:
-        raise SourceError(
-            f"the haystack {self.counted.bank.name!r} has {tokens:,} tokens and the document needs about {room:,}: "
-            f"{room - tokens:,} are missing",
-            where=f"{self.draft.id} at length {self.asks[-1].question.cell.length:,}",
-            fix="give more text, a shorter length, or repeat=true to use the text more than once",
-        )
+        """Enough of the haystack for the longest question."""
+        filler, longest = self.draft.filler, self.asks[-1]
+        assert isinstance(filler, Filler)  # a composer alone never gets here
+        facts = sum(self._fact_tokens(f) for f in self.draft.facts)
+        where = f"{self.draft.id} at length {longest.question.cell.length:,}"
+        return supply(filler, self.counted, longest.cut - self.opening_tokens, facts, where)
 
     def _fact_tokens(self, fact: Fact) -> int:
         return len(self.counted.encode(" " + fact.text))
 
     # --- layout ---
 
-    def document(self) -> Document:
+    @property
+    def _lengths(self) -> list[int]:
+        return sorted({a.question.cell.length for a in self.asks})
+
+    def document(self) -> Document | None:
+        """The document; None when a composer cannot write one."""
         if self.opening:
             self.assembly.add_text(self.opening)
-        lengths = sorted({a.question.cell.length for a in self.asks})
         waiting = [self._sized(f) for f in self.draft.facts]
-        for number, length in enumerate(lengths):
+        for length in self._lengths:
             asks = [a for a in self.asks if a.question.cell.length == length]
-            last = number == len(lengths) - 1
+            last = length == self._lengths[-1]
             end = min(a.cut for a in asks)
             here = [f for f in waiting if last or f.fact.length <= length or f.target + f.tokens <= end]
             waiting = [f for f in waiting if f not in here]
-            self._stretch(asks, sorted(here, key=lambda f: f.target))
+            if not self._stretch(asks, sorted(here, key=lambda f: f.target)):
+                if self.composer:
+                    return None
+                self.no_layout(asks[0])
         return self._finished()
 
     def _sized(self, fact: Fact) -> Sized:
@@ -185,28 +172,35 @@ class _Fitting:
         room = min(cuts) - self.opening_tokens - tokens
         return Sized(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
 
-    def _stretch(self, asks: Sequence[_Ask], facts: Sequence[Sized]) -> None:
-        """Fill up to where `asks` are put, so that every one of them is exact."""
-        first = asks[0].cut
+    def _stretch(self, asks: Sequence[_Ask], facts: Sequence[Sized]) -> bool:
+        """Fill up to where `asks` are put, so that every one of them is exact; False when no layout was."""
         begun = self.assembly.token_count
-        room = first - begun - sum(f.tokens for f in facts)
-        if room < 0:
-            self._no_room(asks[0], facts, short=-room)
-        mark, used, spare = self.assembly.mark(), self.used, room
-        for attempt in range(ATTEMPTS):
-            layout = self.layouter.choose(used, spare, [a.cut - first for a in asks], attempt)
+        room = asks[0].cut - begun - sum(f.tokens for f in facts)
+        least = self.composer.least(self.counted.counts) if self.composer and not self.rooms else 0
+        if room < least:
+            self._no_room(asks[0], facts, short=least - room)
+        mark, spare = self.assembly.mark(), room
+        for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
+            layout = self._choose(asks, spare, attempt)
             if layout is None:
                 continue
             self.layouter.lay(layout, facts, begun)
             off = self._try(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
-                return
+                self.rooms.append(spare)
+                return True
             self.assembly.back_to(mark)
             if off is not None and spare >= off:
                 # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
                 spare -= off if abs(off) < 16 else round(off * spare / max(spare + off, 1))
-        self._no_cut(asks[0])
+        return False
+
+    def _choose(self, asks: Sequence[_Ask], spare: int, attempt: int) -> Layout | None:
+        if self.composer is None:
+            return self.layouter.choose(self.used, spare, [a.cut - asks[0].cut for a in asks], attempt)
+        stretches = self.composer.compose([*self.rooms, spare], self.counted.counts)
+        return None if stretches is None else Layout(stretches[-1], "", 0, "", (0,) * len(asks), 0)
 
     def _no_room(self, ask: _Ask, facts: Sequence[Sized], *, short: int) -> None:
         cell = ask.question.cell
@@ -218,10 +212,11 @@ class _Fitting:
             floor=cell.length + short,
         )
 
-    def _no_cut(self, ask: _Ask) -> None:
+    def no_layout(self, ask: _Ask | None = None) -> NoReturn:
+        ask = ask or self.asks[-1]
         raise LengthError(
             f"no cut of the haystack {self.counted.bank.name!r} makes this prompt exactly {ask.prompt_tokens:,} tokens "
-            f"in this tokenizer ({ATTEMPTS} tried)",
+            "in this tokenizer",
             where=f"{self.draft.id} at length {ask.question.cell.length:,}",
             fix="use another length, or a haystack with more varied sentences",
         )

@@ -113,11 +113,12 @@ class Layouter:
         bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
         end = int(bounds[-1])
         open_bounds = self._bounds_in_mid_line(pieces)
-        placed, before, following = 0, 0, []
+        placed, before = 0, 0
+        following: list[Fact] = []
         for fact in facts:
             want = fact.target - begun - before
             before += fact.tokens
-            if layout.cut and want - end > layout.rest / 2:
+            if following or (layout.cut and want - end > layout.rest / 2):
                 following.append(fact.fact)
                 continue
             nearest = max(int((np.abs(bounds - want) + open_bounds).argmin()), placed)
