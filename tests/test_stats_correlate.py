@@ -44,7 +44,7 @@ def test_skipped_spearman_gives_the_toolbox_value_on_gross_outliers() -> None:
     x, y = thirty_points()
     x[3], y[5] = 12, -8
     for centre in ("median", "mcd"):
-        value, outliers = skipped_spearman(x, y, centre=centre)  # type: ignore[arg-type]
+        value, outliers = skipped_spearman(x, y, centre=centre)
         assert (round(value, 4), outliers) == (0.5123, (3, 5))
 
 

@@ -173,11 +173,8 @@ class Grouped:
     weight: FloatArray
     means: GroupMeans
     cells: IntArray
-
-    @property
-    def unit(self) -> bool:
-        both = np.concatenate([self.base, self.candidate])
-        return bool(np.all((both >= 0) & (both <= 1)))
+    unit: bool
+    """Whether all scores lie between 0 and 1."""
 
     def error(self, j: int) -> Error:
         """For scores between 0 and 1 two pretended prompts, one lost and one gained, are added (Bonett and Price 2012):
@@ -199,16 +196,18 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
     data = data.take(rows)
     keys, code = _groups(data, scope)
     cell = data.code(("task", "length", "depth"))
-    base = int(cell.max(initial=0)) + 1
+    base, candidate = pairs.base.value[rows], pairs.candidate.value[rows]
+    size = int(cell.max(initial=0)) + 1
     return Grouped(
         keys=keys,
         code=code,
-        base=pairs.base.value[rows],
-        candidate=pairs.candidate.value[rows],
+        base=base,
+        candidate=candidate,
         difference=data,
         weight=row_weights(data, code) if len(data) else np.zeros(0),
         means=group_means(data, code, len(keys)),
-        cells=np.bincount(np.unique(code * base + cell) // base, minlength=len(keys)),
+        cells=np.bincount(np.unique(code * size + cell) // size, minlength=len(keys)),
+        unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
     )
 
 
@@ -237,8 +236,8 @@ def _differences(
     lost, gained = grouped.count(value < 0), grouped.count(value > 0)
     test, p = _tests(grouped, scope, resamples, seed, lost, gained)
     made = []
+    sides = [np.bincount(grouped.code, weights=grouped.weight * side) for side in (grouped.base, grouped.candidate)]
     for j, (key, name) in enumerate(grouped.keys):
-        mine = grouped.code == j
         clusters = int(grouped.means.n_clusters[j])
         estimate = Estimate(
             mean=float(grouped.means.means[j]),
@@ -247,15 +246,13 @@ def _differences(
             n_clusters=clusters,
             warning=few_clusters_warning(clusters),
         )
-        base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
-        candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
         made.append(
             Difference(
                 scope=scope,
                 name=name,
                 key=key,
-                base=base,
-                candidate=candidate,
+                base=float(sides[0][j]),
+                candidate=float(sides[1][j]),
                 estimate=estimate,
                 lost=int(lost[j]),
                 gained=int(gained[j]),

@@ -58,16 +58,13 @@ class GroupMeans:
     documents that serve several groups make those means correlated."""
 
     means: FloatArray
+    variances: FloatArray
     shares: Shares
     row_variances: FloatArray
     """The variances there would be if no two samples shared a document."""
     degrees: FloatArray
     n: IntArray
     n_clusters: IntArray
-
-    @property
-    def variances(self) -> FloatArray:
-        return _sums(self.shares.group, self.shares.amount**2, len(self.means))
 
     @property
     def covariance(self) -> FloatArray:
@@ -117,7 +114,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     if n == 0:
         empty = np.zeros(count, dtype=np.int64)
         nothing = Shares(empty[:0], empty[:0], np.zeros(0))
-        return GroupMeans(means, nothing, np.zeros(count), np.zeros(count), empty, empty)
+        return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
     cell = _pairs(group, data.code(("task", "length", "depth")))
@@ -128,9 +125,11 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     residual = _residuals(data, group, stratum, cluster, means)
     error = weight * residual
     degrees, n_clusters = _degrees(group, stratum, cluster, count)
+    shares = _shares(cluster, group, error)
     return GroupMeans(
         means=means,
-        shares=_shares(cluster, group, error),
+        variances=_sums(shares.group, shares.amount**2, count),
+        shares=shares,
         row_variances=_sums(group, error**2, count),
         degrees=degrees,
         n=np.bincount(group, minlength=count),

@@ -15,6 +15,7 @@ each length costs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -30,6 +31,8 @@ SHARPEST = 40
 BURN_IN = 8
 """Rounds before an estimated scatter is trusted."""
 
+PRETENDED = 2.5
+"""How much scatter is taken for granted before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
 EXACT_SHARE = 0.2
 """The part of the allowed error that the exact sequence gets. It decides clear cases, where little is enough."""
 HOPELESS = 0.05
@@ -65,22 +68,23 @@ def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95)
     """The confidence sequence of a share after `n` samples; fractional scores count as part successes."""
     if n == 0:
         return Interval(0.0, 1.0, confidence, "beta-binomial sequence")
-    limit = -np.log1p(-confidence)
+    s, f = successes, n - successes
+    # The mixture's share of the evidence does not depend on the share that is tried.
+    mixture = math.lgamma(s + 0.5) + math.lgamma(f + 0.5) - math.lgamma(n + 1) - math.log(math.pi)
+    limit = mixture + math.log1p(-confidence)
 
-    def edge(inside: float, outside: float) -> float:
-        if float(log_evidence(successes, n, outside)) <= limit:
-            return outside
-        for _ in range(60):
-            middle = (inside + outside) / 2
-            if float(log_evidence(successes, n, middle)) <= limit:
-                inside = middle
-            else:
-                outside = middle
-        return outside
+    def inside(share: float) -> bool:
+        return s * math.log(share) + f * math.log1p(-share) >= limit
 
-    mean = successes / n
-    low = 0.0 if mean <= 0 else edge(mean, 0.0)
-    high = 1.0 if mean >= 1 else edge(mean, 1.0)
+    def edge(near: float, far: float) -> float:
+        for _ in range(50):
+            middle = (near + far) / 2
+            near, far = (middle, far) if inside(middle) else (near, middle)
+        return far
+
+    mean = min(max(s / n, 1e-12), 1 - 1e-12)
+    low = 0.0 if s <= 0 else edge(mean, 0.0)
+    high = 1.0 if f <= 0 else edge(mean, 1.0)
     return Interval(low, high, confidence, "beta-binomial sequence")
 
 
@@ -230,11 +234,16 @@ def _split(confidence: float, unit: bool) -> tuple[float, float]:
 
 
 def _scatter(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
-    """The standard deviation of a round. One round's worth of what yes/no answers on the line would scatter is added,
-    so that a few equal rounds are not taken for no scatter at all."""
-    prior = line * (1 - line) / prompts if line is not None and 0 < line < 1 else 0.25 / max(prompts, 1.0)
+    """The standard deviation of a round.
+
+    Some rounds' worth of what yes/no answers on the line would scatter are added, so that a few equal rounds are not
+    taken for no scatter at all; the more, the fewer prompts a round has and the more lopsided they are, since then a
+    round is a coin and not yet a mean.
+    """
+    coin = line * (1 - line) if line is not None and 0 < line < 1 else 0.25
+    pretended, prior = max(1.0, PRETENDED / (coin * prompts)), coin / prompts
     spread = np.maximum(squares - totals**2 / n, 0.0)
-    return np.asarray(np.sqrt((spread + prior) / n))
+    return np.asarray(np.sqrt((spread + pretended * prior) / (n + pretended - 1)))
 
 
 def _sequence(total: float, n: int, prompts: float, scatter: float, confidence: float, *, unit: bool) -> Interval:

@@ -1,0 +1,277 @@
+"""Comparing two runs, and the gate: pairing, tests, corrections, verdicts, and what may not be compared."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, false_discovery_control, permutation_test
+
+from leadline.core.errors import UsageError
+from leadline.stats.comparability import comparability
+from leadline.stats.compare import compare, pair
+from leadline.stats.gate import judge, parse_gate
+from leadline.stats.gate_words import comparison_markdown, gate_markdown, junit_xml
+from leadline.stats.observations import FloatArray
+from leadline.stats.paired_tests import benjamini_hochberg, holm, mcnemar_midp, sign_flip_p
+from leadline.stats.planted import archetype, candidate_of, planted
+
+RNG = np.random.default_rng
+
+
+def flat(score: float) -> FloatArray:
+    return np.full((8, 11), score)
+
+
+# --- tests and corrections ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "gained"), [(8, 2), (1, 6), (15, 15), (0, 0), (0, 5)])
+def test_mcnemars_mid_p_is_the_exact_p_less_half_the_last_term(lost: int, gained: int) -> None:
+    if lost == gained:
+        assert mcnemar_midp(lost, gained) == 1.0
+        return
+    n = lost + gained
+    exact = binomtest(min(lost, gained), n, 0.5, alternative="less")
+    point = exact.pvalue - (
+        binomtest(min(lost, gained) - 1, n, 0.5, alternative="less").pvalue if min(lost, gained) else 0
+    )
+    assert mcnemar_midp(lost, gained) == pytest.approx(2 * exact.pvalue - point)
+
+
+def test_sign_flips_agree_with_scipys_permutation_test() -> None:
+    def total(values: FloatArray, axis: int) -> FloatArray:
+        return np.asarray(np.sum(values, axis=axis))
+
+    few, many = RNG(0).normal(0.4, 1, size=10), RNG(1).normal(0.3, 1, size=60)
+    for values, tolerance in ((few, 1e-9), (many, 0.02)):
+        theirs = permutation_test((values,), total, permutation_type="samples", n_resamples=5000, rng=3)
+        assert sign_flip_p(values[:, None], 5000, RNG(2))[0] == pytest.approx(theirs.pvalue, abs=tolerance)
+
+
+def test_corrections_keep_order_and_agree_with_scipy() -> None:
+    p = np.array([0.01, 0.04, 0.03, 0.005])
+    assert holm(p) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert benjamini_hochberg(p) == pytest.approx(false_discovery_control(p))
+
+
+# --- pairing and comparing ----------------------------------------------------------------------
+
+
+def test_only_prompts_of_both_runs_are_paired_and_failures_are_counted() -> None:
+    base = planted(flat(0.9), 4, RNG(0))
+    candidate = base.take(base.sample < 3)
+    failed = np.zeros(len(candidate), dtype=np.bool_)
+    failed[:5] = True
+    candidate = replace(candidate, failed=failed, value=np.where(failed, np.nan, candidate.value))
+    pairs = pair(base, candidate.take(RNG(1).permutation(len(candidate))))
+    assert (len(pairs), pairs.only_base, pairs.only_candidate, pairs.failed) == (264 - 5, 88, 0, 5)
+    assert (pairs.base.value == pairs.candidate.value).all()
+    zero = pair(base, candidate, failures="zero")
+    assert (len(zero), zero.failed) == (264, 0)
+
+
+def test_equal_runs_have_no_difference_but_are_not_certain() -> None:
+    base = planted(flat(0.9), 5, RNG(0))
+    made = compare(pair(base, base))
+    assert made.overall.estimate.mean == 0
+    assert made.overall.estimate.interval.low == pytest.approx(-made.overall.estimate.interval.high)
+    assert 0.002 < made.overall.estimate.interval.high < 0.01
+    assert {d.verdict for d in made.differences} == {"no difference seen"}
+    assert {d.verdict for d in made.cells} == {"described only"}
+
+
+def test_a_loss_at_one_length_is_found_there_and_nowhere_else() -> None:
+    rng = RNG(3)
+    surface = flat(0.95)
+    base = planted(surface, 10, rng)
+    worse = surface.copy()
+    worse[7] = 0.6
+    made = compare(pair(base, candidate_of(base, worse, rng, redrawn=1.0)))
+    verdicts = {d.name: d.verdict for d in made.of("length")}
+    assert verdicts["length:512k"] == "worse"
+    assert set(verdicts.values()) == {"worse", "no difference seen"}
+    assert made.of("length")[0].test == "mcnemar mid-p"
+
+
+def test_shared_documents_are_tested_by_sign_flips() -> None:
+    rng = RNG(4)
+    base = planted(flat(0.9), 8, rng, reading="shared", correlation=0.3)
+    made = compare(pair(base, candidate_of(base, flat(0.6), rng, redrawn=1.0)), resamples=500)
+    assert made.overall.test == "sign flips by document"
+    assert made.overall.verdict == "worse"
+    assert made.overall.estimate.n_clusters == 64
+
+
+def test_the_interval_of_a_difference_covers_it() -> None:
+    rng = RNG(5)
+    held = []
+    for _ in range(40):
+        first = archetype("smooth decay", rng)
+        second = np.clip(first - 0.1, 0.01, 0.99)
+        base = planted(first, 5, rng)
+        made = compare(pair(base, candidate_of(base, second, rng, redrawn=1.0)))
+        truths = [second.mean() - first.mean(), *(second - first).mean(axis=1)]
+        held += [d.estimate.interval.holds(t) for d, t in zip(made.differences[:9], truths, strict=True)]
+    assert 0.92 <= np.mean(held) <= 0.99
+
+
+def test_scores_off_the_unit_scale_compare_too() -> None:
+    base = planted(flat(0.5), 5, RNG(0))
+    nats = replace(base, value=RNG(1).normal(2.0, 0.5, len(base)))
+    made = compare(pair(nats, replace(nats, value=nats.value - 1.5 + RNG(2).normal(0, 0.1, len(base)))), resamples=500)
+    assert made.overall.estimate.interval.high < -1.4
+    assert made.overall.verdict == "worse"
+
+
+def test_nothing_in_common_is_refused() -> None:
+    base = planted(flat(0.5), 2, RNG(0))
+    with pytest.raises(UsageError, match="no answered prompt in common"):
+        compare(pair(base, replace(base, sample=base.sample + 9)))
+
+
+def test_equal_models_rarely_raise_an_alarm() -> None:
+    rng = RNG(6)
+    alarms = 0
+    for _ in range(60):
+        surface = archetype("lost in the middle", rng)
+        base = planted(surface, 3, rng)
+        made = compare(pair(base, candidate_of(base, surface, rng)))
+        alarms += any(d.verdict != "no difference seen" for d in made.differences)
+    assert alarms <= 6
+
+
+# --- the gate -----------------------------------------------------------------------------------
+
+
+def test_a_gate_reads_as_written() -> None:
+    clauses = parse_gate("overall >= -1; task:* >= -3; length:128k >= -5pt; effective >= -10%")
+    assert [(c.subject, c.pattern, round(c.bound, 4), c.relative) for c in clauses] == [
+        ("overall", "", -0.01, False),
+        ("task", "*", -0.03, False),
+        ("length", "128k", -0.05, False),
+        ("effective", "", -0.1, True),
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "overall > -1", "speed >= 3", "effective >= -10", "overall >= minus one"])
+def test_a_gate_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_gate(text)
+
+
+def test_an_unknown_part_names_the_known_ones() -> None:
+    base = planted(flat(0.9), 2, RNG(0))
+    with pytest.raises(UsageError, match="'vt'") as error:
+        judge(pair(base, base), parse_gate("task:vt >= -3"))
+    assert "task:planted" in error.value.fix
+
+
+@pytest.mark.parametrize(
+    ("score", "samples", "verdict", "code"), [(0.95, 30, "pass", 0), (0.7, 30, "fail", 1), (0.95, 1, "undecided", 2)]
+)
+def test_the_gate_passes_fails_or_says_that_it_cannot_tell(score: float, samples: int, verdict: str, code: int) -> None:
+    rng = RNG(8)
+    base = planted(flat(0.95), samples, rng)
+    candidate = candidate_of(base, flat(score), rng, redrawn=0.1 if score == 0.95 else 1.0)
+    made = judge(pair(base, candidate), parse_gate("overall >= -1.5; length:* >= -10"))
+    assert (made.verdict, made.exit_code) == (verdict, code)
+    for check in made.checks:
+        assert (check.verdict == "pass") == (check.interval.low >= check.bound)
+
+
+def test_per_cent_bounds_are_of_the_base_score() -> None:
+    base = planted(flat(0.5), 10, RNG(0))
+    [check] = judge(pair(base, base), parse_gate("overall >= -10%")).checks
+    assert check.bound == pytest.approx(-0.1 * base.value.mean())
+
+
+def test_effective_length_is_gated_by_its_relative_change() -> None:
+    rng = RNG(9)
+    octave = np.arange(8)[:, None]
+    surface = np.where(octave < 6, 0.98, 0.1) * np.ones((1, 11))
+    shorter = np.where(octave < 4, 0.98, 0.1) * np.ones((1, 11))
+    base = planted(surface, 10, rng)
+    same = judge(pair(base, candidate_of(base, surface, rng)), parse_gate("effective >= -10%"))
+    assert same.verdict == "pass"
+    fallen = judge(pair(base, candidate_of(base, shorter, rng, redrawn=1.0)), parse_gate("effective >= -10%"))
+    assert fallen.verdict == "fail"
+    assert fallen.checks[0].difference == pytest.approx(-0.75, abs=0.01)
+
+
+def test_a_gate_may_be_asked_again_and_again() -> None:
+    rng = RNG(10)
+    clauses = parse_gate("overall >= 0; length:* >= 0")
+    false = 0
+    for _ in range(40):
+        base = planted(flat(0.8), 16, rng)
+        candidate = candidate_of(base, flat(0.8), rng)
+        looks = [judge(pair(base.take(base.sample < k), candidate), clauses, anytime=True) for k in (2, 4, 8, 16)]
+        false += any(look.verdict == "fail" for look in looks)
+    assert false <= 4
+    with pytest.raises(UsageError, match="while sampling"):
+        judge(pair(base, candidate), parse_gate("effective >= -10%"), anytime=True)
+
+
+def test_build_servers_and_pull_requests_get_the_verdict() -> None:
+    rng = RNG(11)
+    base = planted(flat(0.95), 10, rng)
+    pairs = pair(base, candidate_of(base, flat(0.5), rng, redrawn=1.0))
+    made = judge(pairs, parse_gate("overall >= -1; task:* >= -60"))
+    suite = ElementTree.fromstring(junit_xml(made))
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+    assert suite.findall("testcase/failure")[0].get("message", "").endswith("bound -1.0: fail")
+    table = gate_markdown(made)
+    assert table.startswith("### Leadline gate: fail")
+    assert table.count("\n| ") == 3
+    assert "| overall |" in comparison_markdown(compare(pairs))
+
+
+# --- comparability ------------------------------------------------------------------------------
+
+
+def identity(**changes: object) -> dict[str, object]:
+    spec = {
+        "model": "a",
+        "reading": "fresh",
+        "seed": 0,
+        "samples": 3,
+        "lengths": [4096],
+        "depths": [0.5],
+        "tasks": [{"name": "niah", "label": ""}],
+    }
+    prints = {
+        "model.tokenizer": "t1",
+        "model.frame": "f1",
+        "model.revision": "r1",
+        "task.niah.version": "1",
+        "source.prose": "d1",
+    }
+    for name, value in changes.items():
+        if "." in name:
+            prints[name] = str(value)
+        else:
+            spec[name] = value
+    return {"spec": spec, "fingerprints": prints}
+
+
+def test_another_revision_of_one_model_is_comparable() -> None:
+    assert comparability(identity(), identity(model="b", **{"model.revision": "r2"})) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "severity"),
+    [
+        ({"reading": "nested"}, "refuse"), ({"seed": 1}, "refuse"), ({"task.niah.version": "2"}, "refuse"),
+        ({"source.prose": "d2"}, "refuse"), ({"model.tokenizer": "t2"}, "warn"), ({"model.frame": "f2"}, "warn"),
+        ({"samples": 5}, "warn"), ({"tasks": [{"name": "vt", "label": ""}]}, "warn"),
+    ],
+)  # fmt: skip
+def test_what_changes_the_prompts_is_refused_and_the_rest_is_warned_of(
+    change: dict[str, object], severity: str
+) -> None:
+    found = comparability(identity(), identity(**change))
+    assert {o.severity for o in found} == {severity}
+    assert all(o.why in str(o) for o in found)

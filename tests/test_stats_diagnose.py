@@ -1,0 +1,160 @@
+"""Diagnosis and smoothing: planted archetypes are named, and smoothing helps without hiding anything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from leadline.core.errors import UsageError
+from leadline.stats.diagnose import depth_contrast, diagnose
+from leadline.stats.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
+from leadline.stats.smooth import smooth, smooth_surface
+from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of
+
+RNG = np.random.default_rng
+
+
+@pytest.mark.parametrize("kind", ARCHETYPES)
+def test_an_archetype_is_named_right(kind: Archetype) -> None:
+    rng = RNG(ARCHETYPES.index(kind))
+    named = [diagnose(planted(archetype(kind, rng), 5, rng), permutations=200).kind for _ in range(25)]
+    assert named.count(kind) >= 22
+
+
+def test_a_cliff_comes_with_the_lengths_it_lies_between() -> None:
+    surface = np.where(np.arange(8)[:, None] < 5, 0.96, 0.04) * np.ones((1, 11))
+    made = diagnose(planted(surface, 5, RNG(0)))
+    [finding] = made.findings
+    assert finding.sentence.startswith("cliff: 9")
+    assert "a fall between 64k and 128k (95 %; weight" in finding.sentence
+    assert (finding.statistic["low"], finding.statistic["high"]) == (65536, 131072)
+
+
+def test_a_window_comes_with_its_size_in_tokens() -> None:
+    far = LENGTHS[:, None] * (1 - DEPTHS[None, :])
+    made = diagnose(planted(np.where(far <= 20_000, 0.95, 0.05), 5, RNG(0)))
+    assert made.kind == "recency only"
+    assert 14_000 < made.findings[0].statistic["window"] < 28_000
+    assert made.findings[0].sentence.startswith("recency only: 9")
+
+
+def test_a_decay_says_where_it_halves() -> None:
+    surface = 0.98 / (1 + np.exp(1.0 * (np.arange(8)[:, None] - 4))) * np.ones((1, 11))
+    statistic = diagnose(planted(surface, 10, RNG(0))).findings[0].statistic
+    assert np.log2(statistic["middle"] / 4096) == pytest.approx(4, abs=0.5)
+    assert statistic["octaves_90_to_10"] == pytest.approx(np.log(81), rel=0.35)
+
+
+def test_a_model_that_fails_everywhere_is_not_called_noise_in_words() -> None:
+    assert "fails nearly everywhere" in diagnose(planted(np.full((8, 11), 0.01), 5, RNG(0))).findings[0].sentence
+
+
+def test_shapes_with_weight_between_them_are_called_mixed() -> None:
+    surface = np.where(np.arange(8)[:, None] < 4, 0.95, 0.2) * np.ones((1, 11))
+    few = [diagnose(planted(surface[:, ::5], 1, RNG(i), depths=DEPTHS[::5]), permutations=100) for i in range(20)]
+    mixed = [d for d in few if d.kind == "mixed"]
+    assert mixed
+    assert mixed[0].findings[0].sentence.startswith("mixed: ")
+    assert len(mixed[0].findings) >= 3
+    assert sum(mixed[0].weights.values()) == pytest.approx(1.0)
+
+
+def test_a_task_without_depth_is_diagnosed_by_length() -> None:
+    surface = np.where(np.arange(8)[:, None] < 5, 0.96, 0.04)
+    data = planted(surface, 30, RNG(0), depths=np.array([np.nan]))
+    assert diagnose(data, permutations=50).kind == "cliff"
+
+
+def test_documents_shared_by_samples_do_not_make_a_pattern() -> None:
+    rng = RNG(1)
+    called = [
+        diagnose(planted(np.full((8, 11), 0.5), 5, rng, reading="shared", correlation=0.3), permutations=50).kind
+        for _ in range(15)
+    ]
+    assert called.count("noise") >= 11
+
+
+def test_the_contrast_between_ends_and_middle_has_an_honest_p() -> None:
+    rng = RNG(2)
+    dip = 0.95 - 0.5 * (1 - (2 * DEPTHS[None, :] - 1) ** 2) * np.ones((8, 1))
+    found = depth_contrast(surface_of(planted(dip, 5, rng)))
+    assert found is not None
+    assert found.difference == pytest.approx(0.35, abs=0.1)
+    assert found.p < 0.01
+    flat = [depth_contrast(surface_of(planted(np.full((8, 11), 0.7), 5, rng)), permutations=300) for _ in range(60)]
+    assert sum(c is not None and c.p < 0.05 for c in flat) <= 8
+    ends_only = planted(np.full((8, 2), 0.7), 5, rng, depths=np.array([0.0, 1.0]))
+    assert depth_contrast(surface_of(ends_only)) is None
+
+
+def test_a_richer_shape_never_explains_less() -> None:
+    surface = surface_of(planted(archetype("smooth decay", RNG(0)), 5, RNG(0)))
+    constant = fit(surface, "constant").log_likelihood
+    for shape in SHAPES:
+        if shape != "bump":  # its ridge may cost a little
+            assert fit(surface, shape).log_likelihood >= constant - 1e-9
+
+
+def test_nothing_to_diagnose_is_refused() -> None:
+    data = planted(np.full((8, 11), 0.5), 1, RNG(0))
+    with pytest.raises(UsageError, match="no sample has a score"):
+        diagnose(data.take(np.zeros(len(data), dtype=np.bool_)))
+
+
+# --- smoothing ----------------------------------------------------------------------------------
+
+
+def counts(surface: np.ndarray, samples: int, rng: np.random.Generator) -> Surface:
+    n = np.full(surface.shape, float(samples))
+    return Surface(LENGTHS, DEPTHS, n, rng.binomial(samples, surface).astype(np.float64))
+
+
+def test_smoothing_three_samples_beats_the_raw_cells_on_every_archetype() -> None:
+    rng = RNG(0)
+    for kind in ARCHETYPES:
+        raw, smoothed = [], []
+        for _ in range(2):
+            truth = archetype(kind, rng)
+            cells = counts(truth, 3, rng)
+            made = smooth_surface(cells)
+            raw.append(np.mean((cells.total / cells.n - truth) ** 2))
+            smoothed.append(np.mean((made.mean - truth) ** 2))
+        assert np.sqrt(np.mean(smoothed)) < 0.75 * np.sqrt(np.mean(raw)), kind
+
+
+def test_a_diagonal_edge_survives_smoothing() -> None:
+    far = LENGTHS[:, None] * (1 - DEPTHS[None, :])
+    truth = np.where(far <= 20_000, 0.95, 0.05)
+    made = smooth_surface(counts(truth, 3, RNG(1)))
+    assert made.scales.end_share > 0
+    assert np.sqrt(np.mean((made.mean - truth) ** 2)) < 0.12
+
+
+def test_smoothed_intervals_cover_the_truth_and_keep_the_raw_counts() -> None:
+    rng = RNG(2)
+    held = []
+    for kind in ("cliff", "smooth decay", "recency only"):
+        truth = archetype(kind, rng)
+        cells = counts(truth, 5, rng)
+        made = smooth_surface(cells)
+        held.append(np.mean((made.low <= truth) & (truth <= made.high)))
+        assert made.raw is cells
+        assert ((made.low <= made.mean) & (made.mean <= made.high)).all()
+    assert np.mean(held) > 0.88
+
+
+def test_an_unasked_cell_gets_a_guess_from_its_neighbours_and_a_wide_interval() -> None:
+    cells = counts(archetype("smooth decay", RNG(3)), 5, RNG(3))
+    n, total = cells.n.copy(), cells.total.copy()
+    n[3, 5] = total[3, 5] = 0
+    unasked = smooth_surface(Surface(LENGTHS, DEPTHS, n, total))
+    asked = smooth_surface(cells)
+    assert unasked.mean[3, 5] == pytest.approx(asked.mean[3, 5], abs=0.15)
+    assert unasked.high[3, 5] - unasked.low[3, 5] > asked.high[3, 5] - asked.low[3, 5]
+
+
+def test_observations_are_smoothed_too_and_nothing_is_refused() -> None:
+    data = planted(np.full((8, 11), 0.9), 2, RNG(4))
+    assert smooth(data).mean.shape == (8, 11)
+    with pytest.raises(UsageError, match="no cell has a sample"):
+        smooth_surface(Surface(LENGTHS, DEPTHS, np.zeros((8, 11)), np.zeros((8, 11))))

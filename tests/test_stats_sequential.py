@@ -1,0 +1,268 @@
+"""Sampling while looking: sequences that stay true, a search that ends, and a run that spends where it matters."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.special import betaln
+
+from leadline.core.errors import UsageError
+from leadline.core.types import Cell
+from leadline.stats.allocate import (
+    Design,
+    Step,
+    parse_until,
+    saving_words,
+    until_cells,
+    until_effective,
+    until_verdict,
+)
+from leadline.stats.effective import Line
+from leadline.stats.gate import parse_gate
+from leadline.stats.observations import FloatArray, Observations
+from leadline.stats.planted import DEPTHS, LENGTHS, planted
+from leadline.stats.sequential import (
+    asymptotic_half_width,
+    asymptotic_p,
+    beta_binomial_sequence,
+    next_length,
+    rounds_by_length,
+    standings,
+)
+
+LINE = 0.85
+
+
+# --- confidence sequences -----------------------------------------------------------------------
+
+
+def test_the_beta_binomial_sequence_is_where_the_evidence_reaches_its_limit() -> None:
+    made = beta_binomial_sequence(27, 30)
+    for edge in (made.low, made.high):
+        evidence = betaln(27.5, 3.5) - betaln(0.5, 0.5) - 27 * np.log(edge) - 3 * np.log(1 - edge)
+        assert evidence == pytest.approx(np.log(20), abs=1e-6)
+    assert made.half_width == pytest.approx(0.170, abs=0.003)
+
+
+def test_nothing_and_all_right_are_open_towards_their_end() -> None:
+    assert (beta_binomial_sequence(0, 0).low, beta_binomial_sequence(0, 0).high) == (0.0, 1.0)
+    assert beta_binomial_sequence(0, 12).low == 0.0
+    assert beta_binomial_sequence(12, 12).high == 1.0
+
+
+def test_the_asymptotic_sequence_and_its_p_value_are_one_thing() -> None:
+    half = float(asymptotic_half_width(0.3, 57, 0.95))
+    assert asymptotic_p(half, 0.3, 57) == pytest.approx(0.05)
+    assert asymptotic_p(0.0, 0.3, 57) == 1.0
+
+
+@pytest.mark.parametrize("prompts", [1, 11])
+def test_looking_after_every_round_rarely_shuts_out_the_truth(prompts: int) -> None:
+    rng = np.random.default_rng(prompts)
+    # Prompts of a round may differ in difficulty; the line is exactly their mean.
+    shares = np.linspace(0.75, 0.95, prompts) if prompts > 1 else np.array([LINE])
+    rounds = (rng.random((1500, 200, prompts)) < shares).mean(axis=2)
+    false = (standings(rounds, prompts, float(shares.mean())) != 0).any(axis=1).mean()
+    assert false <= 0.05
+    naive = np.abs(np.cumsum(rounds, axis=1) / np.arange(1, 201) - LINE)
+    width = 1.96 * np.sqrt(LINE * (1 - LINE) / prompts / np.arange(1, 201))
+    assert (naive > width)[:, 4:].any(axis=1).mean() > 0.25  # what an ordinary interval would do
+
+
+def test_a_clear_length_is_settled_after_few_rounds() -> None:
+    rng = np.random.default_rng(0)
+    good = standings((rng.random((200, 30, 11)) < 0.98).mean(axis=2), 11, LINE)
+    bad = standings((rng.random((200, 30, 11)) < 0.2).mean(axis=2), 11, LINE)
+    assert (np.argmax(good != 0, axis=1) + 1).mean() < 8
+    assert (good[:, -1] == 1).mean() > 0.95
+    assert (np.argmax(bad != 0, axis=1) + 1).mean() < 2
+
+
+def test_rounds_weigh_tasks_alike_and_leave_failures_out() -> None:
+    first = planted(np.ones((1, 11)), 4, np.random.default_rng(0), lengths=LENGTHS[:1])
+    second = replace(
+        planted(np.zeros((1, 1)), 4, np.random.default_rng(0), lengths=LENGTHS[:1], depths=DEPTHS[:1], task="other"),
+        cluster=np.array(["w", "x", "y", "z"]),
+    )
+    both = first.joined(second)
+    [rounds] = rounds_by_length(both)
+    assert rounds.means == pytest.approx([0.5] * 4)
+    assert rounds.prompts == pytest.approx(2.0)  # the lone prompt of the other task carries half a round
+    failed = np.zeros(len(both), dtype=np.bool_)
+    failed[:44:4] = True  # sample 0 of every cell of the first task
+    [fewer] = rounds_by_length(replace(both, failed=failed, value=np.where(failed, np.nan, both.value)))
+    assert len(fewer.means) == 3
+
+
+def test_shared_documents_count_as_one_prompt_a_round() -> None:
+    data = planted(np.full((8, 11), 0.9), 5, np.random.default_rng(0), reading="shared")
+    assert {r.prompts for r in rounds_by_length(data)} == {1.0}
+
+
+# --- the search ---------------------------------------------------------------------------------
+
+
+def test_the_search_halves_when_all_cost_alike_and_starts_short_when_long_is_dear() -> None:
+    nothing = ["open"] * 7
+    assert next_length(nothing, [False] * 7, [1.0] * 7) == 3  # type: ignore[arg-type]
+    dear = next_length(nothing, [False] * 7, [10.0**i for i in range(7)])  # type: ignore[arg-type]
+    assert dear is not None
+    assert dear < 3
+
+
+def test_the_search_ends_between_a_length_above_and_one_below() -> None:
+    assert next_length(["open", "above", "below", "open"], [False] * 4, [1.0] * 4) is None
+    assert next_length(["above", "open", "below"], [False, True, False], [1.0] * 3) is None
+    assert next_length(["above", "open", "open", "below"], [False, True, False, False], [1.0] * 4) == 2
+
+
+# --- whole runs ---------------------------------------------------------------------------------
+
+
+class Sampler:
+    """Answers cells from a surface: sample i of a cell is the same whenever it is asked for."""
+
+    def __init__(self, surface: FloatArray, seed: int = 0) -> None:
+        self.surface = surface
+        self.seed = seed
+        self.data = planted(surface, 1, np.random.default_rng(0)).take(np.zeros(0, dtype=np.int64))
+
+    def ask(self, cells: tuple[Cell, ...]) -> None:
+        rows = np.array([int(np.log2(c.length / 4096)) for c in cells])
+        columns = np.array([round((c.depth or 0.0) * 10) for c in cells])
+        draws = [
+            np.random.default_rng([self.seed, r, c, cell.sample]).random()
+            for r, c, cell in zip(rows, columns, cells, strict=True)
+        ]
+        asked = Observations(
+            task=np.array([c.task for c in cells]),
+            length=np.array([c.length for c in cells]),
+            depth=np.array([c.depth for c in cells], dtype=np.float64),
+            sample=np.array([c.sample for c in cells]),
+            cluster=np.array([c.key for c in cells]),
+            value=(np.array(draws) < self.surface[rows, columns]).astype(np.float64),
+            failed=np.zeros(len(cells), dtype=np.bool_),
+        )
+        self.data = self.data.joined(asked)
+
+
+def design(cap: int = 100, depths: int = 11) -> Design:
+    step = 10 // (depths - 1)
+    places = tuple(("planted", int(length), float(DEPTHS[d])) for length in LENGTHS for d in range(0, 11, step))
+    return Design(places, cap=cap, fixed=100)
+
+
+def run_effective(surface: FloatArray, plan: Design, line: Line | None = None) -> Step:
+    sampler = Sampler(surface)
+    while True:
+        step = until_effective(sampler.data, plan, line or Line(LINE))
+        if step.done:
+            return step
+        sampler.ask(step.next)
+
+
+def test_a_cliff_is_found_for_a_fraction_of_the_fixed_cost() -> None:
+    step = run_effective(np.where(np.arange(8)[:, None] < 5, 0.98, 0.03) * np.ones((1, 11)), design())
+    assert step.outcome == "decided"
+    assert step.sentence == "64k clears score 85, 128k does not (95 % at every look)"
+    assert step.saving > 10
+    assert saving_words(step, 100).startswith("spent ")
+
+
+def test_a_model_on_the_line_ends_undecided_and_says_what_more_would_cost() -> None:
+    surface = np.where(np.arange(8)[:, None] < 2, 0.98, np.where(np.arange(8)[:, None] < 3, LINE, 0.1)) * np.ones(
+        (1, 11)
+    )
+    step = run_effective(surface, design(cap=60))
+    assert step.outcome == "undecided"
+    assert (
+        step.sentence == "undecided: at least 8k, less than 32k, 16k sits on the line of score 85 (95 % at every look)"
+    )
+    assert step.more is None or step.more > 0
+
+
+def test_good_and_bad_models_end_at_the_ends_of_the_grid() -> None:
+    assert run_effective(np.full((8, 11), 0.99), design()).sentence.startswith("at least 512k")
+    assert run_effective(np.full((8, 11), 0.1), design()).sentence.startswith("below 4k")
+
+
+def test_a_share_of_the_own_score_can_be_the_line() -> None:
+    surface = np.where(np.arange(8)[:, None] < 4, 0.7, 0.2) * np.ones((1, 11))
+    step = run_effective(surface, design(), Line(share=0.8))
+    assert step.outcome == "decided"
+    assert step.sentence.startswith("32k clears 80 % of the score at the shortest length, 64k does not")
+
+
+def test_a_stopped_run_goes_on_from_its_records_alone() -> None:
+    sampler = Sampler(np.full((8, 11), 0.9))
+    step = until_effective(sampler.data, design(), Line(LINE))
+    half = step.next[: len(step.next) // 2]
+    sampler.ask(half)
+    resumed = until_effective(sampler.data, design(), Line(LINE))
+    assert not set(half) & set(resumed.next)
+    sampler.ask(resumed.next)
+    assert len(np.unique([c.key for c in (*half, *resumed.next)])) == len(half) + len(resumed.next)
+
+
+def test_nested_documents_bring_a_round_of_every_length() -> None:
+    plan = replace(design(), nested=True)
+    step = until_effective(Sampler(np.full((8, 11), 0.9)).data, plan)
+    assert {c.length for c in step.next} == set(LENGTHS.tolist())
+
+
+def test_cells_are_sampled_until_each_is_narrow_enough() -> None:
+    surface = np.full((8, 11), 0.99)
+    surface[0, 0] = 0.6
+    sampler, plan = Sampler(surface), design(cap=400, depths=3)
+    while not (step := until_cells(sampler.data, plan, 0.10)).done:
+        sampler.ask(step.next)
+    assert step.outcome == "decided"
+    counts = np.bincount(sampler.data.code(("length", "depth")))
+    assert counts[0] > 2 * np.median(counts)  # the uncertain cell took the samples
+    truth = np.array([surface[i, j] for i in range(8) for j in (0, 5, 10)])
+    keys, code = sampler.data.codes(("length", "depth"))
+    shares = np.bincount(code, weights=sampler.data.value) / np.bincount(code)
+    assert len(keys) == 24
+    assert np.mean(np.abs(shares - truth) <= 0.1) > 0.95
+
+
+def test_cells_that_stay_wide_at_the_cap_are_counted() -> None:
+    sampler, plan = Sampler(np.full((8, 11), 0.5)), design(cap=20, depths=2)
+    while not (step := until_cells(sampler.data, plan, 0.10)).done:
+        sampler.ask(step.next)
+    assert step.outcome == "undecided"
+    assert step.sentence == "16 of 16 cells are wider than +-0.1 at 20 samples"
+    assert step.more is not None
+
+
+def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
+    base, bad = Sampler(np.full((8, 11), 0.95)), Sampler(np.full((8, 11), 0.6))
+    plan = design(cap=40, depths=3)
+    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.places for s in range(40)))
+    clauses = parse_gate("overall >= -2")
+    while not (step := until_verdict(bad.data, base.data, plan, clauses)).done:
+        bad.ask(step.next)
+    assert step.sentence == "fail: overall"
+    assert len(bad.data) < 0.5 * len(base.data)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "number"),
+    [
+        ("effective", "effective", 0.95),
+        ("cell +-0.10", "cell", 0.1),
+        ("cell ±0.05", "cell", 0.05),
+        ("verdict 0.9", "verdict", 0.9),
+    ],
+)
+def test_stopping_rules_read_as_written(text: str, rule: str, number: float) -> None:
+    made = parse_until(text)
+    assert (made.rule, made.number) == (rule, number)
+
+
+@pytest.mark.parametrize("text", ["forever", "cell", "cell +-0.7", "verdict 0.3", "cell +-10"])
+def test_other_stopping_rules_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_until(text)
