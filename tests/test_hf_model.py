@@ -219,3 +219,17 @@ def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
         model.nll(ids, spans=[(0, 4)])
     with pytest.raises(ValueError, match="does not fit"):
         model.nll(ids, [Continuation(51, random_ids(1, 4))])
+
+
+def test_a_run_is_forecast_in_memory_and_time_and_refused_when_it_cannot_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from leadline.models import hf_forecast
+
+    model = opened(f"hf:{model_folder(tmp_path)}")
+    words = model.forecast([[(500, 10, 4), (200, 10, 4)], [(300, 10, 4)]])
+    assert words[0].startswith("memory")
+    assert "measured on cpu" in words[1]
+    monkeypatch.setattr(hf_forecast, "device_memory", lambda device: (1 << 30) + (1 << 20))
+    with pytest.raises(UsageError, match="tokens need"):
+        model.forecast([[(5_000_000, 10, 4)]])

@@ -165,10 +165,9 @@ class Bench:
             self.engine.close()
             torch.cuda.reset_peak_memory_stats()
             seconds, nats = clock(lambda r=rows, p=parts: self.engine.nll(document, r, p))  # type: ignore[misc]
-            store = self.engine.reader.store
-            assert store is not None
+            assert self.engine.reader.store is not None
             assert nats is not None
-            extra = (torch.cuda.max_memory_allocated() - self.weights - store.bytes) / GIB
+            extra = (torch.cuda.max_memory_allocated() - self.weights - self.engine.reader.store.bytes) / GIB
             row(
                 f"NLL of {name}",
                 f"{seconds:.2f} s, {extra:.2f} GiB extra",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -15,10 +15,11 @@ from leadline.core.digest import digest_bytes
 from leadline.core.errors import RunStopped, TokenizerError, UsageError
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.hf_engine import Ask, Engine, Told
+from leadline.models.hf_forecast import forecast
 from leadline.models.hf_greedy import Generated
 from leadline.models.hf_load import Loaded, stop_tokens
 from leadline.models.hf_nll import Scored
-from leadline.models.memory import GIB
+from leadline.models.memory import GIB, Shape
 from leadline.models.thinking import opens_thinking, split_thinking
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, special_token
 from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
@@ -88,6 +89,21 @@ class HFModel:
         if nats is None:
             return self._too_long(longest)
         return Surprise(tuple(nats.rows), tuple(nats.spans), notes=self._notes(longest))
+
+    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+        """Memory and time of a run on this device, in words; an error when it cannot fit."""
+        model = self.engine.model
+        weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        _, words = forecast(
+            Shape.of(model.config.to_dict()),
+            documents,
+            dtype=str(model.dtype).removeprefix("torch."),
+            weights=weights,
+            chunk=self.engine.chunk,
+            device=self.engine.reader.device,
+            where=self._card.name,
+        )
+        return words
 
     def close(self) -> None:
         self.engine.close()
