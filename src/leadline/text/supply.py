@@ -13,6 +13,9 @@ from leadline.text.bank import CountedBank
 if TYPE_CHECKING:
     from leadline.core.types import Indices
 
+SPARE_PIECES = 24
+"""Beyond those that fill the document, where the order depends on how many there are."""
+
 
 def supply(filler: Filler, counted: CountedBank, room: int, elsewhere: int, where: str) -> Indices:
     """Pieces in the haystack's order for `room` tokens, of which `elsewhere` are taken up by facts."""
@@ -58,7 +61,10 @@ def _whole_order(filler: Filler, counted: CountedBank, room: int, where: str) ->
             low = middle
         else:
             high = middle
-    return np.concatenate([filler.arrange(low), filler.arrange(high)[low:]]) if low else filler.arrange(high)
+    # Spare pieces for cuts: such as the whole ones are not, where there are any.
+    whole, more = filler.arrange(low), filler.arrange(low + SPARE_PIECES)
+    spare = more[~np.isin(more, whole)]
+    return np.concatenate([whole, spare if len(spare) else filler.arrange(high)[low:]])
 
 
 def _too_short(counted: CountedBank, tokens: int, room: int, where: str) -> SourceError:
