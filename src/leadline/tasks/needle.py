@@ -14,6 +14,7 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source, Task
+from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
 from leadline.tasks.coordinates import band, cluster_of, depth_of, document_of, family_of
@@ -92,6 +93,12 @@ class Needle(Task):
         return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        if self.needle and len(cells) > 1:
+            raise UsageError(
+                "a needle of your own is one sentence with one answer, and cannot stand at several depths at once",
+                where=cells[0].task,
+                fix="use --reading fresh, or leave out needle, question and answers",
+            )
         cluster = cluster_of(cells)
         taken: set[str] = set()
         planted = [self._cell(cell, seed, taken) for cell in cells]
