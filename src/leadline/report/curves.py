@@ -71,15 +71,19 @@ def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
             alt.Y("low:Q"), alt.Y2("high:Q"), alt.Color("series:N", scale=scale, legend=None)
         ),
         base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
-        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(_y(), colour, description="label:N"),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(
+            _y(), colour, alt.Description("label:N")
+        ),
     ]  # fmt: skip
 
 
 def _thin(lengths: list[str]) -> list[alt.Chart]:
     base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(_x(lengths), _y())
     return [
-        base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(detail="series:N"),
-        base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(description="label:N"),
+        base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(alt.Detail("series:N")),
+        base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(
+            alt.Description("label:N")
+        ),
     ]
 
 
@@ -168,7 +172,7 @@ def _bars(
             alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
             alt.Y2("end:Q"),
             alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
-            description="label:N",
+            alt.Description("label:N"),
         )
     )
     return layered([bar], wide, height)

@@ -98,7 +98,7 @@ def _strip(lengths: list[str], wide: float, reach: float) -> Spec:
     layers = [
         alt.Chart().mark_rule(color=MUTED, strokeWidth=1, aria=False).encode(y=alt.datum(0)),
         base.mark_rule(color=TEXT, strokeWidth=1.6, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),
-        point.encode(y, alt.Color("colour:N", scale=None), description="label:N"),
+        point.encode(y, alt.Color("colour:N", scale=None), alt.Description("label:N")),
     ]
     return layered(layers, wide, 70) | {"data": {"name": "lengths"}}
 

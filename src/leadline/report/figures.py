@@ -22,11 +22,21 @@ _LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
 _SELECTION = re.compile(r'aria-label="\[([^\]]*)\] ')
 
 
-def render(figure: Figure, kind: str, *, column: bool = False) -> bytes:
-    """A figure as one of FORMATS; `column` makes it as wide as a column of a paper, png at 300 dots an inch."""
+def render(figure: Figure, kind: str) -> bytes:
+    """A figure as one of FORMATS."""
+    return _converted(svg_of(figure), kind, column=False)
+
+
+def svg_of(figure: Figure) -> str:
     import vl_convert
 
-    svg = _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(figure.spec())))
+    return _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(figure.spec())))
+
+
+def _converted(svg: str, kind: str, *, column: bool) -> bytes:
+    """`column` makes it as wide as a column of a paper, png at 300 dots an inch."""
+    import vl_convert
+
     width = float(_SIZE.search(svg)[1])  # type: ignore[index]
     if kind == "png":
         return squeezed(vl_convert.svg_to_png(svg, scale=COLUMN_POINTS / 72 * 300 / width if column else 2))
@@ -43,11 +53,12 @@ def _scaled(svg: str, factor: float) -> str:
 def write_figure(figure: Figure, stem: Path, kinds: Iterable[str] = FORMATS, *, column: bool = False) -> list[Path]:
     """`stem` with each ending; says which files were written."""
     written = []
+    svg = svg_of(figure)
     for kind in kinds:
         path = stem.with_name(f"{stem.name}.{kind}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(render(figure, kind, column=column))
+            path.write_bytes(_converted(svg, kind, column=column))
         except OSError as error:
             raise StoreError(f"cannot write the figure: {error.strerror}", where=str(path)) from None
         written.append(path)

@@ -44,7 +44,7 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
             alt.X("reached:Q", scale=scale)
         ),
         base.mark_text(dy=-17, fontSize=13, fontWeight="bold", color=HEAD, aria=False).encode(
-            alt.X("reached:Q", scale=scale), text="value:N"
+            alt.X("reached:Q", scale=scale), alt.Text("value:N")
         ),
     ]
     if run.window and run.window > found.length * 1.3:

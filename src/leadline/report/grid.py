@@ -89,7 +89,7 @@ def _averages(names: list[str], size: Size, number: int, *, axis: bool) -> Spec:
 def _effective(names: list[str], height: float, number: int, *, titled: bool) -> Spec:
     text = alt.Chart().mark_text(align="left", fontSize=11, color=HEAD, ariaRoleDescription="effective length")
     y = alt.Y("row:O", sort=names, scale=TILES, axis=None)
-    spec = layered([text.encode(y, x=alt.value(6), text="words:N")], 150, height)
+    spec = layered([text.encode(y, alt.Text("words:N"), x=alt.value(6))], 150, height)
     if titled:
         spec["title"] = _small_title("effective length")
     return spec | rows_of("effective", number)

@@ -78,8 +78,8 @@ def tiles(x: alt.X, y: alt.Y, size: Size, hue: Hue = ACCURACY_HUE) -> Spec:
     fill = alt.Fill("mean:Q", scale=hue.scale, legend=legend)
     empty = alt.MarkDef("rect", fill="transparent", stroke=MUTED, strokeDash=[3, 3], **_TILE)
     layers = [
-        unknown.encode(description="label:N").properties(mark=empty),
-        known.encode(fill, description="label:N").properties(mark=alt.MarkDef("rect", **_TILE)),
+        unknown.encode(alt.Description("label:N")).properties(mark=empty),
+        known.encode(fill, alt.Description("label:N")).properties(mark=alt.MarkDef("rect", **_TILE)),
     ]
     if size.digits:
         layers += _numbers(known, unknown, size.digits)
@@ -92,9 +92,9 @@ def _numbers(known: alt.Chart, unknown: alt.Chart, digits: float) -> list[alt.Ch
     whole, short = known.transform_filter("!datum.short"), known.transform_filter("datum.short")
     return [
         unknown.mark_text(text="no data", fontSize=digits * 0.72, fontStyle="italic", color=MUTED, aria=False),
-        whole.mark_text(fontSize=digits, aria=False).encode(ink, text="value:N"),
-        short.mark_text(fontSize=digits * 0.92, dy=-digits * 0.36, aria=False).encode(ink, text="value:N"),
-        short.mark_text(fontSize=digits * 0.66, dy=digits * 0.6, aria=False).encode(ink, text="short:N"),
+        whole.mark_text(fontSize=digits, aria=False).encode(ink, alt.Text("value:N")),
+        short.mark_text(fontSize=digits * 0.92, dy=-digits * 0.36, aria=False).encode(ink, alt.Text("value:N")),
+        short.mark_text(fontSize=digits * 0.66, dy=digits * 0.6, aria=False).encode(ink, alt.Text("short:N")),
     ]
 
 

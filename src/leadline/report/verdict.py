@@ -120,7 +120,7 @@ def _not_measured(run: Run) -> list[str]:
     if empty:
         lines.append(f"{count_words(empty, 'cell')} of {len(table.cells):,} without a single answer.")
     if whole.failed:
-        lines.append(f"{count_words(whole.failed, 'sample')} failed and are in no mean.")
+        lines.append(f"{count_words(whole.failed, 'sample')} failed; failed samples are in no mean.")
     if whole.missing:
         lines.append(f"{count_words(whole.missing, 'sample')} not asked yet.")
     if run.totals.receipts_wrong:

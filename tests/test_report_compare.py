@@ -1,0 +1,113 @@
+"""Several runs: one scale, honest differences, and no mixing of what cannot be mixed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import altair as alt
+import pytest
+
+from leadline.report.comparison import against_first, boards, titles
+from leadline.report.gallery import write_gallery
+from leadline.report.load import Run, load_run
+from leadline.report.markdown import markdown, safe
+from leadline.report.page import page
+from leadline.report.verdict import verdict
+from planted_runs import planted_records, write_run
+
+LENGTHS = (4096, 16384, 65536)
+
+
+def steady(length: int, depth: float) -> float:
+    return 0.95
+
+
+def fallen(length: int, depth: float) -> float:
+    return 0.95 if length < 65536 else 0.3
+
+
+def made(folder: Path, name: str, surface: object, **settings: object) -> Run:
+    records = planted_records(surface, lengths=LENGTHS, depths=[0.0, 0.5, 1.0], samples=20, **settings)  # type: ignore[arg-type]
+    return load_run(write_run(folder / name, list(records), samples=20))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [made(folder, "base", steady, model="sim:old"), made(folder, "candidate", fallen, model="sim:new")]
+
+
+def test_the_furthest_reader_leads(two: list[Run]) -> None:
+    (board,) = boards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
+    assert [row.name for row in board.rows] == ["sim:old", "sim:new"]
+    assert board.rows[0].effective == "at least 64k"
+    assert all(cell.spread for row in board.rows for cell in row.cells)
+
+
+def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
+    (item,) = against_first(two, titles(two))
+    assert item.sentence.startswith("Worse: ")
+    assert "worse at 64k" in item.sentence
+    assert "at 4k" not in item.sentence
+    assert "at 16k" not in item.sentence
+    assert item.figure is not None
+    alt.Chart.from_dict(item.figure.spec(), validate=True)
+    marked = {row["length"]: row["label"] for row in item.figure.data["lengths"]}
+    assert marked["64k"].endswith("worse")
+    assert marked["4k"].endswith("no difference seen")
+
+
+def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
+    (item,) = against_first(two, titles(two))
+    assert item.figure is not None
+    assert all(row["label"].endswith("not tested") for row in item.figure.data["cells"])
+
+
+def test_a_run_against_itself_shows_no_difference(two: list[Run]) -> None:
+    (item,) = against_first([two[0], two[0]], ["a", "b"])
+    assert item.sentence.startswith("No difference seen: +0.0")
+
+
+def test_reading_modes_are_never_mixed(tmp_path: Path) -> None:
+    runs = [
+        made(tmp_path, "fresh", steady, model="sim:a", reading="fresh"),
+        made(tmp_path, "shared", steady, model="sim:a", reading="shared"),
+    ]
+    assert [b.reading for b in boards(runs, [verdict(r) for r in runs], titles(runs))] == ["fresh", "shared"]
+    (item,) = against_first(runs, titles(runs))
+    assert item.figure is None
+    assert "Not compared: reading mode differs" in item.sentence
+    assert "harder than fresh reading" in " ".join(verdict(runs[1]).not_measured)
+
+
+def test_runs_of_one_model_are_told_apart_by_their_folders(two: list[Run]) -> None:
+    assert titles([two[0], two[0]]) == ["sim:old (base)", "sim:old (base)"]
+    assert titles(two) == ["sim:old", "sim:new"]
+
+
+def test_several_runs_share_a_page(two: list[Run]) -> None:
+    text = page(two)
+    for words in ("2 runs compared", "Leaderboard", "sim:new less sim:old", "Side by side", "Worse: "):
+        assert words in text
+    assert text.count("<svg ") == 1 + 2 + 1 + 2 * 3, "curves, two small maps, a difference, three figures a run"
+
+
+def test_markdown_holds_the_table_and_the_pictures(two: list[Run]) -> None:
+    text = markdown(two, [run.folder / "heatmap.png" for run in two])
+    assert "| fresh reading | effective length | 4k | 16k | 64k | average |" in text
+    assert "| sim:old | at least 64k |" in text
+    assert text.count("](<") == 2
+    assert "Means are over answered samples." in text
+
+
+def test_a_name_cannot_break_markdown() -> None:
+    assert safe("a|b<script>[x](y)`c`") == "a\\|b&lt;script&gt;\\[x\\](y)\\`c\\`"
+
+
+def test_every_figure_can_be_had_for_a_paper(two: list[Run], tmp_path: Path) -> None:
+    written = write_gallery(two, tmp_path / "figures")
+    names = {str(path.relative_to(tmp_path / "figures")) for path in written}
+    assert {"base/heatmap.pdf", "base/curves.svg", "candidate/outcomes.png", "base/effective-length.pdf", "curves.pdf",
+            "difference-candidate.svg"} <= names  # fmt: skip
+    assert 'width="252.0"' in (tmp_path / "figures" / "base" / "heatmap.svg").read_text()
+    assert b"MediaBox [0 0 252" in (tmp_path / "figures" / "base" / "heatmap.pdf").read_bytes()
