@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -161,6 +161,18 @@ class Surprised(Protocol):
         Gain is a difference of two continuations, one with a cut of 0 (or of the beginning-of-text alone); a curve over
         length is one continuation at several cuts; perplexity is a span; a short context is a call with shorter ids.
         The first token of a text has nothing before it and cannot be scored.
+        """
+        ...
+
+
+@runtime_checkable
+class Forecasting(Protocol):
+    """A model that can say beforehand what a run takes of the machine it is on."""
+
+    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+        """Memory and time in words, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
+
+        Raises when the longest cannot fit, saying what would.
         """
         ...
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 
 from leadline.core import registry
-from leadline.core.contracts import Model, ModelCard, Task
+from leadline.core.contracts import Forecasting, Model, ModelCard, Task
 from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.spec import Spec
-from leadline.core.types import Document
+from leadline.core.types import Cell, Document
 from leadline.run.cost import Cost, allowances, cost_of
 from leadline.run.grid import count_cells, first_rows, jobs
 from leadline.run.identity import folder_name, manifest_for
@@ -27,6 +27,8 @@ from leadline.text.fit import fit
 
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
+CLOSING = 64
+"""Tokens of a question with its template, for a forecast that need not be exact."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,7 @@ def prepare(spec: Spec) -> Plan:
             title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, model))
             for title, task in tasks.items()
         }
+        notes += _forecast(spec, tasks, model, allowed)
         manifest = manifest_for(spec, tasks, model, planned=count_cells(spec, tasks))
         return Plan(spec, tasks, model, manifest, costs, allowed, notes)
     except BaseException:
@@ -152,6 +155,18 @@ def _check_card(spec: Spec, card: ModelCard) -> list[str]:
             fix=f"leave out lengths above {card.window:,}",
         )
     return [f"beyond the window of {card.window:,}: {listed}"]
+
+
+def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]]) -> tuple[str, ...]:
+    """What the run takes of this machine, where the model is on it; a run that cannot fit is refused here."""
+    if not isinstance(model, Forecasting):
+        return ()
+
+    def probe(cell: Cell) -> tuple[int, int, int]:
+        new = allowed[cell.task][cell.length]
+        return cell.length - new, CLOSING, new
+
+    return model.forecast([[probe(c) for c in job.cells] for job in jobs(spec, tasks)])
 
 
 def _smallest_and_largest(spec: Spec, title: str, task: Task, model: Model) -> list[Document]:
