@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ import numpy as np
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
 from leadline.core.types import PieceBank
+from leadline.tasks.adding_up import pick
 from leadline.tasks.values import SINGULAR, Kind
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 POOL = 16_384
 """Distinct numbers to draw from, and distinct values of each UUID group."""
+CHOSEN = 12
+SPARE = 512
+"""At the end of a stretch about so many lines are chosen, from so many, for their number of tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,16 +49,47 @@ class NeedleLines:
 
     @property
     def bank(self) -> PieceBank:
-        return _parts(self.key_kind, self.value_kind, self.wording, self.split).bank
+        return self._parts.bank
 
     def arrange(self, count: int) -> Indices:
-        parts = _parts(self.key_kind, self.value_kind, self.wording, self.split)
-        lines = count // parts.per_line + 1
-        draw = bulk_rng(self.seed, "needle lines")
-        # Spare lines first: some are left out below, and a longer order must begin as a shorter one does.
-        rows = parts.draw(draw, 1 << max(lines + lines // 16 + 16, 1).bit_length())
-        kept = rows[~self._clash(parts, rows)]
-        return kept.reshape(-1)[:count]
+        per_line = self._parts.per_line
+        return self._lines(count // per_line + 1).reshape(-1)[:count]
+
+    def least(self, counts: Indices) -> int:
+        return 0
+
+    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+        """Whole lines only. The last lines of a stretch are chosen among spare ones so that all of them add up."""
+        parts = self._parts
+        typical = sum(float(counts[low:high].mean()) for low, high in parts.ranges)
+        lines = self._lines(int(1.1 * sum(rooms) / typical) + 2 * SPARE * len(rooms))
+        sizes = counts[lines].sum(axis=1)
+        used, stretches = 0, []
+        for room in rooms:
+            reach = np.concatenate(([0], np.cumsum(sizes[used:])))
+            fits = int(np.searchsorted(reach, room, side="right")) - 1
+            whole = max(fits - CHOSEN, 0)
+            spare = slice(used + whole, used + whole + SPARE)
+            few = fits - whole
+            for count in (few, few + 1, few - 1):
+                last = pick(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
+                if last is not None:
+                    break
+            else:
+                return None
+            stretches.append(np.concatenate([lines[used : used + whole], lines[spare][last]]).reshape(-1))
+            used = spare.stop
+        return stretches
+
+    @property
+    def _parts(self) -> _Parts:
+        return _parts(self.key_kind, self.value_kind, self.wording, self.split)
+
+    def _lines(self, count: int) -> Indices:
+        """So many lines, a row of pieces each. More lines begin as fewer do."""
+        # Spare lines first: those that clash are left out.
+        rows = self._parts.draw(bulk_rng(self.seed, "needle lines"), 1 << max(count + count // 16 + 16, 1).bit_length())
+        return rows[~self._clash(self._parts, rows)][:count]
 
     def _clash(self, parts: _Parts, rows: Indices) -> npt.NDArray[np.bool_]:
         """Rows whose key or value is a planted one, or whose key came before."""

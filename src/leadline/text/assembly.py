@@ -121,8 +121,7 @@ class Assembly:
             return
         self._settle()
         if len(order) > 1:
-            texts = self.counted.bank.pieces
-            self._push(self.counted.gather(order[:-1]), "".join([texts[i] for i in order[:-1].tolist()]))
+            self._push(self.counted.gather(order[:-1]), self.counted.text(order[:-1]))
         self._join(int(order[-1]))
 
     def _join(self, piece: int) -> None:

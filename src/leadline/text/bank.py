@@ -22,6 +22,7 @@ from leadline.core.digest import digest
 from leadline.core.seeds import rng
 from leadline.core.types import PieceBank
 from leadline.text.cache import cache_folder, write_cache
+from leadline.text.touching import Touching
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -149,16 +150,20 @@ class CountedBank:
     longer trusted, and both sides are tokenised together."""
     documents: int = 0
     """Documents laid out with this bank so far."""
-    _touching: _Touching | None = None
+    _texts: npt.NDArray[np.object_] | None = None
+    _touching: Touching | None = None
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
     _encoded: dict[tuple[str, bool, bool], Ids] = field(default_factory=dict)
     _ends: dict[tuple[str, bool], Sequence[int] | None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     counts: Indices = field(init=False)
+    closes: npt.NDArray[np.bool_] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.counts = np.diff(self.starts)
+        closes = self.bank.closes
+        self.closes = None if closes is None else np.asarray(closes, np.bool_)
 
     @property
     def tokens(self) -> int:
@@ -168,13 +173,18 @@ class CountedBank:
         """The tokens of pieces in an order."""
         if len(order) == 0:
             return np.empty(0, np.int32)
-        first, last = int(order[0]), int(order[-1])
-        if last - first == len(order) - 1 and bool(np.all(np.diff(order) == 1)):
-            return self.ids[self.starts[first] : self.starts[last + 1]]
-        counts = self.starts[order + 1] - self.starts[order]
+        if _in_a_row(order):
+            return self.ids[self.starts[order[0]] : self.starts[order[-1] + 1]]
+        counts = self.counts[order]
         shifts = self.starts[order] - np.concatenate(([0], np.cumsum(counts)[:-1]))
         gathered: Ids = self.ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))]
         return gathered
+
+    def text(self, order: Indices) -> str:
+        """The text of pieces in an order."""
+        if self._texts is None:
+            self._texts = np.array(self.bank.pieces, dtype=np.object_)
+        return "".join(self._texts[order].tolist())
 
     def encode(self, text: str, *, first: bool = False, followed: bool = False) -> Ids:
         """The ids of a text that stands first or later in a prompt, last or followed by more. Remembered, since
@@ -229,38 +239,36 @@ class CountedBank:
         return sound
 
     def _chance_joints(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
-        """Proven once for each pair of touching tokens: what a tokenizer splits on stands next to the joint."""
+        """Proven once for each pair of touching tokens, all new pairs at once."""
         with self._lock:
-            touching = self._touching or self._number_tokens()
-            rows, columns = touching.last[left], touching.first[right]
-            for i in np.flatnonzero(touching.verdicts[rows, columns] == _UNKNOWN):
-                if touching.verdicts[rows[i], columns[i]] == _UNKNOWN:
-                    sound = self._splits_between(int(left[i]), int(right[i]))
-                    touching.verdicts[rows[i], columns[i]] = _SOUND if sound else _UNSOUND
-            verdicts: npt.NDArray[np.bool_] = touching.verdicts[rows, columns] == _SOUND
-        return verdicts
+            if self._touching is None:
+                self._touching = Touching.of(self.ids, self.starts)
+            numbers = self._touching.numbers(left, right)
+            new = self._touching.unknown(numbers)
+            if len(new):
+                self._touching.learn(numbers[new], self._proven(left[new], right[new]))
+            return self._touching.sound(numbers)
 
-    def _number_tokens(self) -> _Touching:
-        lasts, last = np.unique(self.ids[np.maximum(self.starts[1:] - 1, 0)], return_inverse=True)
-        firsts, first = np.unique(self.ids[np.minimum(self.starts[:-1], len(self.ids) - 1)], return_inverse=True)
-        self._touching = _Touching(last, first, np.zeros((len(lasts), len(firsts)), np.int8))
-        return self._touching
-
-    def _splits_between(self, left: int, right: int) -> bool:
+    def _proven(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         pieces = self.bank.pieces
-        return self.splits(pieces[left], self.piece(left), pieces[right], self.piece(right))
+        sides = [(pieces[a], pieces[b]) for a, b in zip(left.tolist(), right.tolist(), strict=True)]
+        whole = _encode_pieces(self.tokenizer, [a[-PROOF_CHARACTERS:] + b for a, b in sides])
+        sound = np.zeros(len(left), np.bool_)
+        for i, (a, b) in enumerate(sides):
+            mine, yours = self.piece(int(left[i])), self.piece(int(right[i]))
+            if len(a) > PROOF_CHARACTERS:
+                mine = encode_between(self.tokenizer, a[-PROOF_CHARACTERS:])
+            sound[i] = (
+                len(mine) > 0
+                and len(yours) > 0
+                and splits_inside(self.tokenizer, a[-1:], b[:1])
+                and np.array_equal(whole[i], np.concatenate([mine, yours]))
+            )
+        return sound
 
 
-@dataclass(frozen=True, slots=True)
-class _Touching:
-    """For each piece the number of its last and of its first token, and what is known of each such pair."""
-
-    last: Indices
-    first: Indices
-    verdicts: npt.NDArray[np.int8]
-
-
-_UNKNOWN, _SOUND, _UNSOUND = 0, 1, 2
+def _in_a_row(order: Indices) -> bool:
+    return int(order[-1] - order[0]) == len(order) - 1 and bool(np.all(np.diff(order) == 1))
 
 
 _counted: dict[tuple[str, str], CountedBank] = {}

@@ -91,7 +91,7 @@ class Layouter:
 
     def _closes(self, piece: int) -> bool:
         """Whether a sentence or line ends with this piece."""
-        return self.counted.bank.closes is None or bool(self.counted.bank.closes[piece])
+        return self.counted.closes is None or bool(self.counted.closes[piece])
 
     def _beginning(self, used: int) -> int:
         """The next place in the order where a sentence or line begins."""
@@ -101,7 +101,7 @@ class Layouter:
 
     def _further(self, at: int, sentences: int) -> int:
         """The place in the order some sentences or lines on."""
-        if self.counted.bank.closes is None:
+        if self.counted.closes is None:
             return at + sentences
         for _ in range(sentences):
             at = self._beginning(at + 1)
@@ -135,10 +135,10 @@ class Layouter:
 
     def _bounds_in_mid_line(self, pieces: Indices) -> Indices:
         """A large number for every bound between two pieces where no fact may stand, 0 for the others."""
-        closes = self.counted.bank.closes
+        closes = self.counted.closes
         barred = np.zeros(len(pieces) + 1, np.int64)
         if closes is not None:
-            barred[1:] = np.where(np.asarray(closes)[pieces], 0, 1 << 40)
+            barred[1:] = np.where(closes[pieces], 0, 1 << 40)
         return barred
 
     def _text(self, pieces: Indices) -> str:
