@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     Nats = npt.NDArray[np.float64]
 
 
+Placement = Literal["depth", "anywhere"]
+
+
 class Options(BaseModel):
     """Typed, frozen options of a plugin. An unknown key is an error."""
 
@@ -69,14 +72,16 @@ class Task(Options):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = ""
 
+    placement: Placement = Field(
+        "depth", description="evidence stands at the grid's depths, or anywhere, drawn for each sample"
+    )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
 
     @property
     def has_depth(self) -> bool:
-        """False when the evidence has no single place, or is told to stand anywhere: the grid then has one depth,
-        None."""
-        return True
+        """False when the evidence has no single place: the grid then has one depth, None."""
+        return self.placement == "depth"
 
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """The draft as these options want it: from this side's seeds, with or without its document."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from leadline.core.types import Cell
@@ -27,6 +28,13 @@ def family_of(label: str) -> str:
 
 def is_nested(cells: Sequence[Cell]) -> bool:
     return len({c.length for c in cells}) > 1
+
+
+def places(cell: Cell, spread: float, count: int, draw: random.Random) -> list[float]:
+    """Depths of the facts that answer a cell: a band around its depth, or anywhere when it has none."""
+    if cell.depth is None:
+        return [draw.random() for _ in range(count)]
+    return band(cell.depth, spread, count)
 
 
 def depth_of(cell: Cell) -> float:

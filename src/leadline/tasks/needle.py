@@ -17,7 +17,7 @@ from leadline.core.contracts import Source, Task
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
-from leadline.tasks.coordinates import band, cluster_of, depth_of, document_of, family_of
+from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.values import PLURAL, SINGULAR, Kind, draw_new, listed
 from leadline.text.sources import open_source
@@ -55,12 +55,13 @@ class Needle(Task):
     """Find values by their keys in a long text.
 
     Depth is where the asked-for needle starts. With several asked-for needles they stand evenly over a band of width
-    `spread` around the depth; needles that nobody asks for stand anywhere.
+    `spread` around the depth; needles that nobody asks for stand anywhere, and all do with placement=anywhere.
     """
 
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
+    scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
@@ -131,7 +132,7 @@ class Needle(Task):
         """What is planted and asked for one cell, drawn from the cell's own coordinates."""
         draw = rng(seed, "needle", family_of(cell.task), cell.length, cell.depth, cell.sample)
         if self.needle:
-            return self._own(cell)
+            return self._own(cell, draw)
         needles = [self._needle(draw, taken) for _ in range(self.keys)]
         asked = needles[: self.queries]
         facts = self._facts(cell, needles, draw)
@@ -144,19 +145,20 @@ class Needle(Task):
         return KeyAndValues(key, values, wording)
 
     def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
-        places = band(depth_of(cell), self.spread, self.queries * self.values)
+        depths = places(cell, self.spread, self.queries * self.values, draw)
         facts: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
-                place = places[len(facts)] if number < self.queries else draw.random()
+                place = depths[len(facts)] if number < self.queries else draw.random()
                 text = needle.wording.format(kind=SINGULAR[self.value_kind], key=needle.key, value=value)
                 text = text[0].upper() + text[1:]
                 facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
         return facts
 
-    def _own(self, cell: Cell) -> _Planted:
-        fact = Fact(f"{cell.key}#0", self.needle, depth_of(cell), cell.length)
-        return _Planted(self, cell, (fact,), (), self.answers, rng(0))
+    def _own(self, cell: Cell, draw: random.Random) -> _Planted:
+        [depth] = places(cell, self.spread, 1, draw)
+        fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
+        return _Planted(self, cell, (fact,), (), self.answers, draw)
 
     @property
     def allowance(self) -> int:
@@ -195,7 +197,7 @@ class _Planted:
             answer_prefix=prefix,
             targets=targets,
             allowance=task.allowance,
-            scorers=("match.all", "ruler.v1", "ruler.strict"),
+            scorers=task.scorers,
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
             labels={"family": "needle", "value_kind": task.value_kind, "wording": str(self._wording())},
