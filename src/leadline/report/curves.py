@@ -62,13 +62,17 @@ def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
     data = alt.NamedData("average" if rows == "average" else "lines")
     x = _x(lengths)
     scale = alt.Scale(domain=names, range=[SERIES[i % MANY] for i in range(len(names))])
-    legend = alt.Legend(title=None, orient="bottom", columns=3, symbolType="stroke") if len(names) > 1 else None
+    legend = (
+        alt.Legend(title=None, orient="bottom", columns=3, symbolType="circle", symbolOpacity=1)
+        if len(names) > 1
+        else None
+    )
     colour = alt.Color("series:N", scale=scale, legend=legend)
     base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
     faint = 0.16 if len(names) <= 3 else 0.08
     return [
         base.mark_area(opacity=faint, aria=False).encode(
-            alt.Y("low:Q"), alt.Y2("high:Q"), alt.Color("series:N", scale=scale, legend=None)
+            alt.Y("low:Q"), alt.Y2("high:Q"), colour
         ),
         base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
         base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(

@@ -32,7 +32,7 @@ from leadline.report.summary import cell_table
 from leadline.report.table import FAILURE_CLASSES
 from leadline.report.terminal import small_print
 from leadline.report.theme import Figure
-from leadline.report.verdict import Verdict, cost_words, length_range, verdict
+from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
 SCRIPTS = ("samples.js", "figures.js", "page.js")
@@ -173,15 +173,18 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -
     }
 
 
-def _facts(run: Run, found: Verdict) -> list[tuple[str, str]]:
-    whole = run.table.whole
+def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
+    """Name, value and what stands small under it."""
+    whole, totals = run.table.whole, run.totals
+    reach, _, spread = length_range(found.effective).partition(" (") if found.effective else (words.NO_NUMBER, "", "")
+    took = words.duration_words(max(0.0, totals.ended - totals.started))
     return [
-        ("claimed window", words.length_words(run.window) if run.window else "not stated"),
-        ("effective length", length_range(found.effective) if found.effective else words.NO_NUMBER),
-        ("accuracy overall", f"{words.percent(whole.mean)}% (95%: {words.percent_range(whole.interval)}%)"),
-        ("samples", f"{whole.done:,} of {whole.planned:,} done, {whole.failed:,} failed"),
-        ("reading", run.reading),
-        ("cost", cost_words(run)),
+        ("claimed window", words.length_words(run.window) if run.window else "not stated", "tokens"),
+        ("effective length", reach, spread.removesuffix(")")),
+        ("accuracy overall", f"{words.percent(whole.mean)}%", f"95%: {words.percent_range(whole.interval)}%"),
+        ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
+        ("cost", words.big_number(totals.prompt_tokens), f"tokens read in {took}"),
+        ("reading", run.reading, READING_WORDS.get(run.reading, "")),
     ]
 
 

@@ -7,6 +7,8 @@ from typing import Any
 
 from leadline.report.load import Run
 from leadline.report.table import COUNTING_RULE, Place, Tally
+from leadline.report.verdict import effective_of, length_range
+from leadline.stats.effective import EffectiveLength
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -20,6 +22,7 @@ def summary(run: Run) -> dict[str, Any]:
         "reading": run.reading,
         "created": run.manifest.created,
         "counting": COUNTING_RULE,
+        "effective_length": effective_values(effective_of(table.samples, run.window)),
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
@@ -33,6 +36,22 @@ def summary(run: Run) -> dict[str, Any]:
             for (task, length), tally in table.by_task_and_length.items()
         ],
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
+    """Null where fewer than two lengths were answered. An open end lies outside what was measured."""
+    if found is None:
+        return None
+    return {
+        "words": length_range(found),
+        "bound": found.bound,
+        "length": round(found.length),
+        "low": None if found.low_open else round(found.low),
+        "high": None if found.high_open else round(found.high),
+        "threshold": found.threshold,
+        "largest_measured": found.largest_measured,
+        "warning": found.warning,
     }
 
 

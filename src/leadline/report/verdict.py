@@ -7,10 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from leadline.report.load import Run
-from leadline.report.words import big_number, count_words, duration_words, inert, length_words, percent, percent_range
+from leadline.report.words import count_words, inert, length_words, percent, percent_range
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, effective_length, token_words
 from leadline.stats.observations import Observations
 
+READING_WORDS = {
+    "fresh": "a document for each question",
+    "shared": "a document for each length",
+    "nested": "one document for all lengths",
+}
 READING_NOTES = {
     "fresh": "every question had a document of its own, as in published results",
     "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is harder "
@@ -126,10 +131,3 @@ def _not_measured(run: Run) -> list[str]:
     if run.totals.receipts_wrong:
         lines.append(f"{count_words(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
     return lines
-
-
-def cost_words(run: Run) -> str:
-    """`7.8 million tokens read, 12 thousand written, 3 min 20 s`."""
-    totals = run.totals
-    parts = [f"{big_number(totals.prompt_tokens)} tokens read", f"{big_number(totals.completion_tokens)} written"]
-    return ", ".join([*parts, duration_words(max(0.0, totals.ended - totals.started))])
