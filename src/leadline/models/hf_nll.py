@@ -73,7 +73,7 @@ def _of_document(reader: Reader, document: Ids, spans: Sequence[tuple[int, int]]
         wanted[start:stop] = True
     first = int(wanted.argmax()) - 1 if spans else read
     nats = np.full(len(document) + 1, np.nan)
-    for start, hidden in reader.reading(document[:read], keep=first):
+    for start, hidden in reader.reading(document[:read], keep=first, wanted=wanted[1:]):
         places = np.flatnonzero(wanted[start + 1 : start + 1 + len(hidden)])
         if len(places):
             chosen = hidden[torch.from_numpy(places).to(hidden.device)]

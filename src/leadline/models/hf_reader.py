@@ -12,10 +12,14 @@ from torch import Tensor
 
 from leadline.models import shared_prefix
 from leadline.models.hf_attention import STEP
-from leadline.models.shared_prefix import Chunk, Pass, Rows, Store, running
+from leadline.models.shared_prefix import Chunk, Pass, Read, Rows, Store, running
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from leadline.core.types import Ids
+
+    Marks = npt.NDArray[np.bool_]
 
 SLACK = 32
 """Rows whose cuts lie this close together share one stretch of the document and read the rest as their own tokens."""
@@ -60,6 +64,9 @@ class Reader:
         own = model.config._attn_implementation
         self._own_attention = "sdpa" if own == shared_prefix.NAME else own
         self._output: Any = None
+        # Weights that are brought in for a layer and sent away after it need every pass to come to its end.
+        spread = len(getattr(model, "hf_device_map", None) or ()) > 1
+        self._last_layer = None if spread else model.config.get_text_config().num_hidden_layers - 1
         self.chunk = chunk
         """The most tokens put through the model at once; halved when memory runs out."""
         self.store: Store | None = None
@@ -78,11 +85,12 @@ class Reader:
 
     def read(self, ids: Ids, *, reuse: bool = True) -> None:
         """Have the store hold exactly `ids`; what it already holds of their beginning is kept."""
-        for _ in self.reading(ids, keep=len(ids) if reuse else 0):
+        for _ in self.reading(ids, keep=len(ids) if reuse else 0, wanted=np.zeros(len(ids), bool)):
             pass
 
-    def reading(self, ids: Ids, *, keep: int) -> Iterator[tuple[int, Tensor]]:
-        """Read `ids`, giving each chunk's start and hidden states. At most `keep` tokens are kept from before."""
+    def reading(self, ids: Ids, *, keep: int, wanted: Marks) -> Iterator[tuple[int, Tensor]]:
+        """Read `ids`, giving start and hidden states of chunks with a `wanted` token in them. At most `keep` tokens are
+        kept from before."""
         store = self.store
         if store is None:
             store = self.store = Store(len(ids))
@@ -92,20 +100,26 @@ class Reader:
         store.grow(len(ids))
         while store.length < len(ids):
             start, stop = store.length, min(store.length + self.chunk, len(ids))
-            hidden = self._read_chunk(store, ids[start:stop])
+            hidden = self._read_chunk(store, ids[start:stop], wanted=bool(wanted[start:stop].any()))
             store.length = stop
             self.ids = ids[:stop]
             self.tokens_read += stop - start
-            yield start, hidden[: stop - start]
+            if hidden is not None:
+                yield start, hidden[: stop - start]
 
-    def _read_chunk(self, store: Store, ids: Ids) -> Tensor:
+    def _read_chunk(self, store: Store, ids: Ids, *, wanted: bool) -> Tensor | None:
         size = len(ids)
         if self.device.type == "cuda" and STEP < size < self.chunk:
             size = -(-size // STEP) * STEP  # nothing sees padding that comes after it
         tokens = torch.zeros(1, size, dtype=torch.long)
         tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
         positions = torch.arange(store.length, store.length + size, device=self.device)
-        return self.run(Chunk(store, len(ids)), tokens.to(self.device), positions[None])[0]
+        chunk = Chunk(store, len(ids), last=None if wanted else self._last_layer)
+        try:
+            hidden = self.run(chunk, tokens.to(self.device), positions[None])[0]
+        except Read:
+            return None
+        return hidden if wanted else None
 
     def forget(self) -> None:
         self.store, self.ids = None, self.ids[:0]

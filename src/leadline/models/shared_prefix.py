@@ -115,16 +115,26 @@ class Store:
         return sum(t.numel() * t.element_size() for b in (self._keys, self._values) for t in b.values())
 
 
-class Chunk:
-    """Reads a document's next tokens into the store: the first `count` of those given, for the others are padding."""
+class Read(Exception):
+    """All that was wanted of a pass is done: the rest of it would be thrown away."""
 
-    def __init__(self, store: Store, count: int) -> None:
+
+class Chunk:
+    """Reads a document's next tokens into the store: the first `count` of those given, for the others are padding.
+
+    Where nobody wants the hidden states, the pass ends with the keys and values of `last`, the last layer.
+    """
+
+    def __init__(self, store: Store, count: int, *, last: int | None = None) -> None:
         self.store = store
         self.start = store.length
         self.count = count
+        self.last = last
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
+        if layer == self.last:
+            raise Read
         planned = query.shape[2] % STEP == 0
         parts = [attend(query, key, value, scale, causal=True, planned=planned)]
         for start, stop, common in stretches(self.start):
