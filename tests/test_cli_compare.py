@@ -1,0 +1,64 @@
+"""`leadline compare`: exit codes, refusals and what is written for build servers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from leadline.cli.main import answer
+
+ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "12", "--no-figure"]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for name, model in {"good": "sim:perfect", "same": "sim:perfect?seed=3", "bad": "sim:cliff?window=600"}.items():
+        task = "niah"
+        assert answer(["run", task, "--model", model, *ASK, "--out", str(folder / name)]) == 0
+    assert answer(["run", "niah", "--model", "sim:perfect", *ASK, "--seed", "9", "--out", str(folder / "seed")]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(("candidate", "code"), [("same", 0), ("bad", 1)])
+def test_a_gate_answers_with_its_exit_code(runs: Path, candidate: str, code: int) -> None:
+    words = ["compare", str(runs / "good"), str(runs / candidate), "--gate", "overall >= -5; length:* >= -9"]
+    assert answer(words) == code
+
+
+def test_too_few_prompts_for_a_narrow_demand_are_undecided(runs: Path) -> None:
+    assert answer(["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1"]) == 2
+
+
+def test_a_comparison_names_the_length_that_was_lost(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["compare", str(runs / "good"), str(runs / "bad"), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    verdicts = {d["name"]: d["verdict"] for d in found["differences"]}
+    assert verdicts["length:1k"] == "worse"
+    assert verdicts["length:512"] == "no difference seen"
+    assert found["pairs"] == 72
+
+
+def test_the_gate_is_written_as_junit_and_markdown(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "gate.xml"
+    words = ["compare", str(runs / "good"), str(runs / "bad"), "--gate", "overall >= -5", "--junit", str(file)]
+    assert answer([*words, "--markdown"]) == 1
+    suite = ElementTree.parse(file).getroot()
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    assert "### Leadline gate: fail" in capsys.readouterr().out
+
+
+def test_runs_that_asked_something_else_are_refused_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", str(runs / "good"), str(runs / "seed")]
+    assert answer(words) == 64
+    assert "seed differs" in capsys.readouterr().err
+    assert answer([*words, "--anyway"]) == 0
+
+
+def test_a_folder_without_a_run_is_a_clear_error(runs: Path, tmp_path: Path) -> None:
+    assert answer(["compare", str(runs / "good"), str(tmp_path)]) >= 64
