@@ -2,7 +2,8 @@
 
     python benchmarks/server_requests.py            both sections
     python benchmarks/server_requests.py --clients  HTTP libraries, asked from threads, beside asyncio + aiohttp
-    python benchmarks/server_requests.py --run      a whole `leadline run` beside the bare asyncio + aiohttp loop
+    python benchmarks/server_requests.py --run      a whole `leadline run` beside the bare asyncio + aiohttp loop and,
+                                                    where --peers PYTHON has them, beside inspect_ai and lm-eval
 
 The server is the tests' fake one, in a process of its own, answering 20 ms after a request has arrived; its work
 counts to nobody. Each contender is a fresh process, measured by the system (wait4): start-up and imports are in it.
@@ -150,6 +151,9 @@ BARE = "asyncio + aiohttp"
 PACKAGES = {"urllib3": "urllib3", "requests": "requests", "httpx": "httpx", BARE: "aiohttp"}
 
 
+PEERS = {"inspect_ai": "with_inspect.py", "lm_eval": "with_lm_eval.py"}
+
+
 def ask_from_threads(make: Callable[[str, int], Asker], url: str, load: Load) -> None:
     ask, texts, guard = make(url, load.workers), prompts(load), threading.Lock()
 
@@ -199,11 +203,15 @@ def compare_clients(repeats: int) -> None:
         show(costs)
 
 
-def compare_runs(repeats: int) -> None:
+def compare_runs(repeats: int, peers: str) -> None:
     print("A whole run: documents built, asked, scored, stored and drawn, start-up included")
     for load in LOADS:
         print(f"\n{load.words}; answered after {DELAY_SECONDS * 1000:.0f} ms")
         costs = {BARE: best_of(repeats, load, _child(BARE, load))} if installed(BARE) else {}
+        for name, script in PEERS.items():
+            if has_package(peers, name):
+                with tempfile.TemporaryDirectory() as folder:
+                    costs[name] = best_of(1, load, _peer(peers, script, load, folder))
         with tempfile.TemporaryDirectory() as folder:
             ours = costs["leadline run"] = best_of(repeats, load, _run(Path(folder), load))
         show(costs)
@@ -214,6 +222,16 @@ def compare_runs(repeats: int) -> None:
 
 def installed(name: str) -> bool:
     return importlib.util.find_spec(PACKAGES.get(name, "leadline")) is not None
+
+
+def has_package(python: str, name: str) -> bool:
+    check = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
+    return subprocess.run([python, "-c", check]).returncode == 0
+
+
+def _peer(python: str, script: str, load: Load, folder: str) -> Callable[[str], list[str]]:
+    path = str(Path(__file__).parent / "peers" / script)
+    return lambda url: [python, path, url, str(load.prompts), str(load.characters), str(load.workers), folder]
 
 
 def _child(name: str, load: Load) -> Callable[[str], list[str]]:
@@ -261,6 +279,7 @@ def main() -> None:
     parser.add_argument("--clients", action="store_true")
     parser.add_argument("--run", action="store_true")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--peers", metavar="PYTHON", default=sys.executable, help="an interpreter that has the peers")
     parser.add_argument("--contender", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, default=0, help=argparse.SUPPRESS)
@@ -274,7 +293,7 @@ def main() -> None:
             compare_clients(chosen.repeats)
         if chosen.run or not chosen.clients:
             print()
-            compare_runs(chosen.repeats)
+            compare_runs(chosen.repeats, chosen.peers)
 
 
 if __name__ == "__main__":

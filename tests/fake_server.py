@@ -204,12 +204,14 @@ class FakeServer:
                 choice["message"]["reasoning_content"] = reply.reasoning
         else:
             choice["text"] = reply.text
-        answer: dict[str, Any] = {"id": "x", "model": MODEL, "choices": [choice]}
+        answer: dict[str, Any] = {"id": "x", "created": 0, "model": MODEL, "choices": [choice]}
         answer["object"] = "chat.completion" if chat else "text_completion"
         if not self.faults.without_usage:
+            said = self.count(reply.text or "")
             answer["usage"] = {
                 "prompt_tokens": tokens,
-                "completion_tokens": self.count(reply.text or ""),
+                "completion_tokens": said,
+                "total_tokens": tokens + said,
                 "prompt_tokens_details": {"cached_tokens": 0},
             }
         return answer

@@ -34,8 +34,8 @@ CONTEXT_REFUSALS = {
                                "8192.", "type": "BadRequestError", "code": 400}},
     "vllm, max_tokens": {"error": {"message": "'max_tokens' is too large: 100. This model's maximum context length is "
                                    "8192 tokens and your request has 8150 input tokens.", "code": 400}},
-    "vllm 0.32": {"error": {"message": "This model's maximum context length is 2048 tokens. However, your prompt contains "
-                            "at least 2049 input tokens. (parameter=input_tokens, value=2049)", "param": "input_tokens",
+    "vllm 0.32": {"error": {"message": "This model's maximum context length is 2048 tokens. However, your prompt "
+                            "contains at least 2049 input tokens. (parameter=input_tokens, value=2049)",
                             "type": "BadRequestError", "code": 400}},
     "sglang, input": {"object": "error", "message": "The input (9000 tokens) is longer than the model's context length "
                       "(8192 tokens).", "code": 400},
