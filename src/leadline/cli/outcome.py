@@ -10,13 +10,14 @@ from leadline.cli.screen import print_json, warn
 from leadline.core.errors import FailedSamples
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from leadline.report.load import Run
     from leadline.run.summary import Summary
 
 
-def finish(summary: Summary, *, as_json: bool, figure: bool = True) -> None:
+def finish(summary: Summary, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
     """Shows the result, then fails if samples failed: never hidden behind exit code 0."""
     from leadline.report.load import load_run
 
@@ -25,9 +26,12 @@ def finish(summary: Summary, *, as_json: bool, figure: bool = True) -> None:
     if as_json:
         from leadline.report.summary import summary as table
 
-        print_json(summary.as_json() | {"heatmap": picture, "report": table(run)})
+        print_json(summary.as_json() | {"heatmap": picture, "report": table(run), "until": found})
     else:
         _show(run, summary, picture)
+        if found is not None:
+            typer.secho(f"{found['outcome']}: {found['sentence'].removeprefix('undecided: ')}", bold=True)
+            typer.echo(found["saving"])
     if summary.failed:
         raise failed_samples(summary)
 

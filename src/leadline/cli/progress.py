@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from leadline.cli.screen import harmless, say, seconds_words, warn
-from leadline.run.events import Answered, Event, Started, Stopping, Waiting
+from leadline.run.events import Answered, Event, Looked, Started, Stopping, Waiting
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -71,6 +71,7 @@ class Watcher:
     def __init__(self) -> None:
         self.counts = Counts()
         self._face: Face | None = None
+        self._looked = ""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Started):
@@ -80,6 +81,10 @@ class Watcher:
         elif isinstance(event, Waiting):
             whom = "all wait" if event.everyone else "one waits"
             self.counts.wait = f"{whom} {seconds_words(event.seconds)}: {event.why}"
+        elif isinstance(event, Looked):
+            if event.sentence != self._looked:
+                self._say(event.sentence)
+            self._looked = event.sentence
         elif isinstance(event, Stopping):
             self._say(f"stopping: {harmless(event.why)}. Finishing what is in flight; Ctrl-C leaves at once.")
         if self._face is not None:

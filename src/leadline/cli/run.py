@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,10 +10,11 @@ import typer
 from leadline.cli.flags import Flags, spec_of, with_flags
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from leadline.core.spec import Spec
     from leadline.run.summary import Summary
+
+MOST = 100
+"""Samples a cell may have when a rule decides how many it gets."""
 
 
 @with_flags
@@ -22,12 +24,42 @@ def run(
         bool, typer.Option("--keep-prompts", help="Write every prompt to the run's folder.")
     ] = False,
     figure: Annotated[bool, typer.Option(help="Draw heatmap.png at the end.")] = True,
+    until: Annotated[
+        str,
+        typer.Option(
+            help='Ask in rounds, and stop when it is known: effective, "cell +-0.10" or "verdict 0.95". '
+            f"--samples is then the most a cell may have. [default there: {MOST}]"
+        ),
+    ] = "",
+    base: Annotated[Path | None, typer.Option(help="For --until verdict: the run to compare with.")] = None,
+    gate: Annotated[str, typer.Option(help='For --until verdict: "overall >= -1; task:* >= -3".')] = "",
 ) -> None:
     """Measure a model. The same command again goes on where it stopped."""
     from leadline.cli.outcome import finish
 
-    summary = carry_out(spec_of(flags), flags.out, keep_prompts=keep_prompts)
-    finish(summary, as_json=flags.json_, figure=figure)
+    spec = spec_of(flags)
+    if until:
+        spec = spec.model_copy(update={"until": until, "samples": flags.samples or MOST})
+    if spec.until:
+        carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts, figure=figure)
+    else:
+        finish(carry_out(spec, flags.out, keep_prompts=keep_prompts), as_json=flags.json_, figure=figure)
+
+
+def carry_out_until(
+    spec: Spec, flags: Flags, base: Path | None, gate: str, *, keep_prompts: bool, figure: bool
+) -> None:
+    """A run that stops by itself, and what it found."""
+    from leadline.cli.outcome import finish
+    from leadline.cli.progress import Watcher
+    from leadline.run.until import measure_until
+
+    with Watcher() as watcher:
+        stopped = measure_until(
+            spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
+        )
+    found = {"outcome": stopped.step.outcome, "sentence": stopped.step.sentence, "saving": stopped.saving}
+    finish(stopped.summary, as_json=flags.json_, figure=figure, found=found)
 
 
 def carry_out(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Summary:

@@ -71,6 +71,8 @@ class Spec(Part):
     samples: int = Field(3, ge=1)
     reading: Reading = "fresh"
     seed: int = 0
+    until: str = ""
+    """A stopping rule: `samples` is then the most that a cell may have, not what every cell gets."""
     limits: Limits = Limits()
 
     @field_validator("lengths", mode="before")
@@ -97,8 +99,9 @@ class Spec(Part):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits, as plain values."""
-        return self.model_dump(mode="json", exclude={"limits"})
+        """The spec without limits, as plain values. A rule that is not given is left out, as it was before there were
+        any."""
+        return self.model_dump(mode="json", exclude={"limits"} if self.until else {"limits", "until"})
 
     @property
     def digest(self) -> str:

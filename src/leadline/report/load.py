@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
-from leadline.core.types import Completion, Record
+from leadline.core.types import Completion, Failure, Record
+from leadline.report.measures import Measures, measured
 from leadline.report.table import Place, Table, planned_places, tabulate
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import read_records
 
+Kind = Literal["answer", "memory", "measure"]
 ADDRESSES = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
 """Options of a model that say where it is, not what it is: left out of its name in titles."""
 
@@ -57,7 +60,7 @@ class Totals:
         if isinstance(outcome, Completion):
             self.completion_tokens += outcome.completion_tokens or 0
             self.cached_tokens += outcome.cached_tokens or 0
-        else:
+        elif isinstance(outcome, Failure):
             self.failures[outcome.why] = self.failures.get(outcome.why, 0) + 1
         for note in record.sent.notes:
             self.notes[note] = self.notes.get(note, 0) + 1
@@ -65,11 +68,18 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Everything a report says about one run, short of its single samples."""
+    """Everything a report says about one run, short of its single samples.
+
+    `table` holds the answers to questions about a document, and nothing else enters an average. Questions asked
+    without their document, which show what is answered from memory, and log-probabilities, which are no shares of
+    anything, stand aside.
+    """
 
     folder: Path
     manifest: Manifest
     table: Table
+    memory: Table
+    measures: Measures
     totals: Totals
 
     @property
@@ -94,6 +104,11 @@ class Run:
     def date(self) -> str:
         return datetime.fromisoformat(self.manifest.created).strftime("%Y-%m-%d")
 
+    @property
+    def rule(self) -> str:
+        """The stopping rule, where the run decided by itself how many samples a cell needs."""
+        return str(self.manifest.spec.get("until") or "")
+
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
@@ -103,19 +118,46 @@ def load_run(folder: Path | str) -> Run:
     folder = Path(folder)
     manifest = read_manifest(folder)
     totals = Totals()
-    table = tabulate(totals.watch(read_records(folder)), plan_of(manifest))
-    return Run(folder, manifest, table, totals)
+    memory: list[Record] = []
+    measures: list[Record] = []
+    aside = {"memory": memory, "measure": measures}
+    kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
+
+    def answers() -> Iterator[Record]:
+        for record in totals.watch(read_records(folder)):
+            kind = kinds.get(record.cell.task, "answer")
+            if kind == "answer":
+                yield record
+            else:
+                aside[kind].append(record)
+
+    return Run(
+        folder=folder,
+        manifest=manifest,
+        table=tabulate(answers(), plan_of(manifest, "answer")),
+        memory=tabulate(memory, plan_of(manifest, "memory")),
+        measures=measured(measures),
+        totals=totals,
+    )
 
 
-def plan_of(manifest: Manifest) -> dict[Place, int]:
+def kind_of(task: Mapping[str, Any]) -> Kind:
+    """What the records of a task are, from its entry in the manifest."""
+    if task.get("kind") == "measure":
+        return "measure"
+    return "memory" if task.get("options", {}).get("no_context") else "answer"
+
+
+def plan_of(manifest: Manifest, kind: Kind) -> dict[Place, int]:
     """The grid that the manifest asks for."""
     spec = manifest.spec
+    tasks = {title: task for title, task in manifest.tasks.items() if kind_of(task) == kind}
     return planned_places(
-        manifest.tasks,
+        tasks,
         spec["lengths"],
         spec["depths"],
-        spec["samples"],
-        depthless=[title for title, task in manifest.tasks.items() if not task.get("has_depth", True)],
+        0 if spec.get("until") else spec["samples"],  # a run that stops by itself plans no number for a cell
+        depthless=[title for title, task in tasks.items() if not task.get("has_depth", True)],
     )
 
 

@@ -9,36 +9,59 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Container, Set
 from pathlib import Path
 
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped
 from leadline.core.types import Document, Failure, Record
 from leadline.run.attempts import Asker
+from leadline.run.building import build
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
 from leadline.run.feed import Feed, Work
 from leadline.run.grid import Job, jobs
 from leadline.run.heap import share_heap
 from leadline.run.plan import Plan
 from leadline.run.recording import Recorder
+from leadline.run.sounding import Sounder
 from leadline.run.stopping import Breaker, Stop, stopping_on_signals
 from leadline.run.summary import Summary, summarise
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.runs import RunWriter
-from leadline.text.fit import fit
 
 
-def execute(plan: Plan, writer: RunWriter, *, listen: Listener = ignore, keep_prompts: bool = False) -> Summary:
-    """Asks what the writer's folder does not have yet. Raises RunStopped when it had to stop early."""
-    engine = _Engine(plan, writer, listen, keep_prompts)
+def execute(
+    plan: Plan,
+    writer: RunWriter,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    only: Set[str] | None = None,
+) -> Summary:
+    """Asks what the writer's folder does not have yet, or the cells of `only` whatever it has. Raises RunStopped when
+    it had to stop early."""
+    engine = _Engine(plan, writer, listen, keep_prompts, writer.done if only is None else _AllBut(only))
     with stopping_on_signals(engine.stop, _interrupted(writer.folder)):
         engine.run()
     return summarise(writer.folder, planned=plan.planned)
 
 
+class _AllBut:
+    """Every key but some: what need not be asked in one round of a run that stops by itself."""
+
+    def __init__(self, only: Set[str]) -> None:
+        self._only = only
+
+    def __contains__(self, key: object) -> bool:
+        return key not in self._only
+
+
 class _Engine:
-    def __init__(self, plan: Plan, writer: RunWriter, listen: Listener, keep_prompts: bool) -> None:
+    def __init__(
+        self, plan: Plan, writer: RunWriter, listen: Listener, keep_prompts: bool, done: Container[str]
+    ) -> None:
         self._plan = plan
+        self._done = done
         self._writer = writer
         self._listen = listen
         self._keep_prompts = keep_prompts
@@ -48,9 +71,9 @@ class _Engine:
         self._guard = threading.Lock()
         self.stop = Stop()
         self._breaker = Breaker(plan.spec.limits.breaker)
-        self._asker = Asker(plan.model, plan.spec.limits, self.stop, self._news.append)
+        self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
-        self._feed = Feed(jobs(plan.spec, plan.tasks, writer.done), self._build, plan.model.grain)
+        self._feed = Feed(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain)
 
     def run(self) -> None:
         writer, plan = self._writer, self._plan
@@ -61,7 +84,7 @@ class _Engine:
                 planned=plan.planned,
                 done=len(writer.done),
                 failed_before=len(writer.failed),
-                prompt_tokens_left=plan.tokens_left(writer.done),
+                prompt_tokens_left=plan.tokens_left(self._done),
                 torn_bytes=writer.torn_bytes,
                 notes=plan.notes,
             )
@@ -132,8 +155,7 @@ class _Engine:
             self._feed.finished(work)
 
     def _build(self, job: Job) -> Document:
-        draft = job.task.write(job.cells, seed=self._plan.spec.seed)
-        return fit(draft, self._plan.model.tokenizer, self._plan.model.frame)
+        return build(job.task, job.cells, self._plan.model, seed=self._plan.spec.seed)
 
     def _dead_server(self, record: Record) -> LeadlineError:
         assert isinstance(record.outcome, Failure)

@@ -46,7 +46,15 @@ class Stopping:
     why: str
 
 
-Event = Started | Answered | Waiting | Stopping
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A stopping rule has looked at the records, and wants more of them."""
+
+    sentence: str
+    asks: int
+
+
+Event = Started | Answered | Waiting | Stopping | Looked
 Listener = Callable[[Event], None]
 
 

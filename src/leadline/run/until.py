@@ -1,0 +1,142 @@
+"""Runs that stop by themselves: samples are asked in rounds, where they can still change the answer.
+
+After each round the rule looks at the records and says what to ask next. The looks are paid for by the rules' own
+intervals (leadline.stats.sequential), so looking often does not make a run any surer than it is. Nothing is kept
+between rounds but the records: a run that was interrupted goes on from them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from leadline.core.errors import UsageError
+from leadline.core.spec import Spec
+from leadline.core.types import Cell
+from leadline.run.engine import execute
+from leadline.run.events import Event, Listener, Looked, Started, ignore
+from leadline.run.grid import depths_of
+from leadline.run.plan import Plan, check_room, prepare
+from leadline.run.summary import Summary, summarise
+from leadline.stats.allocate import (
+    Design,
+    Step,
+    Until,
+    parse_until,
+    saving_words,
+    until_cells,
+    until_effective,
+    until_verdict,
+)
+from leadline.stats.gate import parse_gate
+from leadline.stats.observations import Observations, observations
+from leadline.store.runs import open_run, read_records
+
+Rule = Callable[[Observations], Step]
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What the rule found when it was over."""
+
+    summary: Summary
+    step: Step
+    saving: str
+
+
+def measure_until(
+    spec: Spec,
+    out: Path | str | None = None,
+    *,
+    base: Path | None = None,
+    gate: str = "",
+    fixed: int = 100,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+) -> Stopped:
+    """Asks in rounds until the spec's rule is content or every cell has `spec.samples`.
+
+    `base` and `gate` are for the rule `verdict`. `fixed` is the samples a cell that the saving is told against.
+    """
+    until = parse_until(spec.until)
+    if until.rule == "verdict" and (base is None or not gate):
+        raise UsageError(
+            "a verdict is about another run and a gate", where="--until", fix='add --base RUN --gate "overall >= -1"'
+        )
+    with prepare(spec) as made:
+        folder = made.folder if out is None else Path(out)
+        check_room(folder, made.planned)
+        design = _design(made, fixed)
+        rule = _rule(until, design, base, gate)
+        with open_run(folder, made.manifest) as writer:
+            step, first = rule(observations(read_records(folder))), True
+            while not step.done:
+                only = _first_missing(step.next, folder)
+                listen(Looked(step.sentence, len(only)))
+                execute(
+                    made, writer, listen=listen if first else _after_first(listen), keep_prompts=keep_prompts, only=only
+                )
+                first = False
+                step = _next(rule(observations(read_records(folder))), step)
+            writer.sync()
+        asked = sum(1 for _ in read_records(folder))
+        return Stopped(summarise(folder, planned=asked), step, saving_words(step, fixed))
+
+
+def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
+    """As many samples of each place as the rule wants, the first that are not there: a run that was killed in mid-round
+    has holes, and a cell's samples must be the same ones whenever it stops."""
+    there = {record.cell.key for record in read_records(folder) if not record.failed}
+    counts = Counter((cell.task, cell.length, cell.depth) for cell in wanted)
+    found: set[str] = set()
+    for (task, length, depth), count in counts.items():
+        keys = (Cell(task, length, depth, sample).key for sample in itertools.count())
+        found.update(itertools.islice((key for key in keys if key not in there), count))
+    return frozenset(found)
+
+
+def _next(step: Step, before: Step) -> Step:
+    """A rule that asks for the very same again would never end: its samples have failed, and the run says so."""
+    if not step.done and step.next == before.next and step.spent == before.spent:
+        return Step("undecided", f"{step.sentence}; its last samples got no answer", (), step.spent, step.fixed_cost)
+    return step
+
+
+def _design(made: Plan, fixed: int) -> Design:
+    spec = made.spec
+    places = tuple(
+        (title, length, depth)
+        for title, task in made.tasks.items()
+        for length in spec.lengths
+        for depth in depths_of(spec, task)
+    )
+    return Design(
+        places=places,
+        cap=spec.samples,
+        fixed=fixed,
+        at_once=spec.limits.workers if made.model.grain == "probe" else 1,
+        nested=spec.reading == "nested",
+    )
+
+
+def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
+    if until.rule == "effective":
+        return lambda data: until_effective(data, design, confidence=until.number)
+    if until.rule == "cell":
+        return lambda data: until_cells(data, design, until.number)
+    assert base is not None  # checked at the door
+    old, clauses = observations(read_records(base)), parse_gate(gate)
+    return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
+
+
+def _after_first(listen: Listener) -> Listener:
+    """Later rounds of a run are not told as new runs."""
+
+    def heard(event: Event) -> None:
+        if not isinstance(event, Started):
+            listen(event)
+
+    return heard
