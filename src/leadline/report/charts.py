@@ -152,7 +152,7 @@ def caption_words(run: Run) -> str:
     if any(t.failed for t in tallies):
         parts.append("Failed samples got no answer and are in no mean.")
     if run.manifest.sessions:
-        parts.append(f"Leadline {run.manifest.sessions[-1].leadline}.")
+        parts.append(f"Leadline\u00a0{run.manifest.sessions[-1].leadline}.")
     return " ".join(parts)
 
 

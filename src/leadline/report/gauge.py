@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import altair as alt
 
 from leadline.report.load import Run
@@ -47,12 +49,15 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
             alt.X("reached:Q", scale=scale), alt.Text("value:N")
         ),
     ]
-    if run.window and run.window > found.length * 1.3:
+    if run.window:
+        row["window"] = run.window
         layers.append(
-            base.mark_text(dy=-17, fontSize=11, align="right", color=MUTED, text="claimed", aria=False).encode(
-                alt.X("end:Q", scale=scale)
-            )
+            base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )
+        if run.window > 1.5 * reached or run.window < 0.6 * reached:  # else the two labels would meet
+            side: Any = "right" if run.window == end else "center"
+            claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
+            layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
     chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
     claim = f" of {length_words(run.window)} claimed" if run.window else ""
     words = f"Effective length of {inert(run.model, 60)}: {length_range(found)}{claim}."

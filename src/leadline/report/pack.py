@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from leadline.core.types import Completion, Record
+from leadline.core.types import Completion, Failure, Record
 from leadline.report.excerpts import Excerpts
 from leadline.report.table import FAILURE_CLASSES
 from leadline.report.words import shortened
@@ -79,6 +79,8 @@ class Samples:
 
     def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: Excerpts) -> None:
         for record in records:
+            if record.is_measure:
+                continue
             key = (run, tasks[record.cell.task], record.cell.length)
             row = _cut(_row(record, excerpts.of(record)), KEEPS[0].characters)
             self.parts.setdefault(key, []).append(row)
@@ -125,8 +127,9 @@ def _row(record: Record, excerpt: str) -> Row:
 
 def _outcome(record: Record) -> dict[str, Any]:
     outcome = record.outcome
-    if not isinstance(outcome, Completion):
+    if isinstance(outcome, Failure):
         return {"failure": f"{outcome.why}: {outcome.message}"}
+    assert isinstance(outcome, Completion)
     graded = next((s.answer for s in record.scores.values()), "")
     return {
         "answer": outcome.text,

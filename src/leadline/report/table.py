@@ -122,14 +122,14 @@ class _Pool:
     def by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
         at: Sequence[int] = [Place._fields.index(c) for c in columns]
-        planned: dict[Key, int] = {}
+        planned: dict[Key, int] = {} if columns else {(): 0}  # a whole there is, even of nothing
         classes: dict[Key, Counter[FailureClass]] = {}
         for place, count in self.planned.items():
             key = tuple(place[i] for i in at)
             planned[key] = planned.get(key, 0) + count
             classes.setdefault(key, Counter()).update(self.counts.get(place, {}))
         found = {m.key: m for m in marginals(self.samples, columns, planned=planned)} if len(self.samples) else {}
-        for key, count in planned.items() if planned else [((), 0)]:
+        for key, count in planned.items():
             marginal, seen = found.get(key), classes.get(key, Counter())
             yield (
                 key,

@@ -87,7 +87,7 @@ def rows_of(name: str, panel: int) -> Spec:
 
 def caption(words: str, width: float) -> Spec:
     """Small print under a figure, wrapped to its width."""
-    lines = textwrap.wrap(words, max(30, int(width / 4.8)))
+    lines = textwrap.wrap(words, max(30, int(width / 4.7)))
     text = alt.Chart().mark_text(
         text=lines, align="left", baseline="top", fontSize=10, lineHeight=14, color=MUTED, aria=False
     )

@@ -19,7 +19,7 @@ async function open(mark) {
   drawer.showModal();
   await showSamples(find("drawer-list"), matching(wishOf(mark.dataset.select)));
   const cards = find("drawer-list").querySelectorAll("details.sample");
-  if (cards.length && cards.length <= 3) for (const one of cards) one.open = true;
+  for (const one of cards.length <= 3 ? cards : [cards[0]]) one.open = true;
 }
 
 function neighbour(marks, mark, key) {
