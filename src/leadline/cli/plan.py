@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from leadline.cli.flags import Flags, spec_of, with_flags
+from leadline.cli.power import detection
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from leadline.run.plan import Plan
 
 
@@ -22,6 +22,12 @@ def plan(
     ] = None,
     price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")] = None,
     price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million output tokens.")] = None,
+    detect: Annotated[
+        str, typer.Option(metavar="POINTS", help="5pt: say how many samples would see a drop of five points.")
+    ] = "",
+    like: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to take the noise from.")
+    ] = None,
 ) -> None:
     """Say what a run would cost: requests, tokens, time and money. Sends nothing."""
     from leadline.cli.screen import print_json
@@ -30,6 +36,7 @@ def plan(
     with prepare(spec_of(flags)) as made:
         folder = flags.out or made.folder
         words = _words(made, folder, tokens_per_second, price_in, price_out)
+        words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
     if flags.json_:
         print_json(words)
     else:
@@ -86,6 +93,15 @@ def _show(words: dict[str, Any]) -> None:
         typer.echo(f"money   {words['money']:,.2f}")
     if words["already_done"] or words["failed_before"]:
         typer.echo(f"there   {words['already_done']:,} samples have an answer already")
+    if words["detection"] is not None:
+        _show_detection(words["detection"])
     typer.echo(f"folder  {words['folder']}")
     for note in words["notes"]:
         warn(note)
+
+
+def _show_detection(found: dict[str, Any]) -> None:
+    sees = found["this_run_sees"]
+    able = "no drop for certain" if sees is None else f"a drop of {100 * sees:.1f} points"
+    typer.echo(f"detect  {found['sentence']}")
+    typer.echo(f"        that is {found['samples_a_cell']:,} samples a cell; this plan would see {able}")
