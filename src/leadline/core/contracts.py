@@ -47,14 +47,18 @@ class Tokenizer(Protocol):
         ...
 
 
-class Source(Protocol):
-    """A haystack: hands out a filler for a document, drawn from its own seed."""
+class Origin(Protocol):
+    """Text that documents come from, by name, with a digest of all that is in it."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def digest(self) -> str: ...
+
+
+class Source(Origin, Protocol):
+    """A haystack: hands out a filler for a document, drawn from its own seed."""
 
     def filler(self, *, seed: int) -> Filler: ...
 
@@ -71,6 +75,8 @@ class Task(Options):
     """Raised whenever the same coordinates would give another prompt."""
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = ""
+    reads_once: ClassVar[bool] = False
+    """Whether one document answers all depths in every reading mode, since nothing that is asked changes it."""
 
     placement: Placement = Field(
         "depth", description="evidence stands at the grid's depths, or anywhere, drawn for each sample"
@@ -93,8 +99,8 @@ class Task(Options):
         shared, all lengths and depths of a sample when nested."""
         raise NotImplementedError
 
-    def sources(self) -> Sequence[Source]:
-        """The haystacks used, for their digests in the manifest."""
+    def sources(self) -> Sequence[Origin]:
+        """The texts used, for their digests in the manifest."""
         return ()
 
 
@@ -157,6 +163,11 @@ class Surprise:
 @runtime_checkable
 class Surprised(Protocol):
     """A model that can say how surprised it is by a text. Everything asked of one document is one reading of it."""
+
+    @property
+    def plain(self) -> Frame:
+        """A text without any template: after what the tokenizer itself begins a text with, which may be nothing."""
+        ...
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()

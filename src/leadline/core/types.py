@@ -4,11 +4,11 @@
     Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
     Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
     Probe     one question put to a document at a cut
-    Answer    what was really sent and what came back: a Completion or a Failure
+    Answer    what was really sent and what came back: a Completion, a Measured or a Failure
     Record    all of it on one line of a file
 
 Drafts and documents live in memory and are frozen dataclasses; what goes to disk is a msgspec Struct,
-because a union of Completion and Failure must be read back as what it was.
+because a union of Completion, Measured and Failure must be read back as what it was.
 """
 
 from __future__ import annotations
@@ -280,6 +280,14 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     cached_tokens: int | None = None
 
 
+class Measured(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
+    """Surprise in place of an answer: the numbers that a log-probability metric is made of, each under its name."""
+
+    numbers: dict[str, float]
+    marks: tuple[tuple[int, int], ...] = ()
+    """Stretches of the document, in characters, that the numbers are about where that is not all of it."""
+
+
 FailureKind = Literal[
     "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
     "context_length", "out_of_memory", "unsupported",
@@ -294,6 +302,9 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit
     transient: bool = False
     retry_after: float | None = None
     status: int | None = None
+
+
+Outcome = Completion | Measured | Failure
 
 
 class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -311,12 +322,12 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Answer(msgspec.Struct, frozen=True):
     sent: Sent
-    outcome: Completion | Failure
+    outcome: Outcome
     seconds: float
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """0..1, with the part of the answer it was read from."""
+    """0..1, with the part of the answer it was read from; of a log-probability metric any number, mostly nats."""
 
     value: float
     answer: str = ""
@@ -325,7 +336,7 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
 
 FailureClass = Literal[
     "correct", "partial", "distractor", "not_found", "wrong", "empty", "refused", "cut_off", "wrong_format",
-    "input_truncated", "error",
+    "input_truncated", "error", "measured",
 ]  # fmt: skip
 
 
@@ -350,6 +361,10 @@ class PlantedRecord(msgspec.Struct, frozen=True):
     depth: float
 
 
+UNIT = "unit"
+"""The label that says what a log-probability metric is counted in. Only measures have it, failed ones too."""
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One probe, asked. The line in records.jsonl."""
 
@@ -368,7 +383,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     allowance: int
     sent: Sent
-    outcome: Completion | Failure
+    outcome: Outcome
     receipt: Receipt
     scores: dict[str, Score]
     failure_class: FailureClass
@@ -382,6 +397,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def failed(self) -> bool:
         return isinstance(self.outcome, Failure)
+
+    @property
+    def is_measure(self) -> bool:
+        """Whether numbers were wanted and not an answer, so that its score is no share of anything."""
+        return UNIT in self.labels
 
     @property
     def score(self) -> float | None:

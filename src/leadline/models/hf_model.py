@@ -40,7 +40,8 @@ class HFModel:
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
         self._tokenizer = open_tokenizer(str(folder))
         self._decoder = tokenizers.Tokenizer.from_file(str(find_tokenizer_file(folder)))
-        self._frame = _frame(options, template, folder)
+        self._plain = completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
+        self._frame = _frame(options, template, folder, self._plain)
         stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self._decoder)}
         self.engine = Engine(
             loaded.model, sorted(stops), chunk=options.chunk or 0, shared=options.shared, reuse=options.reuse
@@ -59,6 +60,10 @@ class HFModel:
     @property
     def frame(self) -> Frame:
         return self._frame
+
+    @property
+    def plain(self) -> Frame:
+        return self._plain
 
     @property
     def grain(self) -> Literal["probe", "document"]:
@@ -187,13 +192,13 @@ class HFModel:
         )
 
 
-def _frame(options: HF, template: ChatTemplate | None, folder: Path) -> Frame:
+def _frame(options: HF, template: ChatTemplate | None, folder: Path, plain: Frame) -> Frame:
     if options.form == "chat" and template is None:
         raise UsageError(
             "this model has no chat template", where=str(folder), fix="give template=FILE or form=completion"
         )
     if template is None or options.form == "completion":
-        return completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
+        return plain
     thinking = None if options.thinking is None else options.thinking == "on"
     return template.frame(thinking=thinking, prefill=True)
 

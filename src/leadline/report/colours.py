@@ -39,7 +39,6 @@ CLASS_COLOURS: Final[dict[FailureClass, str]] = {
     "wrong_format": "#8c6d31",
     "input_truncated": "#d55e00",
     "error": "#a11d33",
-    "measured": "#56b4e9",
     "measured": "#667381",
 }
 

@@ -12,10 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
 
-from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import Limits
 from leadline.core.types import Answer, Document, Failure, Probe
@@ -36,10 +36,14 @@ class Asked:
     started: float
 
 
+class Answering(Protocol):
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]: ...
+
+
 class Asker:
     """Asks one model, from any number of threads, with patience."""
 
-    def __init__(self, model: Model, limits: Limits, stop: Stop, notify: Callable[[Waiting], None]) -> None:
+    def __init__(self, model: Answering, limits: Limits, stop: Stop, notify: Callable[[Waiting], None]) -> None:
         self._model = model
         self._limits = limits
         self._stop = stop

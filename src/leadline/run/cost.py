@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from leadline.core.contracts import Task
+from leadline.core.soundings import Measure, Sounded
 from leadline.core.spec import Spec
 from leadline.core.types import Document
 from leadline.run.grid import depths_of, first_rows
@@ -42,6 +43,8 @@ class Cost:
 
 def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
     """By length: the tokens an answer may have, from drafts, which need no tokenizer."""
+    if isinstance(task, Measure):
+        return dict.fromkeys(spec.lengths, 0)
     found: dict[int, int] = {}
     for row in first_rows(spec, title, task):
         for question in task.write(row, seed=spec.seed).questions:
@@ -52,6 +55,8 @@ def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
 
 def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> Cost:
     """`built` are documents of the task: how long their questions are says what a shared document adds per probe."""
+    if isinstance(task, Measure):
+        return _measure_cost(spec, task, built)
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
     probes = len(depths_of(spec, task)) * spec.samples
     prompts = {length: length - allowance for length, allowance in allowed.items()}
@@ -62,6 +67,17 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
         tokens_read=_tokens_read(spec, total, list(prompts.values()), probes, closing),
         output_tokens=sum(allowed.values()) * probes,
     )
+
+
+def _measure_cost(spec: Spec, task: Measure, built: Sequence[Document]) -> Cost:
+    """Documents as requests, each with what it takes in proportion to one that was built."""
+    tried = max((d for d in built if isinstance(d, Sounded)), key=lambda d: len(d.ids))
+    share = sum(p.tokens for p in tried.passages) / max(p.cell.length for p in tried.probes)
+    once = spec.reading == "nested"
+    fresh = 1 if task.reads_once or spec.reading != "fresh" else len(depths_of(spec, task))
+    lengths = [max(spec.lengths)] if once else list(spec.lengths)
+    tokens = round(share * sum(lengths)) * spec.samples * fresh
+    return Cost(len(lengths) * spec.samples * fresh, tokens, tokens, 0)
 
 
 def _tokens_read(spec: Spec, total: int, prompts: list[int], probes: int, closing: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from leadline.core.soundings import Sounded
 from leadline.core.types import Document, Probe
 from leadline.run.grid import Job
 
@@ -28,7 +29,7 @@ class Work:
 class Feed:
     """Work for many workers.
 
-    By grain "document", a document comes with all its probes. By grain "probe" they come one by one; the longest
+    By grain "document", and where nothing is asked, a document comes with all its probes. By grain "probe" they come one by one; the longest
     first and alone, so that a server has read the document before the others, which begin alike, are asked of it.
     """
 
@@ -78,7 +79,7 @@ class Feed:
         document = self._build(job)
         wanted = {c.key for c in job.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
-        if self._grain == "document":
+        if self._grain == "document" or isinstance(document, Sounded):
             return Work(document, probes)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
         self._opening += bool(rest)

@@ -59,7 +59,7 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
         for title, task in tasks.items():
             for sample in range(spec.samples):
                 cells = _row(spec, title, task, (length,), sample)
-                if spec.reading == "shared":
+                if spec.reading == "shared" or task.reads_once:
                     yield task, cells
                 else:
                     for cell in reversed(cells):
@@ -71,7 +71,7 @@ def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
     if spec.reading == "nested":
         return [_row(spec, title, task, spec.lengths, 0)]
     rows = [_row(spec, title, task, (length,), 0) for length in spec.lengths]
-    return rows if spec.reading == "shared" else [row[:1] for row in rows]
+    return rows if spec.reading == "shared" or task.reads_once else [row[:1] for row in rows]
 
 
 def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], sample: int) -> tuple[Cell, ...]:

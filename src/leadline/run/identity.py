@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from leadline.core.contracts import Model, Task, options_of
+from leadline.core.contracts import Model, Surprised, Task, options_of
 from leadline.core.digest import digest_bytes
+from leadline.core.soundings import Measure
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Frame
 from leadline.store.manifest import Manifest
@@ -25,7 +26,7 @@ def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, *, planned
         fingerprints=dict(sorted(fingerprints(spec, tasks, model))),
         model=model.card.model_dump(mode="json"),
         frame=_frame_words(model.frame),
-        tasks={t.title: _task_words(t, tasks[t.title]) for t in spec.tasks},
+        tasks={t.title: _task_words(t, tasks[t.title], model) for t in spec.tasks},
         created=now(),
         sessions=(session(),),
     )
@@ -45,6 +46,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterato
     for name, value in model.card.fingerprints.items():
         yield f"model.{name}", value
     yield "model.frame", model.frame.fingerprint
+    if isinstance(model, Surprised) and any(isinstance(task, Measure) for task in tasks.values()):
+        yield "model.plain", model.plain.fingerprint
     for asked in spec.tasks:
         task = tasks[asked.title]
         yield f"task.{asked.title}.version", task.version
@@ -63,13 +66,28 @@ def _plugin_file(asked: TaskSpec) -> Path | None:
     return Path(path) if colon and path.endswith(".py") else None
 
 
-def _task_words(asked: TaskSpec, task: Task) -> dict[str, Any]:
+def _task_words(asked: TaskSpec, task: Task, model: Model) -> dict[str, Any]:
     return {
         "name": asked.name,
         "version": task.version,
         "category": task.category,
         "has_depth": task.has_depth,
         "options": options_of(task),
+        **(_measure_words(task, model) if isinstance(task, Measure) else {}),
+    }
+
+
+def _measure_words(task: Measure, model: Model) -> dict[str, Any]:
+    """That a task wants log-probabilities, and how everything was decided that their definitions leave open."""
+    assert isinstance(model, Surprised)  # gate 2
+    before = model.plain.before
+    return {
+        "kind": "measure",
+        "choices": {
+            **task.choices(),
+            "beginning of text": repr(before) if before else "none: the tokenizer adds none",
+            "model numbers": model.card.fingerprints.get("dtype", "unknown"),
+        },
     }
 
 

@@ -13,17 +13,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import msgspec
+
 from leadline.core import registry
 from leadline.core.contracts import Forecasting, Model, ModelCard, Task
 from leadline.core.errors import LengthError, StoreError, UsageError
+from leadline.core.soundings import Measure
 from leadline.core.spec import Spec
 from leadline.core.types import Cell, Document
+from leadline.run.building import build
 from leadline.run.cost import Cost, allowances, cost_of
 from leadline.run.grid import count_cells, first_rows, jobs
 from leadline.run.identity import folder_name, manifest_for
 from leadline.store.manifest import Manifest
 from leadline.store.provenance import holds_secret, redact
-from leadline.text.fit import fit
 
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
@@ -172,4 +175,7 @@ def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[st
 def _smallest_and_largest(spec: Spec, title: str, task: Task, model: Model) -> list[Document]:
     """Built for real, so that a document that cannot exist is known before anything is sent."""
     rows = first_rows(spec, title, task)
-    return [fit(task.write(row, seed=spec.seed), model.tokenizer, model.frame) for row in (rows[0], *rows[1:][-1:])]
+    tried = [rows[0], *rows[1:][-1:]]
+    if isinstance(task, Measure):  # a corpus may have too few documents for all samples
+        tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
+    return [build(task, row, model, seed=spec.seed) for row in tried]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from leadline.core.types import Completion, Failure, Probe, Receipt
+from leadline.core.types import Completion, Outcome, Probe, Receipt
 
 
-def receipt_for(probe: Probe, outcome: Completion | Failure) -> Receipt:
-    """Our count beside the model's own. A failure has no receipt to show."""
+def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
+    """Our count beside the model's own. A failure or a measurement has no receipt to show."""
     theirs = outcome.prompt_tokens if isinstance(outcome, Completion) else None
     return Receipt(ours=probe.prompt_tokens, theirs=theirs)
 

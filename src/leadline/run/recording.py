@@ -15,6 +15,8 @@ from leadline.core.types import (
     Document,
     Failure,
     FailureClass,
+    Measured,
+    Outcome,
     PlantedRecord,
     Probe,
     Reading,
@@ -43,7 +45,7 @@ class Recorder:
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe, outcome)
         scores = self._scores(probe, outcome)
-        failure_class, detail = self._classify(probe, outcome, scores, receipt)
+        failure_class, detail = self._classed(probe, outcome, scores, receipt)
         return Record(
             cell=probe.cell,
             reading=self._reading,
@@ -69,9 +71,18 @@ class Recorder:
             seconds=answer.seconds,
         )
 
-    def _scores(self, probe: Probe, outcome: Completion | Failure) -> dict[str, Score]:
+    def _classed(
+        self, probe: Probe, outcome: Outcome, scores: dict[str, Score], receipt: Receipt
+    ) -> tuple[FailureClass, str]:
+        """Numbers are neither right nor wrong."""
+        return ("measured", "") if isinstance(outcome, Measured) else self._classify(probe, outcome, scores, receipt)
+
+    def _scores(self, probe: Probe, outcome: Outcome) -> dict[str, Score]:
         if isinstance(outcome, Failure):
             return {}
+        if isinstance(outcome, Measured):
+            # A metric may have no number in one document, as LongPPL where no token needs the far context.
+            return {name: Score(outcome.numbers[name]) for name in probe.scorers if name in outcome.numbers}
         return {name: self._score(name, probe, outcome) for name in probe.scorers}
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
@@ -86,7 +97,7 @@ class Recorder:
         return score
 
 
-def _without_secrets(outcome: Completion | Failure) -> Completion | Failure:
+def _without_secrets(outcome: Outcome) -> Outcome:
     """Servers like to quote the request in their errors, key and all."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from leadline.core.types import Failure
+from leadline.core.types import Completion, Failure
 from leadline.run.receipts import ReceiptCount
 from leadline.store.runs import read_records
 
@@ -62,6 +62,7 @@ def summarise(folder: Path, *, planned: int) -> Summary:
             summary.messages[record.outcome.why] = record.outcome.message
         else:
             summary.done += 1
-            summary.receipts.add(record.receipt)
-            summary.completion_tokens += record.outcome.completion_tokens or 0
+            if isinstance(record.outcome, Completion):
+                summary.receipts.add(record.receipt)
+                summary.completion_tokens += record.outcome.completion_tokens or 0
     return summary

@@ -91,12 +91,14 @@ class Observations:
 
 def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
+    Log-probability measures are left out: their scores are no shares (`leadline.stats.soundings` has them).
 
     `scorer` names the score to use; by default the first of each record.
     """
     latest: dict[Cell, Record] = {}
     for record in records:
-        latest[record.cell] = record
+        if not record.is_measure:
+            latest[record.cell] = record
     cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
     values = [_value(latest[cell], scorer) for cell in cells]
     return Observations(

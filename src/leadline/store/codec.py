@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.types import Cell, Completion, Failure, Record
+from leadline.core.types import Cell, Failure, Outcome, Record
 
 
 class Seen(msgspec.Struct, frozen=True):
     """The part of a line that says whether its cell is done. Skips the rest, so that resuming is quick."""
 
     cell: Cell
-    outcome: Completion | Failure
+    outcome: Outcome
 
     @property
     def done(self) -> bool:
-        return isinstance(self.outcome, Completion)
+        return not isinstance(self.outcome, Failure)
 
 
 _encoder = msgspec.json.Encoder()

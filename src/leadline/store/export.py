@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from leadline.core.errors import StoreError
-from leadline.core.types import Completion, Record
+from leadline.core.types import Completion, Failure, Record
 
 Row = dict[str, Any]
 
@@ -19,7 +19,7 @@ COLUMNS = (
     "failure", "failure_message", "finish", "prompt_tokens", "prompt_tokens_reported", "body_tokens",
     "completion_tokens", "cached_tokens", "attempts", "started", "seconds",
 )  # fmt: skip
-"""The columns every row has; `score.NAME` and `label.NAME` follow where records have them."""
+"""The columns every row has; `score.NAME`, `number.NAME` and `label.NAME` follow where records have them."""
 
 
 def row(record: Record) -> Row:
@@ -40,8 +40,10 @@ def row(record: Record) -> Row:
             "answer": outcome.text, "finish": outcome.finish,
             "completion_tokens": outcome.completion_tokens, "cached_tokens": outcome.cached_tokens,
         }  # fmt: skip
-    else:
+    elif isinstance(outcome, Failure):
         values |= {"failure": outcome.why, "failure_message": outcome.message}
+    else:
+        values |= {f"number.{name}": number for name, number in outcome.numbers.items()}
     values |= {f"score.{name}": score.value for name, score in record.scores.items()}
     values |= {f"label.{name}": text for name, text in record.labels.items()}
     return dict.fromkeys(COLUMNS) | values
