@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -132,8 +133,18 @@ def planted_records(
                     yield planted_record(Cell(task, length, depth, sample), chance, reading=reading, model=model)
 
 
-def write_run(folder: Path, records: Sequence[Record], *, window: int | None = 131072, samples: int = 3) -> Path:
-    """A finished run folder holding these records, planned as the full grid they span."""
+def write_run(
+    folder: Path,
+    records: Sequence[Record],
+    *,
+    window: int | None = 131072,
+    samples: int = 3,
+    about: Mapping[str, dict[str, Any]] | None = None,
+) -> Path:
+    """A finished run folder holding these records, planned as the full grid they span.
+
+    `about` adds to what the manifest says of a task.
+    """
     spec = {
         "model": records[0].model,
         "tasks": [{"name": t, "options": {}, "label": ""} for t in dict.fromkeys(r.cell.task for r in records)],
@@ -151,7 +162,10 @@ def write_run(folder: Path, records: Sequence[Record], *, window: int | None = 1
         fingerprints={"tokenizer": "whitespace", "sources.prose": "5f1d"},
         model={"name": records[0].model.partition(":")[2], "window": window, "notes": []},
         frame={"form": "completion", "prefill": True},
-        tasks={t: {"name": t, "version": "1", "category": "retrieval", "has_depth": d} for t, d in deep.items()},
+        tasks={
+            t: {"name": t, "version": "1", "category": "retrieval", "has_depth": d, **(about or {}).get(t, {})}
+            for t, d in deep.items()
+        },
         created="2025-11-15T12:00:00+00:00",
         sessions=(session(["leadline", "run", "niah", "--model", records[0].model]),),
     )

@@ -61,7 +61,8 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
 
     if data is not None and len(runs) > 1:
         raise UsageError("--data takes one run", where="report", fix="export runs one by one")
-    written = [path for run in runs for path in write_figure(heatmap(run), run.folder / "heatmap")]
+    asked = [run for run in runs if run.table.tasks]
+    written = [path for run in asked for path in write_figure(heatmap(run), run.folder / "heatmap")]
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
     written.append(write_page(runs, output or single))
     if figures is not None:

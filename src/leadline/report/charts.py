@@ -146,7 +146,8 @@ def caption_words(run: Run) -> str:
     tallies = list(run.table.cells.values())
     sizes = sorted({t.planned for t in tallies}) or [0]
     planned = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
-    parts = [f"Cells: accuracy in percent, {planned} samples planned in each. Bars: 95% intervals over documents."]
+    counted = "asked" if run.rule else "planned"
+    parts = [f"Cells: accuracy in percent, {planned} samples {counted} in each. Bars: 95% intervals over documents."]
     if any(t.estimate is None for t in tallies):
         parts.append("Dashed: no data.")
     if any(t.failed for t in tallies):

@@ -60,7 +60,7 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
 
 def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
     data = alt.NamedData("average" if rows == "average" else "lines")
-    x = _x(lengths)
+    x = length_axis(lengths)
     scale = alt.Scale(domain=names, range=[SERIES[i % MANY] for i in range(len(names))])
     legend = (
         alt.Legend(title=None, orient="bottom", columns=3, symbolType="circle", symbolOpacity=1)
@@ -82,7 +82,7 @@ def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
 
 
 def _thin(lengths: list[str]) -> list[alt.Chart]:
-    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(_x(lengths), _y())
+    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), _y())
     return [
         base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(alt.Detail("series:N")),
         base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(
@@ -91,7 +91,7 @@ def _thin(lengths: list[str]) -> list[alt.Chart]:
     ]
 
 
-def _x(lengths: list[str]) -> alt.X:
+def length_axis(lengths: list[str]) -> alt.X:
     axis = alt.Axis(labelAngle=0, labelOverlap=True, title="context length (tokens)", **QUIET)
     return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3), axis=axis)
 

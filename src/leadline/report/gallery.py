@@ -13,6 +13,7 @@ from leadline.report.gauge import gauge
 from leadline.report.grid import task_grid
 from leadline.report.load import Run
 from leadline.report.theme import Figure
+from leadline.report.trap import measure_curves
 from leadline.report.verdict import verdict
 from leadline.store.runs import slug
 
@@ -36,11 +37,14 @@ def write_gallery(runs: Sequence[Run], folder: Path) -> list[Path]:
 def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
     """Each figure under the name of its file."""
     found = verdict(run)
-    yield "heatmap", heatmap(run, narrow=True)
+    if run.table.tasks:
+        yield "heatmap", heatmap(run, narrow=True)
     if found.effective is not None:
         yield "effective-length", gauge(run, found.effective, narrow=True)
     if len(run.table.tasks) > 1:
         yield "tasks", task_grid(run, found, narrow=True)
-    if run.totals.records:
+    if run.measures:
+        yield "log-probabilities", measure_curves(run, narrow=True)
+    if run.table.whole.done + run.table.whole.failed:
         yield "curves", curves(run, narrow=True)
         yield "outcomes", class_bars(run, narrow=True)

@@ -105,6 +105,11 @@ class Run:
         return datetime.fromisoformat(self.manifest.created).strftime("%Y-%m-%d")
 
     @property
+    def titles(self) -> list[str]:
+        """Every task of the run, those of the table first."""
+        return list(dict.fromkeys([*self.table.tasks, *self.memory.tasks, *self.manifest.tasks]))
+
+    @property
     def rule(self) -> str:
         """The stopping rule, where the run decided by itself how many samples a cell needs."""
         return str(self.manifest.spec.get("until") or "")

@@ -32,6 +32,7 @@ from leadline.report.summary import cell_table
 from leadline.report.table import FAILURE_CLASSES
 from leadline.report.terminal import small_print
 from leadline.report.theme import Figure
+from leadline.report.trap import measure_curves
 from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
@@ -93,7 +94,7 @@ def data_block(value: Any) -> Markup:
 def pack_runs(runs: Sequence[Run]) -> Packed:
     samples = Samples()
     for at, run in enumerate(runs):
-        tasks = {task: number for number, task in enumerate(run.table.tasks)}
+        tasks = {task: number for number, task in enumerate(run.titles)}
         samples.add(at, tasks, read_records(run.folder), Excerpts(run.folder))
     return samples.packed()
 
@@ -105,7 +106,7 @@ def _index(runs: Sequence[Run], names: Sequence[str], packed: Packed) -> Values:
             {
                 "title": name,
                 "name": run.name,
-                "tasks": run.table.tasks,
+                "tasks": run.titles,
                 "lengths": run.table.lengths,
                 "depths": sorted({p.depth for p in run.table.cells if p.depth is not None}),
             }
@@ -135,6 +136,7 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
         links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
+        links += [("trap-0", "Log-probabilities")] if runs[0].measures else []
     return [*links, ("samples", "Samples")]
 
 
@@ -156,15 +158,16 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
 
 
 def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -> Values:
-    answered = run.table.whole.done + run.table.whole.failed > 0
+    answered, asked = run.table.whole.done + run.table.whole.failed > 0, bool(run.table.tasks)
     return {
         "run": run,
         "title": title,
         "verdict": found,
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
-        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}"),
-        "small": None if alone else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
+        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if asked else None,
+        "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
+        "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
         "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
         "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
         "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,

@@ -34,9 +34,12 @@ def show_run(run: Run, console: Console) -> None:
     colourful = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    console.print(length_table(run, plain=not colourful))
+    if run.table.tasks:
+        console.print(length_table(run, plain=not colourful))
     for map_ in heatmaps(run, colourful=colourful):
         console.print(map_)
+    if run.measures:
+        console.print(measure_table(run, plain=not colourful))
     for line in small_print(run):
         console.print(Text(line, style="dim"))
 
@@ -64,6 +67,21 @@ def length_table(run: Run, *, plain: bool) -> Grid:
             tally = table.by_task_and_length[task, length]
             name = Text(inert(task, 40) if length == lengths[0] or plain else "")
             grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
+    return grid
+
+
+def measure_table(run: Run, *, plain: bool) -> Grid:
+    """Every log-probability metric at every length."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid.add_column("metric", no_wrap=True)
+    for title in ("length", "documents", "mean", "95% interval", "unit"):
+        grid.add_column(title, justify="right", no_wrap=True)
+    for metric, lengths in run.measures.estimates.items():
+        for length, found in lengths.items():
+            low, high = found.interval.low, found.interval.high
+            name = inert(f"{metric.task}: {metric.name}", 48)
+            row = [name, length_words(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
+            grid.add_row(*map(Text, row), Text(inert(metric.unit, 24)))
     return grid
 
 
@@ -119,6 +137,8 @@ def small_print(run: Run) -> list[str]:
             f"{count_words(whole.failed, 'sample')} failed ({kinds}); counted as wrong, they would bring the overall "
             f"mean from {percent(whole.mean)}% to {percent(whole.if_failed_wrong)}%."
         )
+    if run.measures.failed:
+        lines.append(f"{count_words(run.measures.failed, 'document')} gave no log-probabilities.")
     if any(t.estimate is None for t in cells):
         lines.append("· is a cell without data.")
     if any(t.estimate and t.done < t.planned for t in cells):

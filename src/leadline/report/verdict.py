@@ -65,6 +65,8 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
     if found is None:
         whole = run.table.whole
+        if not run.table.tasks:
+            return "was measured by log-probabilities alone: nothing was asked."
         if whole.mean is None:
             return "has answered nothing yet."
         return f"is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
@@ -105,6 +107,12 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"Over all lengths and depths it is right in {percent(whole.mean)}% "
             f"(95%: {percent_range(whole.interval)}%)."
         )
+    memory = run.memory.whole
+    if memory.mean is not None:
+        lines.append(
+            f"Asked without the document it is right in {percent(memory.mean)}% "
+            f"(95%: {percent_range(memory.interval)}%): so much needs no reading at all."
+        )
     known = [(n, t) for n, t in sorted(table.by_length.items()) if t.mean is not None]
     if len(known) > 1:
         (short, first), (long, last) = known[0], known[-1]
@@ -122,6 +130,11 @@ def _not_measured(run: Run) -> list[str]:
     longest = max(table.lengths, default=0)
     if run.window and longest < run.window:
         lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
+    if run.rule:
+        lines.append(
+            f"Cells have as many samples as the rule needed ({inert(run.rule, 200)}); the intervals here are those "
+            "for a number fixed beforehand."
+        )
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
         lines.append(f"{count_words(empty, 'cell')} of {len(table.cells):,} without a single answer.")

@@ -1,0 +1,93 @@
+"""What is no answer about a document stands aside: memory checks and log-probabilities enter no average."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import msgspec
+import pytest
+from rich.console import Console
+
+from leadline.core.types import Record, Score
+from leadline.report.gallery import figures_of
+from leadline.report.load import Run, load_run
+from leadline.report.page import page
+from leadline.report.terminal import show_run
+from leadline.report.trap import measure_curves
+from leadline.report.verdict import verdict
+from planted_runs import perfect, planted_records, write_run
+
+LENGTHS = (1024, 8192, 65536)
+ABOUT: dict[str, dict[str, Any]] = {
+    "from memory": {"options": {"no_context": True}},
+    "surprise": {"kind": "measure", "category": "log-probabilities", "has_depth": False},
+}
+
+
+def surprise() -> Iterator[Record]:
+    """Perplexity that stays at 7 or so whatever the length."""
+    for record in planted_records(perfect, tasks=["surprise"], lengths=LENGTHS, depths=[None], samples=6):
+        value = 7 + record.cell.sample / 10
+        yield msgspec.structs.replace(record, scores={"perplexity": Score(value)}, labels={"unit": "nats"})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("aside") / "run"
+    asked = planted_records(lambda n, d: 1.0 if n < 65536 else 0.0, lengths=LENGTHS, depths=[0.0, 1.0], samples=6)
+    memory = planted_records(lambda n, d: 0.0, tasks=["from memory"], lengths=LENGTHS, depths=[0.0, 1.0], samples=6)
+    return load_run(write_run(folder, [*asked, *memory, *surprise()], samples=6, about=ABOUT))
+
+
+def test_only_answers_about_a_document_enter_the_table(run: Run) -> None:
+    assert run.table.tasks == ["niah"]
+    assert run.table.whole.mean == pytest.approx(2 / 3)
+    assert run.table.whole.planned == 36
+    assert run.memory.whole.mean == 0.0
+    assert run.titles == ["niah", "from memory", "surprise"]
+
+
+def test_effective_length_is_that_of_the_questions_asked(run: Run) -> None:
+    found = verdict(run).effective
+    assert found is not None
+    assert 8192 < found.length < 65536
+
+
+def test_what_is_known_by_heart_is_said(run: Run) -> None:
+    assert any("Asked without the document it is right in 0%" in line for line in verdict(run).findings)
+
+
+def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
+    (metric,) = run.measures.estimates
+    assert metric == ("surprise", "perplexity", "nats")
+    for found in run.measures.estimates[metric].values():
+        assert found.mean == pytest.approx(7.25)
+        assert found.interval.low < 7.25 < found.interval.high
+
+
+def test_the_trap_shows_accuracy_and_metric_side_by_side(run: Run) -> None:
+    figure = measure_curves(run)
+    alt.Chart.from_dict(figure.spec(), validate=True)
+    assert "accuracy at 64k: 0 share" in figure.alternative
+    assert "surprise: perplexity at 64k: 7.25 nats, 95% interval" in figure.alternative
+
+
+def test_page_terminal_and_figures_show_them(run: Run) -> None:
+    assert "Log-probabilities over length" in page([run])
+    out = io.StringIO()
+    show_run(run, Console(file=out, width=120))
+    assert "surprise: perplexity" in out.getvalue()
+    assert "from memory" not in out.getvalue()
+    assert "log-probabilities" in dict(figures_of(run))
+
+
+def test_a_run_of_log_probabilities_alone_has_a_page(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", list(surprise()), samples=6, about=ABOUT))
+    text = page([run])
+    assert "Was measured by log-probabilities alone" in text
+    assert "Accuracy by length and depth" not in text
+    assert [name for name, _ in figures_of(run)] == ["log-probabilities"]
