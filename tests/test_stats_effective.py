@@ -13,6 +13,7 @@ from scipy.special import expit, logit
 from leadline.core.errors import UsageError
 from leadline.stats.effective import (
     Line,
+    claim_words,
     effective_length,
     effective_lengths,
     falling,
@@ -57,6 +58,16 @@ def test_a_model_that_never_clears_is_below_the_shortest() -> None:
     made = effective_length(falling_run([0.5] * 6))
     assert str(made) == "below 4k"
     assert made.largest_measured is None
+
+
+def test_the_claimed_window_stands_beside_it() -> None:
+    data = falling_run([0.99, 0.98, 0.96, 0.93, 0.3, 0.2])
+    made = effective_length(data, claimed=131072)
+    share = round(100 * made.length / 131072)
+    assert claim_words(made) == f"{made}, {share} % of the 128k claimed"
+    assert claim_words(effective_length(data)) == str(effective_length(data))
+    beyond = effective_length(falling_run([0.99] * 4), claimed=131072)
+    assert claim_words(beyond).endswith("at least 25 % of the 128k claimed")
 
 
 def test_few_samples_say_so_and_leave_the_end_open() -> None:

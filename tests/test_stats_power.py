@@ -12,6 +12,7 @@ from leadline.stats.power import (
     detectable_drop,
     paired_sample_size,
     paired_sample_size_for_scores,
+    parse_drop,
     seen_variance,
     unpaired_sample_size,
 )
@@ -61,6 +62,17 @@ def test_an_earlier_run_says_how_noisy_a_comparison_will_be() -> None:
 def test_scores_between_zero_and_one_use_their_deviation() -> None:
     expected = ((1.6449 + 0.8416) * 0.3 / 0.05) ** 2
     assert paired_sample_size_for_scores(0.05, 0.3).prompts == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(("text", "drop"), [("5pt", 0.05), ("2.5 points", 0.025), ("3%", 0.03), ("0.1", 0.1)])
+def test_a_drop_reads_as_people_write_it(text: str, drop: float) -> None:
+    assert parse_drop(text) == pytest.approx(drop)
+
+
+@pytest.mark.parametrize("text", ["five", "-3pt", "200pt", "5"])
+def test_a_drop_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_drop(text)
 
 
 @pytest.mark.parametrize("drop", [0.0, -0.1, 5.0])

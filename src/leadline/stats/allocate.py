@@ -224,10 +224,15 @@ def _asked(data: Observations, design: Design, length: int) -> dict[Place, int]:
     return {place: counts.get(place, 0) for place in design.places if place[1] == length}
 
 
+def rounds_after(have: int, cells: int, design: Design) -> int:
+    """How many rounds a length should have at the next look: enough more to keep the workers busy, and a tenth more
+    once there are many."""
+    return min(design.cap, have + max(math.ceil(design.at_once / cells), math.ceil(0.1 * have)))
+
+
 def _round(asked: Mapping[Place, int], length: int, design: Design) -> list[Cell]:
-    """The next rounds of a length: enough to keep the workers busy, and a tenth more once there are many."""
-    have = min(asked.values())
-    target = min(design.cap, have + max(math.ceil(design.at_once / len(asked)), math.ceil(0.1 * have)))
+    """What is missing to the next rounds of a length."""
+    target = rounds_after(min(asked.values()), len(asked), design)
     return [
         Cell(task, length, depth, sample)
         for (task, _, depth), count in asked.items()

@@ -235,6 +235,15 @@ def words(result: EffectiveLength) -> str:
     return f"{point} ({100 * result.confidence:g} %: {low} {high})"
 
 
+def claim_words(result: EffectiveLength) -> str:
+    """`43k (95 %: 35k to 52k), 34 % of the 128k claimed`."""
+    if result.claimed is None:
+        return words(result)
+    share = 100 * result.length / result.claimed
+    sign = {"crossing": "", "at least": "at least ", "below": "less than "}[result.bound]
+    return f"{words(result)}, {sign}{share:.0f} % of the {token_words(result.claimed)} claimed"
+
+
 def token_words(tokens: float) -> str:
     """43k for 44,032: thousands are 1,024 as everywhere in Leadline, to two digits below 10k."""
     if tokens >= 1024 * 1000:

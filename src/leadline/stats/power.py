@@ -8,6 +8,7 @@ Formula for paired yes/no answers: Connett, Smith and McHugh 1987.
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -144,6 +145,16 @@ def detectable_drop(
         ).prompts
         low, high = (low, middle) if needed <= prompts else (middle, high)
     return high
+
+
+def parse_drop(text: str) -> float:
+    """`5pt`, `5 points`, `5%` or `0.05`, as a share."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(pts?|points?|%)?\s*", text)
+    if not found:
+        raise UsageError(f"{text!r} is not a drop", where="--detect", fix="write 5pt for five points of a hundred")
+    drop = float(found[1]) / 100 if found[2] else float(found[1])
+    _check_drop(drop)
+    return drop
 
 
 def _quantiles(alpha: float, power: float, sides: Sides) -> tuple[float, float]:
