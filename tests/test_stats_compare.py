@@ -13,7 +13,7 @@ from leadline.core.errors import UsageError
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import compare, pair
 from leadline.stats.gate import judge, parse_gate
-from leadline.stats.gate_words import comparison_markdown, gate_markdown, junit_xml
+from leadline.stats.gate_words import check_words, comparison_markdown, gate_markdown, junit_xml
 from leadline.stats.observations import FloatArray
 from leadline.stats.paired_tests import benjamini_hochberg, holm, mcnemar_midp, sign_flip_p
 from leadline.stats.planted import archetype, candidate_of, planted
@@ -180,6 +180,29 @@ def test_the_gate_passes_fails_or_says_that_it_cannot_tell(score: float, samples
     assert (made.verdict, made.exit_code) == (verdict, code)
     for check in made.checks:
         assert (check.verdict == "pass") == (check.interval.low >= check.bound)
+
+
+def test_an_undecided_check_says_how_many_samples_would_help() -> None:
+    rng = RNG(12)
+    base = planted(flat(0.9), 2, rng)
+    candidate = candidate_of(base, flat(0.9), rng)
+    [check] = judge(pair(base, candidate), parse_gate("overall >= -3")).checks
+    assert check.verdict == "undecided"
+    assert check.times_more is not None
+    assert check_words(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
+    larger = round(2 * 2 * check.times_more)
+    base = planted(flat(0.9), larger, rng)
+    [again] = judge(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks
+    assert again.verdict == "pass"
+    assert again.times_more is None
+
+
+def test_the_only_task_is_not_tested_twice() -> None:
+    base = planted(flat(0.9), 2, RNG(0))
+    made = compare(pair(base, base))
+    assert made.of("task") == ()
+    other = replace(base, task=np.full(len(base), "other"), cluster=np.char.add("other ", base.cluster))
+    assert len(compare(pair(base.joined(other), base.joined(other))).of("task")) == 2
 
 
 def test_per_cent_bounds_are_of_the_base_score() -> None:

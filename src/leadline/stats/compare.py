@@ -118,7 +118,11 @@ def compare(
     """Every difference with its interval and test. `anytime` makes intervals that allow looking while sampling."""
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="compare", fix="compare runs of one spec")
-    found = [d for scope in SCOPES for d in _differences(pairs, scope, confidence, resamples, seed, anytime)]
+    found = []
+    for scope in SCOPES:
+        made = _differences(pairs, scope, confidence, resamples, seed, anytime)
+        # The only task or length of a run is the run: testing it again would only dilute the correction.
+        found += made if scope == "overall" or len(made) > 1 else []
     adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array([d.p for d in found]))
     judged = [_judged(d, float(q), 1 - confidence) for d, q in zip(found, adjusted, strict=True)]
     cells = _differences(pairs, "cell", confidence, 0, seed, anytime)

@@ -62,6 +62,15 @@ class Check:
     p_fail: float
     verdict: Verdict
 
+    @property
+    def times_more(self) -> float | None:
+        """About how many times the samples would decide it if the difference stayed where it is; None when decided,
+        or when the difference sits on the bound."""
+        gap = abs(self.difference - self.bound)
+        if self.verdict != "undecided" or gap < 1e-3:
+            return None
+        return max(1.0, (self.interval.half_width / gap) ** 2)
+
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
