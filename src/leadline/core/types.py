@@ -107,6 +107,8 @@ class PieceBank:
     """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
     ending: str = ""
     """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
+    alike: bool = False
+    """Whether pieces are random letters all made alike, so that some thousands of sound joints speak for all."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class _Fitting:
         self.frame = frame
         self.composer = composer
         self.opening = frame.before + draft.head
-        self.opening_tokens = len(self.counted.encode(self.opening, first=True))
+        self.opening_tokens = len(self.counted.encode(self.opening, first=True, followed=True))
         self.assembly = Assembly(self.counted)
         self.used = 0
         """Pieces of the filler's order that are spent."""

@@ -1,0 +1,222 @@
+"""Counting words over a whole text: nothing in it can be skipped.
+
+After the aggregation tasks of RULER (arXiv 2404.06654): common words in a numbered list (`cwe`), and frequent words in
+a coded text (`fwe`). Wordings are ours. What is right is counted from the text that is really sent, at every cut.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from leadline.core.contracts import Task
+from leadline.core.errors import UsageError
+from leadline.core.seeds import Split, rng, seed_of
+from leadline.core.types import Cell, Composer, Draft, Question, Reading
+from leadline.tasks.coded_words import CodedWords, zeta
+from leadline.tasks.coordinates import cluster_of, document_of, family_of
+from leadline.tasks.numbered_words import NumberedWords
+from leadline.tasks.values import listed
+from leadline.tasks.word_pool import Vocabulary, demonstration_words
+
+LIST = (
+    "Below is a numbered list of words. Some of them stand in it much more often than the others. Keep count of them; "
+    "a question about it follows.\n\n"
+)
+LIST_QUESTION = "\n\nQuestion: Which {count} words are the most common in the list? Name each of them once."
+LIST_PREFIX = "The {count} most common words are"
+NEXT = "\n\nThat was an example. Now do the same with another list.\n\n"
+
+CODE = (
+    "The text below is written in code. Its words have no meaning, and {noise} is mere noise between them. Keep count "
+    "of the coded words; a question about it follows.\n\n"
+)
+CODE_QUESTION = (
+    "\n\nQuestion: Which {count} coded words are the most frequent in the text? The noise {noise} does not count. "
+    "Give the words without any explanation."
+)
+CODE_PREFIX = "The {count} most frequent coded words are"
+
+DEMONSTRATIONS = 64
+SHORT_BELOW = 4096
+"""Tokens below which RULER's list has fewer repetitions, in the demonstration too."""
+
+
+def most_frequent(text: str, count: int) -> tuple[str, ...]:
+    """The most frequent words of a text, the first to come up first. None of the others may be as frequent."""
+    stands = Counter(filter(str.isalpha, text.split()))
+    least = sorted(stands.values())[-count:][0]
+    found = tuple(word for word, times in stands.items() if times >= least)
+    if len(found) != count:
+        raise ValueError(f"{len(found)} words stand at least {least} times, not {count}")
+    return found
+
+
+class Counting(Task):
+    """What both have in common: one list a document, and the words that count all over it or around a depth."""
+
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "aggregation"
+
+    spread: float = Field(0.5, ge=0, le=1, description="band around the depth that the asked-for words stand in")
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        cluster = cluster_of(cells)
+        if len(cells) > 1 and any(c.depth is not None for c in cells):
+            raise UsageError(
+                "one list of words cannot have its frequent words around several depths",
+                where=cells[0].task,
+                fix="use --reading fresh, or --set placement=anywhere",
+            )
+        place = (family_of(cluster), *cluster.split("/")[-2:])
+        lengths = sorted(c.length for c in cells)
+        head, questions = self.written(cells, rng(seed, "counting", *place))
+        return Draft(
+            id=document_of(cells),
+            cluster=cluster,
+            head=head,
+            filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *place)),
+            facts=(),
+            questions=questions,
+        )
+
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+        """What stands before the list, and a question for each cell."""
+        raise NotImplementedError
+
+    def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
+        raise NotImplementedError
+
+
+def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, labels: dict[str, str]) -> Question:
+    return Question(
+        cell=cell,
+        text=text,
+        answer_prefix=prefix,
+        targets=partial(most_frequent, count=count),
+        allowance=allowance,
+        scorers=("ruler.v1", "ruler.strict", "match.all"),
+        labels={"family": "counting", **labels},
+    )
+
+
+class CommonWords(Counting):
+    """Name the words that stand most often in a numbered list.
+
+    Depth is the middle of the band that the common words stand in; the band widens where they do not fit in it. With
+    placement=anywhere they stand all over the list, as in the paper.
+    """
+
+    version: ClassVar[str] = "1"
+
+    num_cw: int = Field(10, ge=1, le=30, description="common words, all of which are asked for")
+    freq_cw: int = Field(0, ge=0, description="how often a common word stands; 0 chooses 30, or 6 below 4096 tokens")
+    freq_ucw: int = Field(0, ge=0, description="how often another word stands; 0 chooses 3, or 1 below 4096 tokens")
+    vocabulary: Vocabulary = Field("english", description="english while there are enough words, or coined throughout")
+    demonstration: bool = Field(True, description="show one solved example before the list")
+    answer_tokens: int = Field(120, ge=1, description="tokens for the answer")
+
+    @model_validator(mode="after")
+    def _common_words_are_common(self) -> CommonWords:
+        for length in (SHORT_BELOW - 1, SHORT_BELOW):
+            often, seldom = self.frequencies(length)
+            if often <= seldom:
+                raise ValueError(
+                    f"a common word stands {often} times and another {seldom}: freq_cw must be above freq_ucw"
+                )
+        return self
+
+    def frequencies(self, longest: int) -> tuple[int, int]:
+        """How often a common and another word stand in a document of a length."""
+        often, seldom = (30, 3) if longest >= SHORT_BELOW else (6, 1)
+        return self.freq_cw or often, self.freq_ucw or seldom
+
+    def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
+        often, seldom = self.frequencies(lengths[-1])
+        return NumberedWords(
+            longest=lengths[-1],
+            growth=lengths[-1] / lengths[0],
+            stretches=len(lengths),
+            common=self.num_cw,
+            often=often,
+            seldom=seldom,
+            seed=seed,
+            depth=depth,
+            spread=self.spread,
+            vocabulary=self.vocabulary,
+            split=self.split,
+        )
+
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+        text, prefix = LIST_QUESTION.format(count=self.num_cw), LIST_PREFIX.format(count=self.num_cw)
+        head, labels = LIST, {}
+        if self.demonstration:
+            short = min(c.length for c in cells) < SHORT_BELOW
+            shown, words = demonstrated_list(draw.randrange(DEMONSTRATIONS), self.num_cw, short, self.split)
+            head = f"{LIST}{shown}{text}\n{prefix} {listed(words)}.{NEXT}{LIST}"
+            labels = {"demonstration": " ".join(words)}
+        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, labels) for c in cells)
+
+
+@cache
+def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tuple[str, list[str]]:
+    """One of the lists to show, with its most common words: 10 times, and 30 others 3 times; 3, 10 and 1 when short.
+
+    There are a few dozen of them, of words that stand in no other list: tokenising a new one each time would take as
+    long as writing the document.
+    """
+    often, others, seldom = (3, 10, 1) if short else (10, 30, 3)
+    draw = rng("demonstration", number, common)
+    words = draw.sample(demonstration_words(split), common + others)
+    shown = [*words[:common] * often, *words[common:] * seldom]
+    draw.shuffle(shown)
+    return " ".join(f"{n}. {word}" for n, word in enumerate(shown, 1)), words[:common]
+
+
+class FrequentWords(Counting):
+    """Name the words that stand most often in a text of coded words, whose frequencies fall off as a power law.
+
+    Depth is the middle of the band that the asked-for words stand in; the band widens where they do not fit in it.
+    With placement=anywhere they stand all over the text, as in the paper.
+    """
+
+    version: ClassVar[str] = "1"
+
+    alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
+    letters: int = Field(6, ge=4, le=16, description="letters of a coded word")
+    top: int = Field(3, ge=1, le=20, description="words asked for; the most frequent of all is noise")
+    noise: str = Field("...", description="what stands in place of the most frequent word")
+    answer_tokens: int = Field(50, ge=1, description="tokens for the answer")
+
+    @field_validator("noise")
+    @classmethod
+    def _noise_is_no_word(cls, value: str) -> str:
+        if not value or value.isalpha() or any(c.isspace() for c in value):
+            raise ValueError("the noise must not be a word, or it would be counted: use dots or other signs")
+        return value
+
+    def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
+        longest = lengths[-1]
+        # RULER's vocabulary, less the ranks that would stand less than once however short the tokens are.
+        ranks = min((longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
+        return CodedWords(
+            ranks=max(ranks, self.top + 2),
+            alpha=self.alpha,
+            letters=self.letters,
+            top=self.top,
+            noise=self.noise,
+            seed=seed,
+            depth=depth,
+            spread=self.spread,
+            split=self.split,
+        )
+
+    def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
+        text, prefix = CODE_QUESTION.format(count=self.top, noise=self.noise), CODE_PREFIX.format(count=self.top)
+        questions = tuple(_question(c, text, prefix, self.top, self.answer_tokens, {}) for c in cells)
+        return CODE.format(noise=self.noise), questions
