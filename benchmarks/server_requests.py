@@ -7,7 +7,8 @@
 
 The server is the tests' fake one, in a process of its own, answering 20 ms after a request has arrived; its work
 counts to nobody. Each contender is a fresh process, measured by the system (wait4): start-up and imports are in it.
-`leadline run` also builds the documents, scores, stores and draws. Prints ratios to the bare loop of the same run.
+`leadline run` also builds the documents, scores and stores; it draws nothing here, as the others do not. Ratios are to
+the bare loop of the same run.
 """
 
 from __future__ import annotations
@@ -204,7 +205,7 @@ def compare_clients(repeats: int) -> None:
 
 
 def compare_runs(repeats: int, peers: str) -> None:
-    print("A whole run: documents built, asked, scored, stored and drawn, start-up included")
+    print("A whole run: documents built, asked, scored and stored, start-up included")
     for load in LOADS:
         print(f"\n{load.words}; answered after {DELAY_SECONDS * 1000:.0f} ms")
         costs = {BARE: best_of(repeats, load, _child(BARE, load))} if installed(BARE) else {}
@@ -247,7 +248,8 @@ def _run(folder: Path, load: Load) -> Callable[[str], list[str]]:
     def command(url: str) -> list[str]:
         model = f"openai:fake?base_url={url}&tokenizer=bytes"
         out = str(folder / str(next(numbers)))
-        return [*program, "--model", model, *grid, "--workers", str(load.workers), "--out", out, "--json"]
+        flags = ["--workers", str(load.workers), "--out", out, "--json", "--no-figure"]
+        return [*program, "--model", model, *grid, *flags]
 
     return command
 
