@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 import typer
 
 if TYPE_CHECKING:
-    from leadline.core.contracts import ModelProvider, Options
+    from leadline.core.contracts import ModelProvider, Options, Task
     from leadline.core.registry import Kind
 
 KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
@@ -74,13 +74,19 @@ def describe_task(name: str) -> dict[str, Any]:
     task = registry.task(TaskSpec(name=name))
     return {
         "name": name,
-        "summary": _first_line(type(task)),
+        "summary": _first_line(type(task)) + _preset(task),
         "category": task.category,
         "version": task.version,
         "readings": list(task.readings),
         "depth": "a grid" if task.has_depth else "none: the evidence is everywhere",
         "options": _options(task),
     }
+
+
+def _preset(task: Task) -> str:
+    """What a preset sets, after its class's summary."""
+    set_here = {k: v for k, v in task.model_dump(mode="json", exclude_defaults=True).items() if v != ""}
+    return f" [{', '.join(f'{k}={v}' for k, v in set_here.items())}]" if set_here else ""
 
 
 def describe_model(name: str) -> dict[str, Any]:

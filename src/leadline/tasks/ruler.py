@@ -15,7 +15,10 @@ from leadline.tasks.tracing import Tracing
 
 
 class Retrieval(Needle):
-    """RULER's needle tasks (arXiv 2404.06654): scored as there, with 128 tokens for every answer."""
+    """Find values by their keys in a long text, scored as in RULER.
+
+    arXiv 2404.06654, section 3.1. Depth is where the asked-for needle starts; see `niah`.
+    """
 
     scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
 
