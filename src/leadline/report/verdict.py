@@ -126,7 +126,8 @@ def _not_measured(run: Run) -> list[str]:
     """What a reader might think was measured and was not."""
     table, whole = run.table, run.table.whole
     lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
-    lines += [f"{inert(str(note), 300)}." for note in run.manifest.model.get("notes", ())]
+    notes = [inert(str(note), 300) for note in run.manifest.model.get("notes", ())]
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     longest = max(table.lengths, default=0)
     if run.window and longest < run.window:
         lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
