@@ -264,9 +264,11 @@ def test_an_echoed_answer_prefix_is_not_part_of_the_answer() -> None:
         ("[THINK]hm[/THINK]42", False, ("hm", "42")),
         ("use the <think> tag", False, ("", "use the <think> tag")),
         ("a </think> b", False, ("", "a </think> b")),
+        ("six by seven</think>42", None, ("six by seven", "42")),
+        ("42", None, ("", "42")),
     ],
 )
-def test_thinking_is_split_from_the_answer(text: str, opened: bool, expected: tuple[str, str]) -> None:
+def test_thinking_is_split_from_the_answer(text: str, opened: bool | None, expected: tuple[str, str]) -> None:
     assert split_thinking(text, opened=opened) == expected
 
 

@@ -1,7 +1,7 @@
 """HTTP for many threads: one kept-alive connection a thread, one request at a time, no retries.
 
 `http.client` of the standard library, because it was the cheapest of those measured (benchmarks/server_requests.py,
-docs/performance.md): half the CPU of urllib3, a fifth of requests, a seventh of httpx, for the same requests.
+docs/servers.md): half the CPU of urllib3, a fifth of requests, a seventh of httpx, for the same requests.
 Retrying is decided elsewhere: what happens here happens once.
 """
 

@@ -109,7 +109,8 @@ class OpenAIModel:
         self._notes: list[str] = list(facts.notes)
         self.tokenizer: Tokenizer = _find_tokenizer(client, facts, options.tokenizer)
         self.frame: Frame = self._find_frame()
-        self._opened_thinking = opens_thinking(self.frame.after)
+        unseen = self._chat and not self.frame.after
+        self._opened_thinking = None if unseen else opens_thinking(self.frame.after)
 
     @cached_property
     def card(self) -> ModelCard:

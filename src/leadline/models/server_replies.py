@@ -48,7 +48,7 @@ def failure_of_trouble(trouble: HttpTrouble) -> Failure:
 
 
 def outcome_of(
-    reply: HttpReply, *, chat: bool, prefix: str = "", opened_thinking: bool = False, key_name: str = ""
+    reply: HttpReply, *, chat: bool, prefix: str = "", opened_thinking: bool | None = False, key_name: str = ""
 ) -> Completion | Failure:
     """What a reply to a completion request is. `prefix` is the prefilled answer prefix, which some servers echo."""
     if reply.status != 200:
@@ -110,7 +110,9 @@ def is_context_refusal(error: Any) -> bool:
 # --- answers ------------------------------------------------------------------------------------
 
 
-def _completion(message: Json, finish: str, counts: dict[str, int], prefix: str, opened: bool) -> Completion | Failure:
+def _completion(
+    message: Json, finish: str, counts: dict[str, int], prefix: str, opened: bool | None
+) -> Completion | Failure:
     content, thinking = _parts(message.get("content"))
     thinking = thinking or _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
     if content is None and _text(message.get("refusal")):

@@ -12,18 +12,16 @@ TAGS: tuple[tuple[str, str], ...] = (
 """How open models mark their thinking: Qwen and DeepSeek, generic, Mistral, Seed, Cohere."""
 
 
-def split_thinking(text: str, *, opened: bool = False) -> tuple[str, str]:
-    """(thinking, answer). `opened` says that the prompt already ended inside the thinking.
+def split_thinking(text: str, *, opened: bool | None = False) -> tuple[str, str]:
+    """(thinking, answer). `opened` says that the prompt already ended inside the thinking; None, that it may have.
 
     Output that stops inside the thinking has no answer: all of it is thinking.
     """
     start = text.lstrip()
     for begin, end in TAGS:
-        began = start.startswith(begin)
-        if began or (opened and end in text):
-            thinking, closed, answer = text.removeprefix(text[: len(text) - len(start)]).partition(end)
-            thinking = thinking.removeprefix(begin)
-            return (thinking.strip(), answer.lstrip()) if closed else (thinking.strip(), "")
+        if start.startswith(begin) or (opened is not False and end in text):
+            thinking, _, answer = start.removeprefix(begin).partition(end)
+            return thinking.strip(), answer.lstrip()
     return (text.strip(), "") if opened else ("", text)
 
 
