@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -150,6 +150,8 @@ class CountedBank:
     longer trusted, and both sides are tokenised together."""
     documents: int = 0
     """Documents laid out with this bank so far."""
+    word_ends: dict[int, Mapping[int, int]] = field(default_factory=dict)
+    """By piece, as far as they were looked up: for each number of tokens that ends with a word, its characters."""
     _texts: npt.NDArray[np.object_] | None = None
     _touching: Touching | None = None
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
@@ -182,9 +184,17 @@ class CountedBank:
 
     def text(self, order: Indices) -> str:
         """The text of pieces in an order."""
+        return "".join(self.texts(order))
+
+    def texts(self, order: Indices) -> list[str]:
         if self._texts is None:
             self._texts = np.array(self.bank.pieces, dtype=np.object_)
-        return "".join(self._texts[order].tolist())
+        found: list[str] = self._texts[order].tolist()
+        return found
+
+    def encode_many(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of texts that stand among others."""
+        return _encode_pieces(self.tokenizer, texts)
 
     def encode(self, text: str, *, first: bool = False, followed: bool = False) -> Ids:
         """The ids of a text that stands first or later in a prompt, last or followed by more. Remembered, since
@@ -252,20 +262,15 @@ class CountedBank:
             return self._touching.sound(numbers)
 
     def _proven(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
-        pieces = self.bank.pieces
-        sides = [(pieces[a], pieces[b]) for a, b in zip(left.tolist(), right.tolist(), strict=True)]
-        whole = _encode_pieces(self.tokenizer, [a[-PROOF_CHARACTERS:] + b for a, b in sides])
         sound = np.zeros(len(left), np.bool_)
-        for i, (a, b) in enumerate(sides):
-            mine, yours = self.piece(int(left[i])), self.piece(int(right[i]))
-            if len(a) > PROOF_CHARACTERS:
-                mine = encode_between(self.tokenizer, a[-PROOF_CHARACTERS:])
-            sound[i] = (
-                len(mine) > 0
-                and len(yours) > 0
-                and splits_inside(self.tokenizer, a[-1:], b[:1])
-                and np.array_equal(whole[i], np.concatenate([mine, yours]))
-            )
+        sides = list(zip(self.texts(left), self.texts(right), strict=True))
+        open_ = [i for i, (a, b) in enumerate(sides) if a and b and splits_inside(self.tokenizer, a[-1], b[0])]
+        whole = self.encode_many([sides[i][0][-PROOF_CHARACTERS:] + sides[i][1] for i in open_])
+        for i, ids in zip(open_, whole, strict=True):
+            start, mine, yours = sides[i][0], self.piece(int(left[i])), self.piece(int(right[i]))
+            if len(start) > PROOF_CHARACTERS:
+                mine = encode_between(self.tokenizer, start[-PROOF_CHARACTERS:])
+            sound[i] = len(mine) > 0 and len(yours) > 0 and np.array_equal(ids, np.concatenate([mine, yours]))
         return sound
 
 

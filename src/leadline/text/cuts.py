@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leadline.core.contracts import Tokenizer
-from leadline.text.bank import CountedBank, encode_after
+from leadline.text.bank import CountedBank, encode_after, ends_after
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 80
 """How many layouts are tried for one stretch of a document. A handful suffices with real tokenizers."""
+
+LOOKED_AT = 24
+"""Sentences that are looked at for one cut."""
+LONG = 400
+"""Tokens from which a piece is not worth being looked up whole."""
 
 _WORD = re.compile(r"\s*\S+")
 
@@ -35,6 +40,10 @@ def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[in
     Cuts fall at word ends. Where whole sentences do not give the wanted sizes, later attempts begin some words into one
     (a haystack may have but one sentence), and the last ones cut anywhere. `wanted` ascends; its last is above 0.
     """
+    if len(wanted) == 1 and attempt < ATTEMPTS // 4 and counted.closes is None:
+        found = _one_sentence(counted, order, at, wanted[0])
+        if found is not None:
+            return found
     skipped = 1 + attempt % 16 if attempt >= ATTEMPTS // 4 else 0
     anywhere = attempt >= ATTEMPTS * 3 // 4
     for generous in (1, 2, 4):  # a bank may count more tokens than its pieces have side by side
@@ -50,6 +59,28 @@ def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[in
     if any(p < 0 for p in places) or not (anywhere or all(_ends_a_word(text, p) for p in places)):
         return None
     return CutPiece(text[: places[-1]], pieces, tuple(places[-1] - p for p in places))
+
+
+def _one_sentence(counted: CountedBank, order: Indices, at: int, wanted: int) -> CutPiece | None:
+    """The next sentence of which a beginning has the wanted size, by word ends that are looked up once a sentence."""
+    for number in range(min(LOOKED_AT, len(order))):
+        piece = int(order[(at + number) % len(order)])
+        if wanted <= counted.counts[piece] <= LONG:
+            place = _word_ends(counted, piece).get(wanted)
+            if place is not None:
+                return CutPiece(counted.bank.pieces[piece][:place], number + 1, (0,))
+    return None
+
+
+def _word_ends(counted: CountedBank, piece: int) -> Mapping[int, int]:
+    """For each number of tokens that ends with a word: the characters they are."""
+    known = counted.word_ends.get(piece)
+    if known is None:
+        text = counted.bank.pieces[piece]
+        ends = ends_after(counted.tokenizer, text) or ()
+        known = {tokens: place for tokens, place in enumerate(ends, 1) if _ends_a_word(text, place)}
+        counted.word_ends[piece] = known
+    return known
 
 
 def _from(counted: CountedBank, order: Indices, at: int, least: int) -> tuple[str, int, int]:

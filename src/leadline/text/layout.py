@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,8 @@ class Layout:
     offsets: tuple[int, ...]
     """For each question, the characters of the end that it leaves off."""
     used: int
+    cut_at: int = 0
+    """Where in the order the cut piece was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,8 @@ class Layouter:
             cut = cut_piece(self.counted, self.order, at, [rest], attempt)
             if cut is None:
                 return None
-            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), self._beginning(at + cut.pieces))
+            ended = self._beginning(at + cut.pieces)
+            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), ended, at)
         return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
 
     def _choose_for_several(
@@ -107,8 +110,17 @@ class Layouter:
             at = self._beginning(at + 1)
         return at
 
-    def lay(self, layout: Layout, facts: Sequence[Sized], begun: int) -> None:
-        """Pieces with facts at the nearest boundaries, the cut piece, facts at the very end, the last cut piece."""
+    def recut(self, layout: Layout, tokens: int) -> Layout | None:
+        """The same layout with a cut piece of another size, where questions all end it alike."""
+        if not layout.cut or layout.last or tokens < 1:
+            return None
+        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], 0)
+        if cut is None:
+            return None
+        return replace(layout, cut=cut.text, rest=tokens, used=self._beginning(layout.cut_at + cut.pieces))
+
+    def lay_pieces(self, layout: Layout, facts: Sequence[Sized], begun: int) -> list[Fact]:
+        """Whole pieces with facts at the nearest boundaries. Returns the facts that stand after the cut piece."""
         pieces = layout.pieces
         bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
         end = int(bounds[-1])
@@ -126,6 +138,10 @@ class Layouter:
             placed = nearest
             self._plant(fact.fact, next_piece=self._text(pieces[placed:]) or layout.cut or layout.last)
         self._add(pieces[placed:])
+        return following
+
+    def lay_end(self, layout: Layout, following: Sequence[Fact]) -> None:
+        """The cut piece, facts at the very end, and the last cut piece."""
         if layout.cut:
             self._add_text(layout.cut)
         for fact_at_end in following:
