@@ -31,6 +31,9 @@ WORDS = 4096
 """Words in a bank, unless a text needs more."""
 SPARE = 256
 MOST_CHOSEN = 8
+GIVEN_BACK = 24
+"""What is left over at the end of a stretch is made up with noise and words that stand once: at most so many, from so
+many, and with a text shorter by so many words where that takes it."""
 LEAST_COUNT = 2
 """The last of the most frequent words stands at least so often, so that a word that stands once is never its equal."""
 
@@ -59,6 +62,15 @@ def _bank(words: int, letters: int, noise: str, split: Split) -> PieceBank:
     return PieceBank(
         f"coded words of {letters} letters", digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """How often each rank stands up to the end of a stretch, and what makes up the tokens left over."""
+
+    stands: Indices
+    noise: int
+    singles: Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,36 +110,44 @@ class CodedWords:
 
     def least(self, counts: Indices) -> int:
         pieces = np.concatenate(([NOISE], self._codes()[: self.ranks - 1]))
-        return int(self.stands(self._least_size) @ counts[pieces])
+        return int(self.stands(self._least_size + GIVEN_BACK) @ counts[pieces])
 
     def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
         codes = self._codes()
         pieces = np.concatenate(([NOISE], codes[: self.ranks - 1]))
         spare = codes[self.ranks - 1 :]
-        sizes = counts[pieces]
         stretches = []
         before = np.zeros(self.ranks, np.int64)
         for number, room in enumerate(rooms):
             if number == 0:
                 room += int(counts[NOISE] - counts[BARE_NOISE])
-            now = self._largest(room + int(before @ sizes), sizes)
-            rest = room - int((now - before) @ sizes)
-            extra = _make_up(rest, int(counts[NOISE]), counts[spare]) if rest >= 0 else None
-            if extra is None or (number == 0 and int(now[self.top]) < LEAST_COUNT):
+            filling = self._fill(before, room, counts[pieces], counts[spare[:SPARE]])
+            if filling is None:
                 return None
-            noise, singles = extra
-            further = np.concatenate([np.full(noise, NOISE), spare[singles]])
-            spare = np.delete(spare, singles)
-            stretches.append(self._laid(pieces, now - before, further, number))
-            before = now
+            further = np.concatenate([np.full(filling.noise, NOISE), spare[filling.singles]])
+            stretches.append(self._laid(pieces, filling.stands - before, further, number))
+            before, spare = filling.stands, np.delete(spare, filling.singles)
         return stretches
+
+    def _fill(self, before: Indices, room: int, sizes: Indices, spare: Indices) -> _Filling | None:
+        """The longest text that fits, or one a little shorter where the tokens left over cannot be made up for."""
+        longest = self._longest(room + int(before @ sizes), sizes)
+        for size in range(longest, longest - GIVEN_BACK, -1):
+            now = np.maximum(self.stands(size), before)
+            rest = room - int((now - before) @ sizes)
+            if rest < 0 or int(now[self.top]) < LEAST_COUNT:
+                return None
+            made_up = _make_up(rest, int(sizes[0]), spare)
+            if made_up is not None:
+                return _Filling(now, *made_up)
+        return None
 
     def _codes(self) -> Indices:
         """The words of this text in the order of their ranks, and then those that it does not use."""
         return bulk_rng(self.seed, "codes").permutation(len(self.bank.pieces) - FIRST_WORD) + FIRST_WORD
 
-    def _largest(self, room: int, sizes: Indices) -> Indices:
-        """The frequencies of the longest text that has no more than `room` tokens."""
+    def _longest(self, room: int, sizes: Indices) -> int:
+        """The words of the longest text that has no more than `room` tokens."""
         low, high = 0, room + 1
         while high - low > 1:
             middle = (low + high) // 2
@@ -135,7 +155,7 @@ class CodedWords:
                 low = middle
             else:
                 high = middle
-        return self.stands(low)
+        return low
 
     def _laid(self, pieces: Indices, times: Indices, further: Indices, stretch: int) -> Indices:
         """A stretch in a drawn order. What makes up the tokens is strewn in last, so that one word more or less leaves
@@ -158,7 +178,7 @@ def _make_up(rest: int, noise: int, sizes: Indices) -> tuple[int, Indices] | Non
     """Noise, and where noise alone cannot do it some words that stand once, to make up so many tokens."""
     for count in range(MOST_CHOSEN + 1):
         for times in range(rest // noise, -1, -1):
-            singles = pick(sizes[:SPARE], count, rest - times * noise)
+            singles = pick(sizes, count, rest - times * noise)
             if singles is not None:
                 return times, singles
     return None

@@ -181,8 +181,8 @@ def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tu
 class FrequentWords(Counting):
     """Name the words that stand most often in a coded text.
 
-    Their frequencies fall off as a power of their rank. Depth is the middle of the band that the asked-for words stand in; the band widens where they do not fit in it.
-    With placement=anywhere they stand all over the text, as in the paper.
+    Frequencies fall off as a power of the rank. Depth is the middle of the band that the asked-for words stand in; the
+    band widens where they do not fit in it. With placement=anywhere they stand all over the text, as in the paper.
     """
 
     version: ClassVar[str] = "1"

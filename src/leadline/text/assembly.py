@@ -7,6 +7,7 @@ and only a few sentences of it are ever tokenised again.
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -94,17 +95,32 @@ class Assembly:
         self._open_piece = -1
 
     def add_pieces(self, order: Indices) -> None:
-        """Pieces of the bank, in order."""
+        """Pieces of the bank, in order. Those between which the tokenizer does not split are a group of its own."""
         if len(order) == 0:
             return
-        first = int(order[0])
-        sound = np.concatenate(([self._splits_before_piece(first)], self.counted.joints(order)))
-        done = 0
-        for joined in np.flatnonzero(~sound).tolist():  # order[joined] belongs to the group before it
-            self._add_sound(order[done:joined])
-            self._join(int(order[joined]))
-            done = joined + 1
-        self._add_sound(order[done:])
+        sound = self.counted.joints(order)
+        groups = np.concatenate(([0], np.flatnonzero(sound) + 1, [len(order)]))
+        if not self._splits_before_piece(int(order[0])):
+            for piece in order[: groups[1]].tolist():
+                self._join(piece)
+            order, groups = order[groups[1] :], groups[1:] - groups[1]
+        if len(order) == len(groups) - 1:
+            self._add_sound(order)
+        elif len(order):
+            self._add_groups(order, groups)
+
+    def _add_groups(self, order: Indices, groups: Indices) -> None:
+        """Groups of pieces with sound joints between them: all but the last are settled in one go."""
+        self._settle()
+        bounds, pieces = groups.tolist(), self.counted.texts(order)
+        texts = ["".join(pieces[a:b]) for a, b in itertools.pairwise(bounds)]
+        together = [n for n in range(len(texts) - 1) if bounds[n + 1] - bounds[n] > 1]
+        encoded = dict(zip(together, self.counted.encode_many([texts[n] for n in together]), strict=True))
+        ids = [encoded[n] if n in encoded else self.counted.piece(int(order[bounds[n]])) for n in range(len(texts) - 1)]
+        if ids:
+            self._push(np.concatenate(ids), "".join(texts[:-1]))
+        for piece in order[bounds[-2] :].tolist():
+            self._join(piece)
 
     def _splits_before_piece(self, piece: int) -> bool:
         if self._open_piece >= 0:
