@@ -204,19 +204,20 @@ class _Fitting:
         """Lay a layout and say by how much it is off. Its end is laid anew with a longer or shorter cut where joints
         took or gave a few tokens, so that the rest need not be."""
         following = self.layouter.lay_pieces(layout, facts, begun)
-        mark = self.assembly.mark()
+        mark, offs = self.assembly.mark(), []
         for _ in range(RECUTS):
             self.layouter.lay_end(layout, following)
             off = self._try(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
                 return 0
-            other = self.layouter.recut(layout, layout.rest - off) if off and abs(off) < 16 else None
+            offs.append(off)
+            other = self.layouter.recut(layout, layout.rest - off) if off and abs(off) < FEW else None
             if other is None:
-                return off
+                break
             self.assembly.back_to(mark)
             layout = other
-        return None
+        return offs[0]  # what the layout that was asked for is off by
 
     def _choose(self, asks: Sequence[_Ask], spare: int, attempt: int) -> Layout | None:
         if self.composer is None:
