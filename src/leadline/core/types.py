@@ -108,7 +108,8 @@ class PieceBank:
     ending: str = ""
     """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
     alike: bool = False
-    """Whether pieces are random letters all made alike, so that some thousands of sound joints speak for all."""
+    """Whether all joints are of a kind, as between words and numbers of a list or between random letters, so that some
+    thousands of them speak for all."""
 
 
 @dataclass(frozen=True, slots=True)

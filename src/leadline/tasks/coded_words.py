@@ -148,7 +148,7 @@ class CodedWords:
 
     def _longest(self, room: int, sizes: Indices) -> int:
         """The words of the longest text that has no more than `room` tokens."""
-        low, high = 0, room + 1
+        low, high = 0, 2 * room + 64  # rounding down leaves words out, so a text of N has fewer than N
         while high - low > 1:
             middle = (low + high) // 2
             if int(self.stands(middle) @ sizes) <= room:

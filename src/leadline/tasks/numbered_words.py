@@ -53,16 +53,17 @@ def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _Bank
     words = list_words(entries // seldom + 2 * SPARE, vocabulary, split)
     pieces = ["1.", *(f" {n}." for n in range(2, entries + 1)), *(f" {w}" for w in words), PAD]
     name = f"numbered list of {vocabulary} words"
-    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False)
+    bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True)
     return _Bank(bank, entries, len(words), english_count(vocabulary, split))
 
 
 @dataclass(frozen=True, slots=True)
 class _Spent:
-    """What the stretches so far have used up: numbers, words, and how often each common word stands."""
+    """What the stretches so far have used up: numbers, the times that each common word may stand, and the other words,
+    of which these are left."""
 
+    others: Indices
     entries: int = 0
-    words: int = 0
     often: int = 0
 
 
@@ -129,7 +130,7 @@ class NumberedWords:
             for _ in range(2):  # numbers grow with the list
                 entries = min(room / (float(counts[: max(int(entries), 1)].mean()) + word), bank.entries)
             needed = 1.05 * (entries - self.common * self._often_by(0)) / self.seldom + self.common + SPARE
-            if needed * self.growth + SPARE * self.stretches <= size:
+            if needed * self.growth + MOST_CHOSEN * self.stretches <= size:
                 break
             size = min(2 * size, bank.words)
         return size
@@ -137,39 +138,38 @@ class NumberedWords:
     def _composed(self, size: int, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
         # In a drawn order, the common words first: they are of the same kinds as the others.
         words: Indices = bulk_rng(self.seed, "words", size).permutation(size) + self._bank.entries
-        spent, stretches = _Spent(), []
+        common, spent, stretches = words[: self.common], _Spent(words[self.common :]), []
         for number, room in enumerate(rooms):
             times = self._often_by(number) - spent.often
-            filling = self._fill(words, room, counts, spent, times)
+            filling = self._fill(common, room, counts, spent, times)
             if filling is None and number:
                 times = 0  # too short for its share of the common words: the next stretch makes up for it
-                filling = self._fill(words, room, counts, spent, times)
+                filling = self._fill(common, room, counts, spent, times)
             if filling is None:
                 return None
-            stretches.append(self._laid(words, filling, spent, times, number))
+            stretches.append(self._laid(common, filling, spent, times, number))
             spent = self._after(filling, spent, times)
         return stretches
 
-    def _fitting(self, words: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> Indices | None:
+    def _fitting(self, common: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> Indices | None:
         """Tokens of the common words alone, then with one more of the other words each, as far as they fit."""
         fixed = self.common * times
         numbers = np.concatenate(([0], np.cumsum(counts[spent.entries : self._bank.entries])))[fixed :: self.seldom]
-        others = words[self.common + spent.words :]
-        most = min(len(numbers) - 1 - MOST_CHOSEN, len(others) - SPARE, room // self.seldom)
+        most = min(len(numbers) - 1 - MOST_CHOSEN, len(spent.others) - SPARE, room // self.seldom)
         if most < 0:
             return None
-        total = numbers[: most + 1] + times * int(counts[words[: self.common]].sum())
-        total[1:] += self.seldom * np.cumsum(counts[others[:most]])
+        total = numbers[: most + 1] + times * int(counts[common].sum())
+        total[1:] += self.seldom * np.cumsum(counts[spent.others[:most]])
         fitting: Indices = total[: int(np.searchsorted(total, room, side="right"))]
         return fitting if len(fitting) else None
 
-    def _fill(self, words: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> _Filling | None:
+    def _fill(self, common: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> _Filling | None:
         """As many of the other words as fit beside the common ones, and the choice that makes the tokens add up."""
-        fitting = self._fitting(words, room, counts, spent, times)
+        fitting = self._fitting(common, room, counts, spent, times)
         if fitting is None:
             return None
         whole = max(len(fitting) - 1 - -(-GIVEN_BACK // self.seldom), 0)
-        spare = counts[words[self.common + spent.words + whole :][:SPARE]]
+        spare = counts[spent.others[whole : whole + SPARE]]
         entries = spent.entries + self.common * times + self.seldom * whole
         numbers = np.concatenate(([0], np.cumsum(counts[entries : entries + MOST_CHOSEN])))
         return self._choose(whole, spare, numbers, room - int(fitting[whole]), int(counts[-1]))
@@ -188,19 +188,19 @@ class NumberedWords:
 
     def _after(self, filling: _Filling, spent: _Spent, times: int) -> _Spent:
         entries = self.common * times + self.seldom * filling.whole + len(filling.chosen)
-        return _Spent(spent.entries + entries, spent.words + filling.whole + SPARE, spent.often + times)
+        left = np.delete(spent.others[filling.whole :], filling.chosen)
+        return _Spent(left, spent.entries + entries, spent.often + times)
 
-    def _laid(self, words: Indices, filling: _Filling, spent: _Spent, times: int, stretch: int) -> Indices:
+    def _laid(self, common: Indices, filling: _Filling, spent: _Spent, times: int, stretch: int) -> Indices:
         """The pieces of a stretch: number and word, number and word ..."""
-        others = words[self.common + spent.words :]
         listed = mixed(
-            np.repeat(words[: self.common], times),
-            np.repeat(others[: filling.whole], self.seldom),
+            np.repeat(common, times),
+            np.repeat(spent.others[: filling.whole], self.seldom),
             self.depth,
             self.spread,
             bulk_rng(self.seed, "order", stretch),
         )
-        listed = np.concatenate([listed, others[filling.whole :][filling.chosen]])
+        listed = np.concatenate([listed, spent.others[filling.whole :][filling.chosen]])
         pieces = np.empty(2 * len(listed) + filling.pads, np.int64)
         pieces[0 : 2 * len(listed) : 2] = spent.entries + np.arange(len(listed))
         pieces[1 : 2 * len(listed) : 2] = listed

@@ -22,7 +22,10 @@ LEAST_LETTERS = 4
 KEPT_FOR_DEMONSTRATIONS = 8
 """One English word in so many stands in demonstrations and never in a list."""
 _UNWANTED = ("nig", "fag", "jap", "rape", "tit", "poo", "pus", "suk", "fuk", "nazi", "homo")
-_SAID_BY_US = frozenset("word words common most list example below name each which their".split())
+_SAID_BY_US = frozenset(
+    "assist common count decline example follow know list number please question request word".split()
+)
+"""Words of our instructions, of refusals, and of politeness: an answer that holds them has not named them."""
 
 
 @cache

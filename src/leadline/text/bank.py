@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from leadline.core.types import Ids, Indices
 
+ENOUGH = 4096  # proven joints that speak for all where all are of a kind
 FORMAT = 2  # of the cache files
 REMEMBERED = 2048  # short texts whose tokens are kept
 IN_WORD_TRIALS = 64  # words tried before a joint within words is trusted
@@ -253,13 +254,23 @@ class CountedBank:
         with self._lock:
             if self._touching is None:
                 self._touching = Touching.of(self.ids, self.starts)
-            if self.bank.alike and self._touching.speaks_for_all:
-                return np.ones(len(left), np.bool_)
             numbers = self._touching.numbers(left, right)
-            new = self._touching.unknown(numbers)
-            if len(new):
-                self._touching.learn(numbers[new], self._proven(left[new], right[new]))
+            if self.bank.alike and self._speak_for_all(self._touching, numbers, left, right):
+                return np.ones(len(left), np.bool_)
+            self._learn(self._touching, numbers, left, right, most=len(left))
             return self._touching.sound(numbers)
+
+    def _speak_for_all(self, touching: Touching, numbers: Indices, left: Indices, right: Indices) -> bool:
+        """Whether enough joints of a bank whose joints are all of a kind are proven, and none failed."""
+        if touching.failed:
+            return False
+        self._learn(touching, numbers, left, right, most=max(ENOUGH - touching.proven, 0))
+        return touching.proven >= ENOUGH and not touching.failed
+
+    def _learn(self, touching: Touching, numbers: Indices, left: Indices, right: Indices, most: int) -> None:
+        new = touching.unknown(numbers)[:most] if most else ()
+        if len(new):
+            touching.learn(numbers[new], self._proven(left[new], right[new]))
 
     def _proven(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         sound = np.zeros(len(left), np.bool_)

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
 
 _UNKNOWN, _SOUND, _UNSOUND = 0, 1, 2
-ENOUGH = 4096
 TABLE_ENTRIES = 1 << 25
 """Up to so many pairs a plain table is kept; beyond, a sorted list of those that were met."""
 
@@ -31,8 +30,8 @@ class Touching:
     _table: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
     _met: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
     """Numbers of pairs in ascending order; `_table` then has their verdicts."""
-    _sound: int = 0
-    _unsound: int = 0
+    proven: int = 0
+    failed: int = 0
 
     @classmethod
     def of(cls, ids: Ids, starts: Indices) -> Touching:
@@ -60,15 +59,10 @@ class Touching:
         verdicts: npt.NDArray[np.bool_] = self._verdicts(numbers) == _SOUND
         return verdicts
 
-    @property
-    def speaks_for_all(self) -> bool:
-        """Whether so many joints were proven, and none failed, that those of pieces made alike need no proof."""
-        return self._sound >= ENOUGH and not self._unsound
-
     def learn(self, numbers: Indices, sound: npt.NDArray[np.bool_]) -> None:
         """Verdicts on pairs that had none, each given once."""
-        self._sound += int(sound.sum())
-        self._unsound += int((~sound).sum())
+        self.proven += int(sound.sum())
+        self.failed += int((~sound).sum())
         verdicts = np.where(sound, _SOUND, _UNSOUND).astype(np.int8)
         if self._is_dense:
             self._table[numbers] = verdicts
