@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 80
 """How many layouts are tried for one stretch of a document. A handful suffices with real tokenizers."""
 
-LOOKED_AT = 24
+LOOKED_AT = 40
 """Sentences that are looked at for one cut."""
 LONG = 400
 """Tokens from which a piece is not worth being looked up whole."""
@@ -34,14 +34,16 @@ class CutPiece:
     """For each wanted size, the characters to leave off at the end of `text`."""
 
 
-def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[int], attempt: int) -> CutPiece | None:
+def cut_piece(
+    counted: CountedBank, order: Indices, at: int, wanted: Sequence[int], attempt: int, *, bare: bool = False
+) -> CutPiece | None:
     """The text from piece `at` of the order on, cut so that every wanted number of tokens is a beginning of it.
 
     Cuts fall at word ends. Where whole sentences do not give the wanted sizes, later attempts begin some words into one
     (a haystack may have but one sentence), and the last ones cut anywhere. `wanted` ascends; its last is above 0.
     """
     if len(wanted) == 1 and attempt < ATTEMPTS // 4 and counted.closes is None:
-        found = _one_sentence(counted, order, at, wanted[0])
+        found = _one_sentence(counted, order, at, wanted[0], bare)
         if found is not None:
             return found
     skipped = 1 + attempt % 16 if attempt >= ATTEMPTS // 4 else 0
@@ -61,11 +63,14 @@ def cut_piece(counted: CountedBank, order: Indices, at: int, wanted: Sequence[in
     return CutPiece(text[: places[-1]], pieces, tuple(places[-1] - p for p in places))
 
 
-def _one_sentence(counted: CountedBank, order: Indices, at: int, wanted: int) -> CutPiece | None:
-    """The next sentence of which a beginning has the wanted size, by word ends that are looked up once a sentence."""
+def _one_sentence(counted: CountedBank, order: Indices, at: int, wanted: int, bare: bool) -> CutPiece | None:
+    """The next sentence of which a beginning has the wanted size, by word ends that are looked up once a sentence.
+
+    `bare` when it follows white space, so that it must begin without any, as it is to be used as it stands.
+    """
     for number in range(min(LOOKED_AT, len(order))):
         piece = int(order[(at + number) % len(order)])
-        if wanted <= counted.counts[piece] <= LONG:
+        if wanted <= counted.counts[piece] <= LONG and counted.bank.pieces[piece][0].isspace() != bare:
             place = _word_ends(counted, piece).get(wanted)
             if place is not None:
                 return CutPiece(counted.bank.pieces[piece][:place], number + 1, (0,))

@@ -65,7 +65,8 @@ class Layouter:
         if not beyond[-1]:
             if rest == 0:
                 return Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
-            cut = cut_piece(self.counted, self.order, at, [rest], attempt)
+            bare = self._bare_after(pieces[:whole])
+            cut = cut_piece(self.counted, self.order, at, [rest], attempt, bare=bare)
             if cut is None:
                 return None
             ended = self._beginning(at + cut.pieces)
@@ -92,6 +93,12 @@ class Layouter:
         ended = self._beginning(last_at + last.pieces)
         return Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
 
+    def _bare_after(self, pieces: Indices) -> bool:
+        """Whether what follows these pieces begins without white space."""
+        if not len(pieces):
+            return self._at_start or self.assembly.ends_with_space()
+        return self.counted.bank.pieces[int(pieces[-1])][-1].isspace()
+
     def _closes(self, piece: int) -> bool:
         """Whether a sentence or line ends with this piece."""
         return self.counted.closes is None or bool(self.counted.closes[piece])
@@ -114,7 +121,8 @@ class Layouter:
         """The same layout with a cut piece of another size, where questions all end it alike."""
         if not layout.cut or layout.last or tokens < 1:
             return None
-        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], 0)
+        bare = self._bare_after(layout.pieces)
+        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], 0, bare=bare)
         if cut is None:
             return None
         return replace(layout, cut=cut.text, rest=tokens, used=self._beginning(layout.cut_at + cut.pieces))
