@@ -67,9 +67,7 @@ class Measure(Task):
             raise ValueError("no_context is for tasks that ask; measures have a part without the document already")
         return self
 
-    def sound(
-        self, cells: Sequence[Cell], *, seed: int, tokenizer: Tokenizer, frame: Frame, plain: Frame
-    ) -> Sounded:
+    def sound(self, cells: Sequence[Cell], *, seed: int, tokenizer: Tokenizer, frame: Frame, plain: Frame) -> Sounded:
         """One document that gives the numbers of all of `cells`. `frame` is a user's turn, `plain` a bare text."""
         raise NotImplementedError
 

@@ -142,7 +142,7 @@ def parse_lengths(value: Any) -> tuple[int, ...]:
 
 
 def parse_depths(value: Any) -> tuple[float, ...]:
-    """`5` = five evenly spaced, `sigmoid:11` = denser at both ends, `0,0.5,1` = a list."""
+    """`5` = five evenly spaced, `sigmoid:11` = denser at both ends, `0.1..0.6:32` = from to, `0,0.5,1` = a list."""
     if isinstance(value, int) and not isinstance(value, bool):
         return even_depths(value)
     if isinstance(value, str):
@@ -152,7 +152,8 @@ def parse_depths(value: Any) -> tuple[float, ...]:
         kind, _, count = text.partition(":")
         if kind in ("linear", "sigmoid") and count.isdigit():
             return even_depths(int(count)) if kind == "linear" else sigmoid_depths(int(count))
-        value = text.split(",")
+        between = re.fullmatch(r"([\d.]+)\.\.([\d.]+):(\d+)", text)
+        value = _between(*between.groups()) if between else text.split(",")
     if isinstance(value, float):
         value = [value]
     try:
@@ -175,6 +176,13 @@ def even_depths(count: int) -> tuple[float, ...]:
     if count < 1:
         raise UsageError("a depth grid needs at least one depth", where="depths", fix="write 11")
     return (0.5,) if count == 1 else tuple(round(i / (count - 1), 6) for i in range(count))
+
+
+def _between(low: str, high: str, count: str) -> list[float]:
+    try:
+        return [float(low) + (float(high) - float(low)) * d for d in even_depths(int(count))]
+    except ValueError:
+        raise UsageError(f"{low}..{high} is no range of depths", where="depths", fix="write 0.1..0.6:32") from None
 
 
 def sigmoid_depths(count: int) -> tuple[float, ...]:

@@ -11,11 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from leadline.core.contracts import ModelCard, ModelProvider, Tokenizer
+from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Surprise, Tokenizer
 from leadline.core.digest import digest, digest_text
 from leadline.core.errors import UnknownName
 from leadline.core.seeds import rng
@@ -24,8 +24,12 @@ from leadline.core.types import Answer, Completion, Document, Failure, Frame, Pr
 from leadline.models import sim_wording
 from leadline.models.sim_profiles import ARCHETYPES, Profile, success_probability
 from leadline.models.sim_reading import Body, Evidence, read
+from leadline.models.sim_surprise import continuation_surprise, surprise_at
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
 
 _REMEMBERED_BODIES = 4
 
@@ -61,6 +65,7 @@ class SimulatedModel:
         self.options = options
         self.tokenizer: Tokenizer = open_tokenizer(options.tokenizer)
         self.frame: Frame = completion_frame()
+        self.plain: Frame = self.frame
         self.grain: Literal["probe", "document"] = "probe"
         self._lock = threading.Lock()
         self._bodies: deque[tuple[Document, int, Body]] = deque(maxlen=_REMEMBERED_BODIES)
@@ -84,6 +89,21 @@ class SimulatedModel:
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         return [self._answer(document, probe) for probe in probes]
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> Surprise | Failure:
+        longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
+        if self.options.limit is not None and longest > self.options.limit:
+            return Failure("context_length", f"this needs {longest} tokens, the window holds {self.options.limit}")
+
+        def chance(length: int, place: float) -> float:
+            return success_probability(self.archetype, length, place, self.options)
+
+        return Surprise(
+            tuple(continuation_surprise(ids, c, chance) for c in continuations),
+            tuple(surprise_at(ids[:stop], range(start, stop), chance) for start, stop in spans),
+        )
 
     def close(self) -> None:
         self._bodies.clear()

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from leadline.core.types import Record
-from leadline.stats.intervals import Estimate, mean_interval
-
-UNIT = "unit"
-"""The label of a record that says what its numbers are counted in."""
+from leadline.core.types import UNIT, Record
+from leadline.stats.intervals import Estimate
+from leadline.stats.soundings import by_length
 
 
 class Metric(NamedTuple):
@@ -31,18 +29,12 @@ class Measures:
 
 
 def measured(records: Iterable[Record]) -> Measures:
-    values: dict[Metric, dict[int, list[tuple[float, str]]]] = {}
+    """Each metric over all records of its task: where weights differ, one without a score of its own counts too."""
+    tasks: dict[str, list[Record]] = {}
+    metrics: dict[Metric, None] = {}
     failed = 0
     for record in records:
         failed += record.failed
-        for name, score in record.scores.items():
-            metric = Metric(record.cell.task, name, record.labels.get(UNIT, ""))
-            values.setdefault(metric, {}).setdefault(record.cell.length, []).append((score.value, record.cluster))
-    estimates = {
-        metric: {
-            length: mean_interval([v for v, _ in found], [c for _, c in found])
-            for length, found in sorted(lengths.items())
-        }
-        for metric, lengths in sorted(values.items())
-    }
-    return Measures(estimates, failed)
+        tasks.setdefault(record.cell.task, []).append(record)
+        metrics |= dict.fromkeys(Metric(record.cell.task, name, record.labels.get(UNIT, "")) for name in record.scores)
+    return Measures({m: by_length(tasks[m.task], m.name) for m in sorted(metrics)}, failed)

@@ -210,7 +210,7 @@ def _weight(text: str, where: str) -> float:
 
 
 def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
-    files = _files(name)
+    files = find_files(name)
     if not files:
         known = ", ".join(names("sources"))
         raise SourceError(
@@ -220,10 +220,11 @@ def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
         )
     is_code = all(f.suffix in CODE_ENDINGS for f in files)
     split = split_blocks if is_code else {"sentence": split_sentences, "paragraph": split_paragraphs}[unit]
-    return TextSource(name, lambda: "\n\n".join(_read(f) for f in files), split, repeat, where=name)
+    return TextSource(name, lambda: "\n\n".join(read_text(f) for f in files), split, repeat, where=name)
 
 
-def _files(name: str) -> list[Path]:
+def find_files(name: str) -> list[Path]:
+    """The files of text or code that a path or glob means."""
     path = Path(name).expanduser()
     if path.is_file():
         return [path]
@@ -232,7 +233,7 @@ def _files(name: str) -> list[Path]:
     return sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -1,0 +1,74 @@
+"""A model whose surprise is a rule written down beforehand, so that every metric can be reckoned by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from leadline.core.contracts import Continuation, ModelCard, Surprise, Tokenizer
+from leadline.core.types import Answer, Document, Failure, Frame, Probe
+from leadline.run import plan as planning
+from leadline.text.chat import completion_frame
+from leadline.text.tokenizers import open_tokenizer
+
+Rule = Callable[[list[int], int], float]
+"""From the tokens before one, and that token, to nats."""
+
+
+class SurprisedModel:
+    """As surprised as its rule says; remembers every passage it was given."""
+
+    def __init__(
+        self,
+        rule: Rule,
+        *,
+        beginning: str = "",
+        fails: Callable[[int], bool] = lambda tokens: False,
+        tokenizer: str = "whitespace",
+    ) -> None:
+        self.rule = rule
+        self.fails = fails
+        self.card = ModelCard(name="surprised", fingerprints={"dtype": "float64"})
+        self.tokenizer: Tokenizer = open_tokenizer(tokenizer)
+        self.frame: Frame = completion_frame()
+        self.plain: Frame = completion_frame(beginning)
+        self.grain: Literal["probe", "document"] = "document"
+        self.calls: list[tuple[int, int, int]] = []
+        """Tokens, continuations and spans of each call."""
+
+    def nll(
+        self, ids: np.ndarray, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> Surprise | Failure:
+        self.calls.append((len(ids), len(continuations), len(spans)))
+        if self.fails(len(ids)):
+            return Failure("out_of_memory", "no room")
+        rows = []
+        for c in continuations:
+            text = [*ids[: c.cut].tolist(), *c.ids.tolist()]
+            rows.append(self._nats(text, range(c.cut + c.start, len(text))))
+        whole = ids.tolist()
+        return Surprise(tuple(rows), tuple(self._nats(whole, range(a, b)) for a, b in spans), notes=("by a rule",))
+
+    def _nats(self, text: list[int], places: range) -> np.ndarray:
+        return np.array([self.rule(text[:place], text[place]) for place in places], np.float64)
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        raise AssertionError("nothing is to be asked")
+
+    def close(self) -> None:
+        pass
+
+
+def use(monkeypatch: pytest.MonkeyPatch, model: object) -> None:
+    """Have runs open this model, whatever the spec names."""
+    monkeypatch.setattr(planning, "open_model", lambda spec: model)
+
+
+def remembers(before: list[int], token: int) -> float:
+    """1.1 nats for a token that followed the same two tokens before, else 3.2."""
+    last = before[-2:]
+    seen = any(before[i : i + 2] == last and before[i + 2] == token for i in range(len(before) - 2))
+    return 1.1 if seen else 3.2
