@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 from scipy.special import betaincinv, logit, ndtr
 
 from leadline.core.errors import UsageError
@@ -103,6 +102,8 @@ def effective_length(
     seed: int = 0,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
+    from scipy.optimize import isotonic_regression  # half a second of start-up for everybody else
+
     line = line or Line()
     counted = data.counted(failures)
     if len(counted) == 0:

@@ -90,14 +90,24 @@ def encode_first(tokenizer: Tokenizer, text: str, *, followed: bool) -> Ids:
 
 def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
     """For each token that `encode_after` gives, the character at which it ends; None when it cannot be told."""
+    found = anchored_ends(tokenizer, text)
+    if found is None:
+        return None
+    ends, tokens, characters = found
+    return [end - characters for end in ends[tokens:]]
+
+
+def anchored_ends(tokenizer: Tokenizer, text: str) -> tuple[list[int], int, int] | None:
+    """Where tokens end when an anchor stands before `text`, and the tokens and characters of the anchor."""
     for anchor in _ANCHORS:
         lead = _lead(tokenizer, anchor)
         ends = tokenizer.ends(anchor + text)
         if ends is None:
             return None
         if len(ends) > len(lead) and ends[len(lead) - 1] == len(anchor):
-            return [end - len(anchor) for end in ends[len(lead) :]]
-    return tokenizer.ends(text)
+            return ends, len(lead), len(anchor)
+    ends = tokenizer.ends(text)
+    return None if ends is None else (ends, 0, 0)
 
 
 def _add_up(tokenizer: Tokenizer, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:

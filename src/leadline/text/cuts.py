@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leadline.core.contracts import Tokenizer
-from leadline.text.bank import CountedBank, encode_after, ends_after
+from leadline.text.bank import CountedBank, anchored_ends, encode_after
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -82,10 +83,22 @@ def _word_ends(counted: CountedBank, piece: int) -> Mapping[int, int]:
     known = counted.word_ends.get(piece)
     if known is None:
         text = counted.bank.pieces[piece]
-        ends = ends_after(counted.tokenizer, text) or ()
-        known = {tokens: place for tokens, place in enumerate(ends, 1) if _ends_a_word(text, place)}
+        known = _by_tokens(counted.tokenizer, text)
         counted.word_ends[piece] = known
     return known
+
+
+def _by_tokens(tokenizer: Tokenizer, text: str) -> dict[int, int]:
+    anchored = anchored_ends(tokenizer, text)
+    if anchored is None:
+        return {}
+    ends, tokens, characters = anchored
+    found = {}
+    for word in _WORD.finditer(text):
+        count = bisect_right(ends, word.end() + characters)
+        if count and ends[count - 1] == word.end() + characters:
+            found[count - tokens] = word.end()
+    return found
 
 
 def _from(counted: CountedBank, order: Indices, at: int, least: int) -> tuple[str, int, int]:
