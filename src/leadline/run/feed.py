@@ -29,8 +29,9 @@ class Work:
 class Feed:
     """Work for many workers.
 
-    By grain "document", and where nothing is asked, a document comes with all its probes. By grain "probe" they come one by one; the longest
-    first and alone, so that a server has read the document before the others, which begin alike, are asked of it.
+    By grain "document", and where nothing is asked, a document comes with all its probes. By grain "probe" they come
+    one by one; the longest first and alone, so that a server has read the document before the others, which begin
+    alike, are asked of it.
     """
 
     def __init__(

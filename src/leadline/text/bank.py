@@ -226,11 +226,13 @@ class CountedBank:
     def ends(self, text: str, *, first: bool = False) -> Sequence[int] | None:
         """For each token of `text`, the character at which it ends, where that can be told."""
         key = (text, first)
-        if key not in self._ends:
+        known = self._ends.get(key, ())
+        if known == ():  # none asked for this text yet; documents are laid out by many threads at once
+            known = self.tokenizer.ends(text) if first else ends_after(self.tokenizer, text)
             if len(self._ends) >= REMEMBERED:
                 self._ends.clear()
-            self._ends[key] = self.tokenizer.ends(text) if first else ends_after(self.tokenizer, text)
-        return self._ends[key]
+            self._ends[key] = known
+        return known
 
     def piece(self, index: int) -> Ids:
         return self.ids[self.starts[index] : self.starts[index + 1]]
