@@ -67,7 +67,7 @@ def opened(browser: Browser, path: Path, **settings: object) -> Iterator[Page]:
     assert noise == []
 
 
-CELL = "[data-select='0/0/131072/0.5/*']"
+CELL = "#raw-0 [data-select='0/0/131072/0.5/*']"
 
 
 def test_pointing_at_a_cell_says_value_interval_and_count(page: Page) -> None:
@@ -94,7 +94,7 @@ def test_a_click_on_a_cell_shows_its_samples(page: Page) -> None:
 
 
 def test_the_keyboard_reaches_every_cell(page: Page) -> None:
-    figure = page.locator("#heatmap-0 svg")
+    figure = page.locator("#raw-0 svg")
     total = figure.locator("[data-select]").count()
     figure.locator("[tabindex='0']").first.focus()
     seen = {page.evaluate("document.activeElement.dataset.select")}
@@ -111,9 +111,20 @@ def test_the_keyboard_reaches_every_cell(page: Page) -> None:
     page.wait_for_selector("#drawer-list[data-shown]")
 
 
+def test_the_map_can_be_smoothed_and_put_back(page: Page) -> None:
+    assert page.is_hidden("#smoothed-map-0")
+    page.click("text=Smoothed")
+    assert page.is_hidden("#raw-0")
+    page.hover("#smoothed-map-0 [data-select='0/0/131072/0.5/*']")
+    assert "smoothed " in page.inner_text("#tip")
+    page.click("text=As measured")
+    assert page.is_visible("#raw-0")
+    assert page.get_attribute("[data-show='raw-0']", "aria-pressed") == "true"
+
+
 def test_one_tab_stop_a_figure(page: Page) -> None:
-    assert page.locator("#heatmap-0 svg [tabindex='0']").count() == 1
-    assert page.locator("#heatmap-0 svg [data-select][role='button']").count() == 2 * (40 + 8)
+    assert page.locator("#raw-0 svg [tabindex='0']").count() == 1
+    assert page.locator("#raw-0 svg [data-select][role='button']").count() == 2 * (40 + 8)
 
 
 def test_the_browser_of_samples_filters(page: Page) -> None:
@@ -155,7 +166,7 @@ def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> Non
     for scheme in ("light", "dark"):
         for page in opened(browser, report, color_scheme=scheme):
             paper = page.evaluate("getComputedStyle(document.body).backgroundColor")
-            ink = page.evaluate("getComputedStyle(document.querySelector('#heatmap-0 svg text')).fill")
+            ink = page.evaluate("getComputedStyle(document.querySelector('#raw-0 svg text')).fill")
             assert contrast(paper, ink) > 4.5
             page.click("#theme")
             page.click("#theme")
@@ -185,7 +196,7 @@ def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path)
         page.set_viewport_size({"width": 690, "height": 980})  # A4 less its margins
         assert page.is_hidden("#samples")
         sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().right)")
-        assert len(sizes) == 5
+        assert len(sizes) == 6
         assert max(sizes) <= 690
         assert page.pdf(format="A4").startswith(b"%PDF")
 
@@ -193,7 +204,7 @@ def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path)
 def test_hostile_answers_are_inert(browser: Browser, tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", hostile_records(), samples=len(HOSTILE)))
     for page in opened(browser, write_page([run], tmp_path / "report.html")):
-        page.click("[data-select='0/0/1024/0.5/*']")
+        page.click("#heatmap-0 [data-select='0/0/1024/0.5/*']")
         page.wait_for_selector("#drawer-list[data-shown]")
         for at in range(len(HOSTILE)):
             page.evaluate(f"document.querySelectorAll('#drawer-list details.sample')[{at}].open = true")
@@ -221,6 +232,6 @@ def test_a_hundred_thousand_samples_open_at_once(browser: Browser, tmp_path: Pat
     began = time.perf_counter()
     for page in opened(browser, path):
         assert time.perf_counter() - began < 3
-        page.click(f"[data-select='0/12/{LENGTHS[-1]}/1.0/*']")
+        page.click(f"#raw-0 [data-select='0/12/{LENGTHS[-1]}/1.0/*']")
         page.wait_for_selector("#drawer-list[data-shown='25']")
         assert time.perf_counter() - began < 6

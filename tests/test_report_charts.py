@@ -17,7 +17,10 @@ from leadline.report import write_heatmap
 from leadline.report.charts import heatmap
 from leadline.report.figures import page_svg, render, squeezed
 from leadline.report.load import Run, load_run
+from leadline.report.theme import Row
+from leadline.report.words import length_words
 from planted_runs import (
+    LENGTHS,
     cliff,
     decay,
     failed_record,
@@ -82,6 +85,22 @@ def test_the_picture_has_a_text_alternative(run: Run) -> None:
     assert "sim:planted" in words
     assert "1k 100%" in words
     assert "Lowest cell: niah, length 128k" in words
+
+
+def test_a_smoothed_map_keeps_what_was_seen_and_makes_no_cell_up(run: Run) -> None:
+    raw = {(r["length"], r["row"]): r for r in heatmap(run).data["cells"]}
+    smooth = {(r["length"], r["row"]): r for r in heatmap(run, smoothed=True).data["cells"]}
+    assert smooth["128k", "30%"]["mean"] is None, "a cell without data stays without"
+    cells = [key for key in raw if raw[key]["mean"] is not None]
+    assert all(smooth[key]["short"].endswith("/3") for key in cells)
+
+    def error(found: dict[tuple[str, str], Row]) -> float:
+        truth = {length_words(n): n for n in LENGTHS}
+        return float(
+            np.mean([(found[c]["mean"] - lost_in_the_middle(truth[c[0]], float(c[1][:-1]) / 100)) ** 2 for c in cells])
+        )
+
+    assert error(smooth) < 0.5 * error(raw), "it is nearer to the planted truth than three samples a cell are"
 
 
 def test_several_tasks_are_small_multiples_on_one_scale(tmp_path: Path) -> None:

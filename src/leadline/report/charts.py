@@ -9,6 +9,7 @@ import altair as alt
 from leadline.report.colours import ACCURACY, colour_at
 from leadline.report.load import Run
 from leadline.report.selection import selection
+from leadline.report.smoothed import CAPTION, smoothed_cells
 from leadline.report.table import Place, Table, Tally
 from leadline.report.theme import HEAD, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered, rows_of
 from leadline.report.tiles import NO_DATA, Size, across, cell_row, down, tiles
@@ -18,7 +19,7 @@ FLAT = -1
 """The panel of tasks without a depth."""
 
 
-def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, at: int = 0) -> Figure:
+def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bool = False, at: int = 0) -> Figure:
     """A panel for every task that has depths; tasks without are drawn as rows of one grid.
 
     `at` is the number of the run on a page, so that a click finds its samples.
@@ -38,11 +39,15 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, at: int = 0)
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
     if flat:
         parts.append(_flat_panel(table, flat, narrow=narrow))
-    small = caption(caption_words(run), columns * size.width if deep else 500)
+    words = f"{CAPTION} {caption_words(run)}" if smoothed else caption_words(run)
+    small = caption(words, columns * size.width if deep else 500)
     chart: Spec = {"vconcat": [*parts, small], "spacing": 20, "resolve": {"scale": {"fill": "shared"}}}
     if titled:
         chart["title"] = heading(run)
-    return Figure(chart, _rows(table, deep, flat, at), _alternative(run))
+    data = _rows(table, deep, flat, at)
+    if smoothed:
+        data["cells"] = smoothed_cells(table, deep, data["cells"])
+    return Figure(chart, data, f"{CAPTION} {_alternative(run)}" if smoothed else _alternative(run))
 
 
 def columns_for(panels: int, *, narrow: bool = False) -> int:

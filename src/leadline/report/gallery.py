@@ -12,6 +12,7 @@ from leadline.report.figures import write_figure
 from leadline.report.gauge import gauge
 from leadline.report.grid import task_grid
 from leadline.report.load import Run
+from leadline.report.smoothed import can_smooth
 from leadline.report.theme import Figure
 from leadline.report.trap import measure_curves
 from leadline.report.verdict import verdict
@@ -39,6 +40,8 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
     found = verdict(run)
     if run.table.tasks:
         yield "heatmap", heatmap(run, narrow=True)
+        if any(can_smooth(run.table, task) for task in run.table.tasks):
+            yield "heatmap-smoothed", heatmap(run, narrow=True, smoothed=True)
     if found.effective is not None:
         yield "effective-length", gauge(run, found.effective, narrow=True)
     if len(run.table.tasks) > 1:

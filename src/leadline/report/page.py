@@ -28,6 +28,7 @@ from leadline.report.grid import task_grid
 from leadline.report.load import Run
 from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
 from leadline.report.provenance import provenance
+from leadline.report.smoothed import can_smooth
 from leadline.report.summary import cell_table
 from leadline.report.table import FAILURE_CLASSES
 from leadline.report.terminal import small_print
@@ -166,6 +167,9 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
         "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if asked else None,
+        "smoothed": _figure(heatmap(run, titled=False, smoothed=True, at=at), f"smoothed-{at}")
+        if any(can_smooth(run.table, task) for task in run.table.tasks)
+        else None,
         "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
         "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
         "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,

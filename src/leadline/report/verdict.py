@@ -8,6 +8,7 @@ import numpy as np
 
 from leadline.report.load import Run
 from leadline.report.words import count_words, inert, length_words, percent, percent_range
+from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, effective_length, token_words
 from leadline.stats.observations import Observations
 
@@ -92,9 +93,26 @@ def line_words(found: EffectiveLength) -> str:
     return f"{100 * found.threshold:g}%{known}"
 
 
+def shapes(run: Run) -> list[str]:
+    """What the map looks like: in a sentence for one task, by name for several."""
+    samples, tasks = run.table.samples, run.table.tasks
+    found = {}
+    for task in tasks:
+        mine = samples.take(samples.task == task)
+        if len(np.unique(mine.counted().length)) > 1:
+            found[task] = diagnose(mine)
+    if len(tasks) == 1:
+        sentences = [f.sentence.replace(" %", "%") for d in found.values() for f in d.findings]
+        return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
+    kinds: dict[str, list[str]] = {}
+    for task, diagnosis in found.items():
+        kinds.setdefault(diagnosis.kind, []).append(inert(task, 40))
+    return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
+
+
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
-    lines = []
+    lines = shapes(run)
     if found is not None:
         lines.append(
             "Effective length is the longest prompt at which a falling curve through its scores still reaches "

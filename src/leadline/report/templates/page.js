@@ -20,6 +20,21 @@ find("theme").addEventListener("click", () => {
 });
 dress();
 
+// --- as measured or smoothed --------------------------------------------------------------------
+
+for (const group of document.querySelectorAll(".switch")) {
+  const buttons = [...group.querySelectorAll("[data-show]")];
+  group.hidden = false;
+  for (const button of buttons) {
+    button.addEventListener("click", () => {
+      for (const other of buttons) {
+        other.setAttribute("aria-pressed", String(other === button));
+        find(other.dataset.show).hidden = other !== button;
+      }
+    });
+  }
+}
+
 // --- the browser of samples ------------------------------------------------------------------
 
 const form = find("filters");
