@@ -12,12 +12,13 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.types import Record, Score
+from leadline.core.types import Measured, Record, Score
+from leadline.report.figures import render
 from leadline.report.gallery import figures_of
 from leadline.report.load import Run, load_run
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.report.trap import measure_curves
+from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import verdict
 from planted_runs import perfect, planted_records, write_run
 
@@ -29,10 +30,12 @@ ABOUT: dict[str, dict[str, Any]] = {
 
 
 def surprise() -> Iterator[Record]:
-    """Perplexity that stays at 7 or so whatever the length."""
+    """A loss that stays at 2 nats or so whatever the length, and a gain that halves with every octave of distance."""
     for record in planted_records(perfect, tasks=["surprise"], lengths=LENGTHS, depths=[None], samples=6):
-        value = 7 + record.cell.sample / 10
-        yield msgspec.structs.replace(record, scores={"perplexity": Score(value)}, labels={"unit": "nats"})
+        distance = record.cell.length // 4
+        numbers = {"mean_nll": 2 + record.cell.sample / 100, "retrieval_gain": 2048 / distance, "distance": distance}
+        scores = {name: Score(numbers[name]) for name in ("mean_nll", "retrieval_gain")}
+        yield msgspec.structs.replace(record, outcome=Measured(numbers), scores=scores, labels={"unit": "nats a token"})
 
 
 @pytest.fixture(scope="module")
@@ -62,25 +65,33 @@ def test_what_is_known_by_heart_is_said(run: Run) -> None:
 
 
 def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
-    (metric,) = run.measures.estimates
-    assert metric == ("surprise", "perplexity", "nats")
-    for found in run.measures.estimates[metric].values():
-        assert found.mean == pytest.approx(7.25)
-        assert found.interval.low < 7.25 < found.interval.high
+    loss, gain = run.measures.estimates
+    assert loss == ("surprise", "mean_nll", "nats a token")
+    assert gain == ("surprise", "retrieval_gain", "nats a token")
+    for found in run.measures.estimates[loss].values():
+        assert found.mean == pytest.approx(2.025)
+        assert found.interval.low < 2.025 < found.interval.high
 
 
-def test_the_trap_shows_accuracy_and_metric_side_by_side(run: Run) -> None:
+def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
     figure = measure_curves(run)
     alt.Chart.from_dict(figure.spec(), validate=True)
     assert "accuracy at 64k: 0 share" in figure.alternative
-    assert "surprise: perplexity at 64k: 7.25 nats, 95% interval" in figure.alternative
+    assert "mean_nll (lower is better) at 64k: 7.576 perplexity, 95% interval" in figure.alternative
+    assert render(figure, "svg").count(b'aria-roledescription="mean"') == 9
+
+
+def test_a_gain_is_shown_by_how_far_back_the_answer_stands(run: Run) -> None:
+    figure = distance_curves(run)
+    gains = {row["length"]: row["mean"] for row in figure.data["measures"] if "retrieval_gain" in row["label"]}
+    assert gains == {"256": 8.0, "2k": 1.0, "16k": 0.125}
 
 
 def test_page_terminal_and_figures_show_them(run: Run) -> None:
     assert "Log-probabilities over length" in page([run])
     out = io.StringIO()
     show_run(run, Console(file=out, width=120))
-    assert "surprise: perplexity" in out.getvalue()
+    assert "surprise: mean_nll" in out.getvalue()
     assert "from memory" not in out.getvalue()
     assert "log-probabilities" in dict(figures_of(run))
 
@@ -90,4 +101,4 @@ def test_a_run_of_log_probabilities_alone_has_a_page(tmp_path: Path) -> None:
     text = page([run])
     assert "Was measured by log-probabilities alone" in text
     assert "Accuracy by length and depth" not in text
-    assert [name for name, _ in figures_of(run)] == ["log-probabilities"]
+    assert [name for name, _ in figures_of(run)] == ["log-probabilities", "log-probabilities-by-distance"]

@@ -14,7 +14,7 @@ from leadline.report.grid import task_grid
 from leadline.report.load import Run
 from leadline.report.smoothed import can_smooth
 from leadline.report.theme import Figure
-from leadline.report.trap import measure_curves
+from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import verdict
 from leadline.store.runs import slug
 
@@ -48,6 +48,8 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
         yield "tasks", task_grid(run, found, narrow=True)
     if run.measures:
         yield "log-probabilities", measure_curves(run, narrow=True)
+    if run.measures.by_distance:
+        yield "log-probabilities-by-distance", distance_curves(run, narrow=True)
     if run.table.whole.done + run.table.whole.failed:
         yield "curves", curves(run, narrow=True)
         yield "outcomes", class_bars(run, narrow=True)

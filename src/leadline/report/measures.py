@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leadline.core.types import UNIT, Record
 from leadline.stats.intervals import Estimate
-from leadline.stats.soundings import by_length
+from leadline.stats.soundings import by_distance, by_length
 
 
 class Metric(NamedTuple):
@@ -22,6 +22,8 @@ class Measures:
     """Every metric of a run at every length; `failed` counts documents that gave no numbers."""
 
     estimates: Mapping[Metric, Mapping[int, Estimate]]
+    by_distance: Mapping[Metric, Mapping[int, Estimate]]
+    """Where answers stand at a known place: by tokens back to it, in octaves."""
     failed: int
 
     def __bool__(self) -> bool:
@@ -37,4 +39,9 @@ def measured(records: Iterable[Record]) -> Measures:
         failed += record.failed
         tasks.setdefault(record.cell.task, []).append(record)
         metrics |= dict.fromkeys(Metric(record.cell.task, name, record.labels.get(UNIT, "")) for name in record.scores)
-    return Measures({m: by_length(tasks[m.task], m.name) for m in sorted(metrics)}, failed)
+    distances = {m: by_distance(tasks[m.task], m.name) for m in sorted(metrics)}
+    return Measures(
+        estimates={m: by_length(tasks[m.task], m.name) for m in sorted(metrics)},
+        by_distance={m: found for m, found in distances.items() if len(found) > 1},
+        failed=failed,
+    )

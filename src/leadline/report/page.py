@@ -33,7 +33,7 @@ from leadline.report.summary import cell_table
 from leadline.report.table import FAILURE_CLASSES
 from leadline.report.terminal import small_print
 from leadline.report.theme import Figure
-from leadline.report.trap import measure_curves
+from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
@@ -171,6 +171,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -
         if any(can_smooth(run.table, task) for task in run.table.tasks)
         else None,
         "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
+        "distances": _figure(distance_curves(run), f"distances-{at}") if run.measures.by_distance else None,
         "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
         "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
         "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
