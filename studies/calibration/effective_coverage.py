@@ -105,9 +105,10 @@ def _chart(rows: list[dict[str, str | float]]) -> alt.LayerChart:
         if "interpolation_alone" in row:
             points.append({**place, "coverage": row["interpolation_alone"], "who": exact})
     title = "share of nominal 95 % intervals that hold the planted crossing"
+    scale = alt.Scale(domain=[0, 1])
     marks = chart_of(points).mark_point(filled=True, size=70, opacity=1)
     marks = marks.encode(
-        x=alt.X("coverage:Q", scale=alt.Scale(domain=[0, 1]), title=title),
+        x=alt.X("coverage:Q", scale=scale, title=title),
         y=alt.Y("kind:N", sort=list(KINDS), title=None),
         yOffset=alt.YOffset("design:N", sort=[f"{r}, {s} samples" for r, s in DESIGNS]),
         color=two_colours("Leadline", exact),
@@ -116,7 +117,7 @@ def _chart(rows: list[dict[str, str | float]]) -> alt.LayerChart:
         "Effective length: does the interval hold the truth?",
         subtitle="one point a design, from the top: fresh 3, 5 and 10, shared 5, nested 5 samples",
     )
-    chart: alt.LayerChart = band(0.92, 0.98) + marks
+    chart: alt.LayerChart = band(0.92, 0.98, scale) + marks
     return chart.properties(width=420, height=260, title=heading)
 
 

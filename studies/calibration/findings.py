@@ -37,9 +37,9 @@ def chart_of(rows: Sequence[Mapping[str, Any]]) -> alt.Chart:
     return alt.Chart(data)
 
 
-def band(low: float, high: float, axis: str = "x") -> alt.Chart:
-    """The stretch of an axis that a figure should fall into."""
-    ends = {axis: alt.datum(low), f"{axis}2": alt.datum(high)}
+def band(low: float, high: float, scale: alt.Scale) -> alt.Chart:
+    """The stretch of the horizontal axis that a figure should fall into."""
+    ends = {"x": alt.X(datum=low, scale=scale), "x2": alt.datum(high)}
     marked: alt.Chart = chart_of([{}]).mark_rect(color="#dbe7f3", opacity=0.6).encode(**ends)
     return marked
 

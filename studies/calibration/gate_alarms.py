@@ -1,7 +1,8 @@
 """How often does a gate cry wolf over two equal models, and how often does it see a wolf?
 
-Equal models answer the same prompts alike but for chance: three answers in ten are drawn anew. The bounds are zero, the
-hardest case for a gate: the truth lies exactly on every bound.
+Equal models share a score surface. In half of the pairs three answers in ten are drawn anew, as between checkpoints of
+one model; in the others all are, as between strangers. The bounds are zero, the hardest case for a gate: the truth lies
+exactly on every bound.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from findings import BLUE, GREY, chart_of, save
 
 from leadline.stats.compare import compare, pair
 from leadline.stats.gate import judge, parse_gate
-from leadline.stats.observations import FloatArray, Observations
+from leadline.stats.observations import FloatArray
 from leadline.stats.planted import ARCHETYPES, DEPTHS, archetype, candidate_of, planted
 
 SEED = 20240604
@@ -24,13 +25,6 @@ LOOKS = (2, 4, 8, 16)
 COLUMNS = np.array([0, 2, 4, 6, 8, 10])
 ON_THE_BOUND = parse_gate("overall >= 0; length:* >= 0; depth:* >= 0")
 USUAL = parse_gate("overall >= -1; length:* >= -5; effective >= -10%")
-
-
-def draw(
-    surface: FloatArray, other: FloatArray, samples: int, rng: np.random.Generator
-) -> tuple[Observations, Observations]:
-    base = planted(surface, samples, rng, depths=DEPTHS[COLUMNS])
-    return base, candidate_of(base, other, rng, redrawn=0.3 if other is surface else 1.0)
 
 
 def equal_models(rng: np.random.Generator) -> dict[str, float]:
@@ -43,7 +37,8 @@ def equal_models(rng: np.random.Generator) -> dict[str, float]:
     }
     for run in range(PAIRS):
         surface = archetype(ARCHETYPES[run % len(ARCHETYPES)], rng)[:, COLUMNS]
-        base, candidate = draw(surface, surface, LOOKS[-1], rng)
+        base = planted(surface, LOOKS[-1], rng, depths=DEPTHS[COLUMNS])
+        candidate = candidate_of(base, surface, rng, redrawn=(0.3, 1.0)[run // len(ARCHETYPES) % 2])
         looks = [pair(base.take(base.sample < k), candidate) for k in LOOKS]
         made = compare(looks[1])
         alarms["compare, any part, Holm"] += any(d.verdict != "no difference seen" for d in made.differences)

@@ -130,13 +130,14 @@ def _chart(rows: list[Row]) -> alt.LayerChart:
         if "naive" in row:
             points.append({"label": label, "coverage": max(0.6, float(row["naive"])), "who": naive})
     title = "share of nominal 95 % intervals that hold the truth"
+    scale = alt.Scale(domain=[0.6, 1.0], zero=False)
     marks = chart_of(points).mark_point(filled=True, size=60, opacity=1)
     marks = marks.encode(
-        x=alt.X("coverage:Q", scale=alt.Scale(domain=[0.6, 1.0]), title=title),
+        x=alt.X("coverage:Q", scale=scale, title=title),
         y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=320)),
         color=two_colours("Leadline", naive),
     )
-    chart: alt.LayerChart = band(0.93, 0.97) + marks
+    chart: alt.LayerChart = band(0.93, 0.97, scale) + marks
     return chart.properties(width=420, height=15 * len(rows), title="Intervals that hold what they promise")
 
 

@@ -26,7 +26,7 @@ from leadline.stats.planted import ARCHETYPES, archetype
 from leadline.stats.sequential import Standing, hopeless, next_length, scatter_of, standings
 
 SEED = 20240605
-RULER_RUNS, NEEDLE_SURFACES = 40, 600
+RULER_RUNS, NEEDLE_SURFACES = 100, 600
 RULER_LINE, NEEDLE_LINE = 0.856, 0.85
 TABLE = Path(__file__).parent / "ruler_table.csv"
 ANSWERS = np.array([1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1])
@@ -229,16 +229,21 @@ def main() -> None:
 
 def _chart(rows: list[dict[str, str | float]]) -> alt.LayerChart:
     points = [{**row, "points": 100 * float(row["margin"]) + 0.05} for row in rows]
+    across, up = alt.Scale(type="log", domain=[0.04, 40]), alt.Scale(type="log", domain=[1, 6000])
+
+    def quiet(title: str, values: list[float]) -> alt.Axis:
+        return alt.Axis(title=title, values=values, grid=False, format="~g")
+
     marks = chart_of(points).mark_point(filled=True, size=70, opacity=0.9)
     marks = marks.encode(
-        x=alt.X("points:Q", scale=alt.Scale(type="log"), title="nearest score to the line, in points (log)"),
-        y=alt.Y("saving:Q", scale=alt.Scale(type="log"), title="times fewer tokens than 500 samples a cell (log)"),
+        x=alt.X("points:Q", scale=across, axis=quiet("nearest score to the line, in points", [0.1, 0.3, 1, 3, 10, 30])),
+        y=alt.Y("saving:Q", scale=up, axis=quiet("times fewer tokens than 500 samples a cell", [1, 8, 30, 100, 1000])),
         color=alt.Color(
             "undecided:Q", scale=alt.Scale(domain=[0, 1], range=[BLUE, ORANGE]), title="ends undecided",
             legend=alt.Legend(format="%"),
         ),
     )  # fmt: skip
-    goal = chart_of([{}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.datum(8))
+    goal = chart_of([{}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y(datum=8, scale=up))
     heading = alt.TitleParams(
         "A clear model is cheap, one on the line is not", subtitle="one point for each of RULER's 43 published rows"
     )
