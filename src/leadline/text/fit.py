@@ -188,7 +188,7 @@ class _Fitting:
             layout = self._choose(asks, spare, attempt)
             if layout is None:
                 continue
-            off = self._lay(asks, layout, facts, begun)
+            off = self._lay(asks, layout, facts, begun, spare / max(room, 1))
             if off == 0:
                 self.rooms.append(spare)
                 return True
@@ -200,10 +200,12 @@ class _Fitting:
                 spare -= off if abs(off) < FEW else round(off * spare / max(spare + off, 1))
         return False
 
-    def _lay(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Sized], begun: int) -> int | None:
+    def _lay(
+        self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Sized], begun: int, scale: float
+    ) -> int | None:
         """Lay a layout and say by how much it is off. Its end is laid anew with a longer or shorter cut where joints
         took or gave a few tokens, so that the rest need not be."""
-        following = self.layouter.lay_pieces(layout, facts, begun)
+        following = self.layouter.lay_pieces(layout, facts, begun, scale)
         mark, offs = self.assembly.mark(), []
         for _ in range(RECUTS):
             self.layouter.lay_end(layout, following)

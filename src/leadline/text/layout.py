@@ -33,6 +33,8 @@ class Layout:
     used: int
     cut_at: int = 0
     """Where in the order the cut piece was looked for."""
+    attempt: int = 0
+    """At which attempt: later ones cut in other ways."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Layouter:
             if cut is None:
                 return None
             ended = self._beginning(at + cut.pieces)
-            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), ended, at)
+            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), ended, at, attempt)
         return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
 
     def _choose_for_several(
@@ -122,13 +124,16 @@ class Layouter:
         if not layout.cut or layout.last or tokens < 1:
             return None
         bare = self._bare_after(layout.pieces)
-        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], 0, bare=bare)
+        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], layout.attempt, bare=bare)
         if cut is None:
             return None
         return replace(layout, cut=cut.text, rest=tokens, used=self._beginning(layout.cut_at + cut.pieces))
 
-    def lay_pieces(self, layout: Layout, facts: Sequence[Sized], begun: int) -> list[Fact]:
-        """Whole pieces with facts at the nearest boundaries. Returns the facts that stand after the cut piece."""
+    def lay_pieces(self, layout: Layout, facts: Sequence[Sized], begun: int, scale: float) -> list[Fact]:
+        """Whole pieces with facts at the nearest boundaries. Returns the facts that stand after the cut piece.
+
+        `scale` is what the bank counts for each true token: above 1 where a tokenizer joins what it holds apart.
+        """
         pieces = layout.pieces
         bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
         end = int(bounds[-1])
@@ -136,7 +141,7 @@ class Layouter:
         placed, before = 0, 0
         following: list[Fact] = []
         for fact in facts:
-            want = fact.target - begun - before
+            want = (fact.target - begun - before) * scale
             before += fact.tokens
             if following or (layout.cut and want - end > layout.rest / 2):
                 following.append(fact.fact)
