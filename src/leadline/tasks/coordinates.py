@@ -37,10 +37,6 @@ def places(cell: Cell, spread: float, count: int, draw: random.Random) -> list[f
     return band(cell.depth, spread, count)
 
 
-def depth_of(cell: Cell) -> float:
-    return 0.5 if cell.depth is None else cell.depth
-
-
 def band(depth: float, spread: float, count: int) -> list[float]:
     """Depths of several facts that belong together: evenly over a band of width `spread` around `depth`."""
     if count == 1:

@@ -1,0 +1,253 @@
+"""Questions over documents, read from files in the formats of SQuAD and HotpotQA.
+
+A question is kept only if its answer can be told from its own documents and nowhere else: every accepted answer stands
+in them, none stands in the question, and few other documents hold the words of any (those are left out of the pile).
+Answers that say little (yes, no, a single letter) are left out, since substring matching gives them away.
+"""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from leadline.core.digest import digest
+from leadline.core.errors import SourceError
+from leadline.core.seeds import Split, rng, side_of
+from leadline.core.types import Filler, PieceBank
+from leadline.tasks.question_piles import Pile
+
+COMMON_SHARE = 0.02
+"""A question is too common when more than this share of all documents holds one of its answers ..."""
+COMMON_AT_LEAST = 2
+"""... and more than this many."""
+_WORD = re.compile(r"\w+")
+_SAYS_LITTLE = frozenset(("yes", "no", "true", "false", "none"))
+
+
+@dataclass(frozen=True, slots=True)
+class FileQuestion:
+    """A question with the documents that answer it and those that belong to the same article or context."""
+
+    text: str
+    answers: tuple[str, ...]
+    gold: tuple[int, ...]
+    related: Sequence[int]
+    holders: frozenset[int] = frozenset()
+    """Other documents in which the words of an answer stand."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """The documents of a file as they are printed, and the questions that may be asked of them. Also a Source."""
+
+    name: str
+    documents: tuple[str, ...]
+    questions: tuple[FileQuestion, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        return digest([list(self.documents), [[q.text, list(q.answers), list(q.gold)] for q in self.questions]])
+
+    @cached_property
+    def bank(self) -> PieceBank:
+        pieces = [document + "\n\n" for document in self.documents]
+        return PieceBank(self.name, digest(pieces), pieces, contiguous=False, ending="\n\n")
+
+    @cached_property
+    def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """For each question, the characters of the documents that answer it."""
+        return np.array([sum(len(self.documents[d]) for d in q.gold) for q in self.questions], np.int64)
+
+    def filler(self, *, seed: int) -> Filler:
+        everything = np.arange(len(self.documents))
+        return Pile(self.bank, everything[:0], everything, seed, prefix_stable=True)
+
+
+@cache
+def open_corpus(path: Path, *, titles: bool, split: Split, most: int) -> Corpus:
+    """The corpus of a file on one side of the split; of the questions at most so many (0: all), drawn from the file."""
+    asked = _on_side(list(_read(path)), split)
+    if most and len(asked) > most:
+        asked = rng("questions", path.name).sample(asked, most)
+    everything = dict.fromkeys(d for question in asked for d in (*question.gold, *question.related))
+    numbers = {document: number for number, document in enumerate(everything)}
+    bodies = [" ".join(document.text.split()) for document in numbers]
+    kept = tuple(_keep(asked, numbers, bodies))
+    if not kept:
+        raise SourceError(
+            f"no question of {path.name} can be used: an answer must stand in its own document and in few others",
+            where=str(path),
+            fix="give a file with more questions and documents",
+        )
+    printed = tuple(
+        f"Document: {document.title}\n{body}" if titles and document.title else f"Document:\n{body}"
+        for document, body in zip(numbers, bodies, strict=True)
+    )
+    return Corpus(path.name, printed, kept)
+
+
+# --- formats ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    text: str
+    answers: tuple[str, ...]
+    gold: tuple[_Document, ...]
+    related: tuple[_Document, ...]
+
+
+class _Answer(msgspec.Struct):
+    text: str
+
+
+class _SquadQuestion(msgspec.Struct):
+    question: str
+    answers: list[_Answer] = []
+    is_impossible: bool = False
+
+
+class _Paragraph(msgspec.Struct):
+    context: str
+    qas: list[_SquadQuestion]
+
+
+class _Article(msgspec.Struct):
+    paragraphs: list[_Paragraph]
+    title: str = ""
+
+
+class _Squad(msgspec.Struct):
+    data: list[_Article]
+
+
+class _HotpotQuestion(msgspec.Struct):
+    question: str
+    answer: str
+    context: list[tuple[str, list[str]]]
+    supporting_facts: list[tuple[str, int]]
+
+
+def _read(path: Path) -> Iterator[_Asked]:
+    """SQuAD is an object with `data`, HotpotQA a list of questions with their `context`."""
+    try:
+        text = path.read_bytes()
+        if text.lstrip()[:1] == b"[":
+            return _from_hotpot(msgspec.json.decode(text, type=list[_HotpotQuestion]))
+        return _from_squad(msgspec.json.decode(text, type=_Squad))
+    except OSError as error:
+        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    except msgspec.DecodeError as error:
+        raise SourceError(
+            f"neither in the format of SQuAD nor of HotpotQA: {error}",
+            where=str(path),
+            fix="see docs/questions.md for the fields that are read",
+        ) from None
+
+
+def _from_squad(file: _Squad) -> Iterator[_Asked]:
+    for article in file.data:
+        title = article.title.replace("_", " ")
+        documents = tuple(_Document(title, p.context) for p in article.paragraphs)
+        for document, paragraph in zip(documents, article.paragraphs, strict=True):
+            for question in paragraph.qas:
+                if question.answers and not question.is_impossible:
+                    answers = tuple(a.text for a in question.answers)
+                    yield _Asked(question.question, answers, (document,), documents)
+
+
+def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_Asked]:
+    for question in questions:
+        documents = {title: _Document(title, "".join(sentences)) for title, sentences in question.context}
+        gold = tuple(documents[t] for t in dict.fromkeys(t for t, _ in question.supporting_facts) if t in documents)
+        yield _Asked(question.question, (question.answer,), gold, tuple(documents.values()))
+
+
+def _on_side(asked: list[_Asked], split: Split) -> list[_Asked]:
+    """Questions whose own documents are all on this side, with the other documents of this side."""
+    sides: dict[str, Split] = {}
+    for document in (d for question in asked for d in question.related):
+        if document.text not in sides:
+            sides[document.text] = side_of(document.text)
+
+    related: dict[int, tuple[_Document, ...]] = {}  # the paragraphs of an article are one tuple for all its questions
+    kept = []
+    for question in asked:
+        if not question.gold or any(sides[d.text] != split for d in question.gold):
+            continue
+        if id(question.related) not in related:
+            related[id(question.related)] = tuple(d for d in question.related if sides[d.text] == split)
+        kept.append(_Asked(question.text, question.answers, question.gold, related[id(question.related)]))
+    return kept
+
+
+# --- what may be asked --------------------------------------------------------------------------
+
+
+def _keep(asked: Iterable[_Asked], numbers: Mapping[_Document, int], bodies: Sequence[str]) -> Iterator[FileQuestion]:
+    """Questions that their own documents answer, and few others could, each text once."""
+    index = _WordIndex(bodies)
+    most = max(COMMON_AT_LEAST, int(COMMON_SHARE * len(bodies)))
+    related: dict[int, tuple[int, ...]] = {}
+    seen: set[str] = set()
+    for question in asked:
+        text = " ".join(question.text.split())
+        answers = tuple(dict.fromkeys(" ".join(a.split()) for a in question.answers))
+        if text in seen or any(_says_little(a) or _phrase(a) in _phrase(text) for a in answers):
+            continue
+        seen.add(text)
+        gold = tuple(numbers[d] for d in question.gold)
+        holders = index.holders(answers, gold, most)
+        if holders is None:
+            continue
+        if id(question.related) not in related:
+            related[id(question.related)] = tuple(numbers[d] for d in question.related)
+        yield FileQuestion(text, answers, gold, related[id(question.related)], holders)
+
+
+def _says_little(answer: str) -> bool:
+    return sum(c.isalnum() for c in answer) < 2 or answer.lower().strip(" .") in _SAYS_LITTLE
+
+
+def _phrase(text: str) -> str:
+    """Words alone with a space around each, so that whole words can be looked for."""
+    return f" {' '.join(_WORD.findall(text.lower()))} "
+
+
+class _WordIndex:
+    """Which documents hold a phrase."""
+
+    def __init__(self, bodies: Sequence[str]) -> None:
+        self._phrases = [_phrase(body) for body in bodies]
+        self._places: dict[str, array[int]] = {}
+        for number, phrase in enumerate(self._phrases):
+            for word in set(phrase.split()):
+                self._places.setdefault(word, array("I")).append(number)
+
+    def holders(self, answers: Sequence[str], gold: tuple[int, ...], most: int) -> frozenset[int] | None:
+        """The documents beyond `gold` that hold an answer; None when they are more than `most`, or when an answer
+        stands in no document of `gold`."""
+        found: set[int] = set()
+        for answer in answers:
+            phrase = _phrase(answer)
+            rarest = min((self._places.get(word, array("I")) for word in phrase.split()), key=len)
+            here = [n for n in rarest if phrase in self._phrases[n]] if len(rarest) else []
+            if not any(n in gold for n in here):
+                return None
+            found.update(n for n in here if n not in gold)
+            if len(found) > most:
+                return None
+        return frozenset(found)

@@ -1,0 +1,158 @@
+"""Questions over a pile of documents, one or two of which hold the answer.
+
+After RULER's QA tasks (arXiv 2404.06654), which put SQuAD (Rajpurkar et al. 2018) and HotpotQA (Yang et al. 2018) into
+long prompts. Here the place of the documents that answer is the depth of the grid, questions come from the whole file
+and not from its beginning, and no other document of the pile holds the words of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from leadline.core.contracts import Source, Task
+from leadline.core.errors import LengthError
+from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.types import Cell, Draft, Fact, Question, Reading
+from leadline.tasks.coordinates import cluster_of, document_of, family_of, is_nested, places
+from leadline.tasks.question_files import Corpus, FileQuestion, open_corpus
+from leadline.tasks.question_piles import Pile
+from leadline.text.downloads import find_data
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+HEAD = "Read the documents below. A question about them follows.\n\n"
+QUESTION = "\n\nAnswer the question in as few words as you can.\nQuestion: {question}"
+PREFIX = "Answer:"
+
+CHARACTERS_FOR_ALL = 2.0
+"""Characters, for each token of the length, that the documents which answer may take together: about half of it."""
+CHARACTERS_FOR_ALL_NESTED = 1.2
+"""The same where shorter lengths' documents stand in the longer ones too."""
+
+
+class Questions(Task):
+    """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
+
+    Depth is where the document that answers starts. Where two are needed, they stand at both ends of a band of width
+    `spread` around the depth.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "question answering"
+
+    data: str = Field("squad", description="squad, hotpotqa (`leadline sources pull`), or a file in either's format")
+    titles: bool = Field(False, description="print each document's title above it")
+    related: bool = Field(True, description="fill with documents of the same article or context before any others")
+    repeat: bool = Field(False, description="use documents more than once when there are too few")
+    spread: float = Field(0.2, ge=0, le=1, description="band that two documents which answer together stand in")
+    questions: int = Field(2000, ge=0, description="questions drawn from the file, once for all runs; 0 takes all")
+    answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
+
+    def sources(self) -> Sequence[Source]:
+        return (self._corpus(),)
+
+    def _corpus(self) -> Corpus:
+        return open_corpus(find_data(self.data), titles=self.titles, split=self.split, most=self.questions)
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        corpus = self._corpus()
+        chosen = self._choose(corpus, cells, seed)
+        facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
+        everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
+        return Draft(
+            id=document_of(cells),
+            cluster=cluster_of(cells),
+            head=HEAD,
+            filler=self._pile(corpus, cells, chosen, seed),
+            facts=tuple(fact for own in facts for fact in own),
+            questions=tuple(
+                ask(cell, q.text, q.answers, own, allowance=self.answer_tokens, others=tuple(everything))
+                for cell, q, own in zip(cells, chosen, facts, strict=True)
+            ),
+        )
+
+    def _choose(self, corpus: Corpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
+        """A question for each cell. The samples of a cell have different ones, and no question of a document can be
+        answered from the documents of another."""
+        order = bulk_rng(seed, "questions", family_of(cells[0].task)).permutation(len(corpus.questions))
+        share = CHARACTERS_FOR_ALL_NESTED if is_nested(cells) else CHARACTERS_FOR_ALL
+        chosen: list[FileQuestion] = []
+        for cell in cells:
+            together = sum(c.length == cell.length for c in cells)
+            most = min(cell.length, int(share * cell.length / together))
+            fitting = order[corpus.sizes[order] <= most]
+            first = cell.sample + seed_of("questions", cell.length, cell.depth) % 1_000_003
+            candidates = (corpus.questions[fitting[(first + n) % len(fitting)]] for n in range(len(fitting)))
+            found = next((q for q in candidates if not any(_clash(q, other) for other in chosen)), None)
+            if found is None:
+                raise _too_short(corpus, cell, together, share)
+            chosen.append(found)
+        return chosen
+
+    def _facts(self, corpus: Corpus, cell: Cell, question: FileQuestion, seed: int) -> list[Fact]:
+        gold = list(question.gold)
+        draw = rng(seed, "gold", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw.shuffle(gold)
+        depths = places(cell, self.spread, len(gold), draw)
+        return [
+            Fact(f"{cell.key}#{number}", corpus.documents[document], depth, cell.length)
+            for number, (document, depth) in enumerate(zip(gold, depths, strict=True))
+        ]
+
+    def _pile(self, corpus: Corpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int) -> Pile:
+        """Every document that answers none of the questions."""
+        free = np.ones(len(corpus.documents), np.bool_)
+        near = np.zeros(len(corpus.documents), np.bool_)
+        for question in chosen:
+            free[[*question.gold, *question.holders]] = False
+            near[list(question.related)] = self.related
+        first: Indices = np.flatnonzero(near & free)
+        then: Indices = np.flatnonzero(~near & free)
+        name = cluster_of(cells)
+        drawn = seed_of(seed, "pile", family_of(name), *name.split("/")[-2:])
+        return Pile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=is_nested(cells))
+
+
+def ask(
+    cell: Cell, text: str, answers: tuple[str, ...], facts: Sequence[Fact], *, allowance: int, others: tuple[str, ...]
+) -> Question:
+    """A question of which any one of the answers will do; `others` are answers to other questions of the document."""
+    return Question(
+        cell=cell,
+        text=QUESTION.format(question=text),
+        answer_prefix=PREFIX,
+        targets=answers,
+        allowance=allowance,
+        scorers=("ruler.v1", "ruler.strict", "match.any"),
+        facts=tuple(fact.id for fact in facts),
+        distractors=tuple(other for other in others if other not in answers),
+        labels={"family": "questions", "hops": str(len(facts))},
+    )
+
+
+def _clash(question: FileQuestion, other: FileQuestion) -> bool:
+    """Whether documents of one could answer the other, or are the same."""
+    gold, others = set(question.gold), set(other.gold)
+    return bool(gold & others or gold & other.holders or others & question.holders)
+
+
+def _too_short(corpus: Corpus, cell: Cell, together: int, share: float) -> LengthError:
+    smallest = int(np.sort(corpus.sizes)[: 4 * together].max())
+    floor = max(smallest, int(smallest * together / share) + 1)
+    return LengthError(
+        f"{cell.length:,} tokens cannot hold the documents that answer {together} "
+        f"question{'s' if together > 1 else ''} of {corpus.name}",
+        where=cell.key,
+        fix=f"lengths from about {floor:,} can; or ask at fewer depths",
+        floor=floor if floor > cell.length else None,
+    )
+
+
+QA_1 = Questions(data="squad")
+QA_2 = Questions(data="hotpotqa", titles=True)
