@@ -1,0 +1,186 @@
+"""What a variant sees of the far context: put in place of the passes of shared reading, for one process."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from zoo import CHUNK, Variant
+
+from leadline.core.errors import LeadlineError
+from leadline.models import hf_reader, shared_prefix
+from leadline.models.hf import HF
+from leadline.models.hf_attention import attend, attend_where, fold, merge, merge_into
+from leadline.models.hf_model import HFModel
+from leadline.models.shared_prefix import Chunk, Read, Rows, Store
+
+MOST_TOKENS = 1 << 17
+
+
+@dataclass
+class View:
+    """Far context as a variant has it. Draws are made once, so that every document is treated alike."""
+
+    variant: Variant
+    inv_freq: Tensor
+    _kept: Tensor = field(init=False)
+    _moved: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        device = self.inv_freq.device
+        self._kept = (torch.rand(MOST_TOKENS, generator=generator) < self.variant.kept).to(device)
+        reach = self.variant.scramble
+        self._moved = torch.randint(-reach, reach + 1, (MOST_TOKENS,), generator=generator).to(device)
+
+    def parts(self, store: Store, layer: int, origin: int) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values that tokens from `origin` on see of those before it."""
+        v = self.variant
+        if v.window:
+            low = max(origin - v.window, 0)
+            spans = [(0, min(v.sinks, low)), (low, origin)]
+            return [store.read(layer, *span) for span in spans if span[1] > span[0]]
+        near = max(origin - v.near, 0)
+        found = [store.read(layer, near, origin)] if origin > near else []
+        if near:
+            found.append(self._far(*store.read(layer, 0, near)))
+        return found
+
+    def _far(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        tokens = key.shape[2]
+        if self.variant.kept < 1:
+            places = torch.nonzero(self._kept[:tokens])[:, 0]
+            return key.index_select(2, places), value.index_select(2, places)
+        if self.variant.scramble:
+            return rotated(key, self._moved[:tokens], self.inv_freq), value
+        return key, value
+
+
+def rotated(key: Tensor, by: Tensor, inv_freq: Tensor) -> Tensor:
+    """Keys as if they stood `by` places further on: rotations of RoPE add up."""
+    angle = torch.outer(by.float(), inv_freq.float())
+    cos, sin = (torch.cat([part, part], -1) for part in (angle.cos(), angle.sin()))
+    half = key.shape[-1] // 2
+    turned = torch.cat([-key[..., half:], key[..., :half]], -1)
+    return (key.float() * cos + turned.float() * sin).to(key.dtype)
+
+
+def quantised(tensor: Tensor, bits: int) -> Tensor:
+    """Each token of each head rounded to 2**bits levels between its least and its largest number."""
+    low, high = tensor.amin(-1, keepdim=True).float(), tensor.amax(-1, keepdim=True).float()
+    step = (high - low).clamp_min(1e-8) / (2**bits - 1)
+    return (((tensor.float() - low) / step).round() * step + low).to(tensor.dtype)
+
+
+class QuantisedStore(Store):
+    bits = 8
+
+    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
+        super().write(layer, start, quantised(key, self.bits), quantised(value, self.bits))
+
+
+class FarChunk(Chunk):
+    view: View
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
+        if layer == self.last:
+            raise Read
+        parts = [attend(query, key, value, scale, causal=True)]
+        parts += [attend(query, *seen, scale) for seen in self.view.parts(self.store, layer, self.start)]
+        return merge(parts).transpose(1, 2)
+
+
+class FarRows(Rows):
+    view: View
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._far: dict[int, list[tuple[slice, list[tuple[Tensor, Tensor]]]]] = {}
+
+    def keep(self, rows: Any) -> None:
+        super().keep(rows)
+        self._far.clear()
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        rows, heads, columns, width = query.shape
+        key_heads = key.shape[1]
+        place, seen = self._visible(query.device)
+        own_key, own_value = self._append(layer, place, key, value)
+        folded = fold(query, key_heads)
+        answer, lse = attend_where(folded, own_key, own_value, scale, seen.repeat(1, 1, heads // key_heads, 1))
+        flat = folded.transpose(0, 1).contiguous()
+        total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
+        for some, parts in self._seen_by(layer):
+            share = flat[:, some].reshape(1, key_heads, -1, width)
+            for part_key, part_value in parts:
+                part, part_lse = attend(share, part_key, part_value, scale)
+                into = total[:, some], total_lse[:, some]
+                merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
+        answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
+        return answer.to(query.dtype).reshape(rows, columns, heads, -1)
+
+    def _seen_by(self, layer: int) -> list[tuple[slice, list[tuple[Tensor, Tensor]]]]:
+        """For rows that share a cut, what they see. Made once a layer: decoding steps come back for it."""
+        if layer not in self._far:
+            found = []
+            for cut in dict.fromkeys(c for c in self.cuts if c > 0):
+                first = self.cuts.index(cut)
+                some = slice(first, first + self.cuts.count(cut))
+                found.append((some, self.view.parts(self.store, layer, cut)))
+            self._far[layer] = found
+        return self._far[layer]
+
+
+# --- opening ------------------------------------------------------------------------------------
+
+
+def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: str = "auto") -> HFModel:
+    """The model as the variant has it. One variant a process: it takes the place of shared reading's own passes."""
+    kind = variant.rope.partition(":")[0]
+    by_config = variant.rope if kind in ("linear", "yarn") else ""
+    chunk = CHUNK if variant.changes_view else 4096
+    provider = HF.model_validate({"dtype": dtype, "device": device, "rope": by_config, "chunk": chunk, "reuse": False})
+    model = provider.open(folder)
+    if model.engine.support.reason:
+        raise LeadlineError(f"shared reading is needed: {model.engine.support.reason}", where=variant.name)
+    model._card = model.card.model_copy(
+        update={
+            "name": variant.name,
+            "fingerprints": {**model.card.fingerprints, "variant": variant.words()},
+        }
+    )
+    view = View(variant, model.engine.model.base_model.rotary_emb.inv_freq)
+    if variant.changes_view:
+        chunks = type("ThisChunk", (FarChunk,), {"view": view})
+        rows = type("TheseRows", (FarRows,), {"view": view})
+        hf_reader.Chunk, hf_reader.Rows = chunks, rows  # type: ignore[misc]
+    if variant.bits:
+        hf_reader.Store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})  # type: ignore[misc]
+    return model
+
+
+def restore() -> None:
+    """Shared reading's own passes back in place."""
+    hf_reader.Chunk, hf_reader.Rows, hf_reader.Store = Chunk, Rows, Store  # type: ignore[misc]
+    assert shared_prefix.Chunk is Chunk
+
+
+def stretch_for(model: HFModel, variant: Variant, length: int) -> None:
+    """NTK-aware stretching: the base of RoPE grows with the factor, or with the length where that is dynamic."""
+    kind, _, factor = variant.rope.partition(":")
+    if kind not in ("ntk", "dynamic"):
+        return
+    config = model.engine.model.config
+    original, width, base = config.max_position_embeddings, config.head_dim, config.rope_parameters["rope_theta"]
+    by = float(factor)
+    if kind == "dynamic":
+        by = max(by * length / original - (by - 1), 1.0)
+    stretched = base * by ** (width / (width - 2))
+    rotary = model.engine.model.base_model.rotary_emb
+    powers = torch.arange(0, width, 2, dtype=torch.float32, device=rotary.inv_freq.device) / width
+    rotary.inv_freq.copy_(torch.exp(-powers * math.log(stretched)))
+    model.engine.reader.forget()

@@ -1,0 +1,77 @@
+"""The zoo: variants of one small model that differ only in what they make of far context.
+
+A variant changes how positions are encoded (RoPE stretched in four ways), how far back a token sees (windows, with and
+without the first tokens kept), or what is left of what it sees (quantised keys and values, evicted tokens, scrambled
+positions). Weights are the same in all of them. "Far" is what stands before the stretch of `CHUNK` tokens being read
+and the `near` tokens before that, as in caches that work block by block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+
+CHUNK = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    name: str
+    rope: str = ""
+    """linear:F, yarn:F, ntk:F (base stretched once) or dynamic:F (base stretched by the length being read)."""
+    window: int = 0
+    """Tokens before the stretch being read that are seen; 0: all."""
+    sinks: int = 0
+    """First tokens that are seen whatever the window (Xiao et al., arXiv 2309.17453)."""
+    bits: int = 0
+    """Of keys and values once they are in the cache, each token and head by itself; 0: as they are."""
+    near: int = 1024
+    """Tokens before the stretch being read that are left alone by what follows."""
+    kept: float = 1.0
+    """Share of far tokens that stay in the cache, drawn once."""
+    scramble: int = 0
+    """Far tokens stand up to so many places from where they were, drawn once."""
+
+    @property
+    def family(self) -> str:
+        return self.name.partition(" ")[0]
+
+    @property
+    def changes_view(self) -> bool:
+        return bool(self.window or self.bits or self.kept < 1 or self.scramble)
+
+    def words(self) -> str:
+        return ",".join(f"{k}={v}" for k, v in asdict(self).items() if k != "name")
+
+
+ZOO = (
+    Variant("native"),
+    Variant("linear 2", rope="linear:2"),
+    Variant("yarn 2", rope="yarn:2"),
+    Variant("yarn 4", rope="yarn:4"),
+    Variant("dynamic 2", rope="dynamic:2"),
+    Variant("window 512", window=512),
+    Variant("window 1k", window=1024),
+    Variant("window 2k", window=2048),
+    Variant("window 4k", window=4096),
+    Variant("sinks 1k", window=1024, sinks=4),
+    Variant("sinks 4k", window=4096, sinks=4),
+    Variant("quantised 4", bits=4),
+    Variant("quantised 3", bits=3),
+    Variant("quantised 2", bits=2),
+    Variant("evicted 50%", kept=0.5),
+    Variant("evicted 75%", kept=0.25),
+    Variant("scrambled 4", scramble=4),
+    Variant("scrambled 32", scramble=32),
+    Variant("linear 4", rope="linear:4"),
+    Variant("ntk 4", rope="ntk:4"),
+    Variant("yarn 8", rope="yarn:8"),
+    Variant("dynamic 4", rope="dynamic:4"),
+    Variant("sinks 2k", window=2048, sinks=4),
+    Variant("evicted 20%", kept=0.8),
+    Variant("quantised 8", bits=8),
+)
+
+
+def named(names: list[str]) -> list[Variant]:
+    known = {variant.name: variant for variant in ZOO}
+    return [known[name] for name in names]
