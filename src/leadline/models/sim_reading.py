@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from leadline.models.sim_questions import another, follow, question_in
+
 _WORD = re.compile(r"[^\W_]+(?:[-'][^\W_]+)*")
 _SENTENCE_END = re.compile(r"[.!?][\"')]*(?=\s|$)|\n")
 # None of these looks back: a pattern that begins with its own characters is searched for many times faster.
@@ -175,9 +177,19 @@ def look_up_names(body: Body, closing: str) -> Evidence | None:
     return Evidence(tuple(findings.values()), _another(body, kinds.most_common(1)[0][0], {*findings}, known))
 
 
+def follow_documents(body: Body, closing: str) -> Evidence | None:
+    """What do the documents say of somebody, and of whom they name in turn?"""
+    told = follow(body.text, question_in(closing))
+    if told is None:
+        return None
+    places = tuple(body.place(*span) for span in told.spans)
+    return Evidence((Finding(told.value, places),), lambda draw: another(body.text, told, draw))
+
+
 def find_sentence(body: Body, closing: str) -> Evidence | None:
     """Which sentence shares the rarest words with the question? It is quoted whole."""
-    asked = {w for w in _WORD.findall(closing.lower()) if len(w) > 2 and w not in _PLAIN_WORDS}
+    question = question_in(closing) or closing
+    asked = {w for w in _WORD.findall(question.lower()) if len(w) > 2 and w not in _PLAIN_WORDS}
     weights = {w: math.log(1 + len(body.text) / (1 + body.folded.count(w))) for w in asked}
     spans: dict[tuple[int, int], float] = {}
     for word in asked:
@@ -192,7 +204,7 @@ def find_sentence(body: Body, closing: str) -> Evidence | None:
     return Evidence((Finding(body.text[best[0] : best[1]].strip(), (body.place(*best),)),))
 
 
-SKILLS: tuple[Skill, ...] = (count_words, follow_chain, look_up_names, find_sentence)
+SKILLS: tuple[Skill, ...] = (count_words, follow_chain, follow_documents, look_up_names, find_sentence)
 
 
 def _is_name(word: str) -> bool:
