@@ -116,8 +116,7 @@ class HFModel:
     # --- what came back -------------------------------------------------------------------------
 
     def _completion(self, ask: Ask, answer: Generated) -> Completion:
-        said: str = self._decoder.decode(answer.ids, skip_special_tokens=True)
-        thinking, text = split_thinking(said, opened=opens_thinking(self._frame.after))
+        thinking, text = split_thinking(self.text_of(answer), opened=opens_thinking(self._frame.after))
         return Completion(
             text=text,
             finish="stop" if answer.stopped else "length",
@@ -125,6 +124,11 @@ class HFModel:
             prompt_tokens=ask.cut + len(ask.closing),
             completion_tokens=len(answer.ids) + answer.stopped,
         )
+
+    def text_of(self, answer: Generated) -> str:
+        """New tokens as text, markers left out."""
+        said: str = self._decoder.decode(answer.ids, skip_special_tokens=True)
+        return said
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
