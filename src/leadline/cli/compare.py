@@ -47,7 +47,8 @@ def compare(
 
     clauses = parse_gate(gate) if gate else ()
     _check_same_question(read_manifest(base), read_manifest(candidate), anyway)
-    pairs: Pairs = pair(observations(read_records(base)), observations(read_records(candidate)), failures=failures)
+    sides = [observations(read_records(run), by="document") for run in (base, candidate)]
+    pairs: Pairs = pair(*sides, failures=failures)
     found = compared(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
     if junit is not None and result is not None:

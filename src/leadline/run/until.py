@@ -128,7 +128,7 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
     assert base is not None  # checked at the door
-    old, clauses = observations(read_records(base)), parse_gate(gate)
+    old, clauses = observations(read_records(base), by="document"), parse_gate(gate)
     return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
 
 

@@ -89,11 +89,15 @@ class Observations:
         return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
 
 
-def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
+def observations(
+    records: Iterable[Record], *, scorer: str | None = None, by: Literal["cluster", "document"] = "cluster"
+) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are no shares (`leadline.stats.soundings` has them).
 
-    `scorer` names the score to use; by default the first of each record.
+    `scorer` names the score to use; by default the first of each record. `by` says what samples are taken to hang
+    together: those over one haystack, or, where two runs are paired prompt by prompt and what a haystack does to both
+    cancels, only those of one document.
     """
     latest: dict[Cell, Record] = {}
     for record in records:
@@ -106,7 +110,7 @@ def observations(records: Iterable[Record], *, scorer: str | None = None) -> Obs
         length=np.array([c.length for c in cells], dtype=np.int64),
         depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
-        cluster=np.array([latest[c].cluster for c in cells], dtype=np.str_),
+        cluster=np.array([getattr(latest[c], by) for c in cells], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
     )

@@ -98,11 +98,21 @@ def seen_variance(data: Observations, *, failures: Failures = "excluded") -> See
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="power")
     whole = group_means(counted, np.zeros(len(counted), dtype=np.int64), 1)
-    scatter = float(whole.row_variances[0]) * len(counted)
+    scatter = _scatter_in_cells(counted)
     shared = float(whole.variances[0] / whole.row_variances[0]) if scatter > 0 else 1.0
     return SeenVariance(
         discordance=min(1.0, 2 * scatter), deviation=math.sqrt(2 * scatter), design_effect=max(1.0, shared)
     )
+
+
+def _scatter_in_cells(data: Observations) -> float:
+    """The variance of a score about its cell's mean; cells weigh alike, however many samples each has."""
+    cell = data.code(("task", "length", "depth"))
+    n = np.bincount(cell)
+    means = np.bincount(cell, weights=data.value) / np.maximum(n, 1)
+    squares = np.bincount(cell, weights=(data.value - means[cell]) ** 2)
+    several = n > 1
+    return float(np.mean(squares[several] / (n[several] - 1))) if several.any() else 0.25
 
 
 def unpaired_sample_size(
