@@ -7,8 +7,9 @@ from pathlib import Path
 import altair as alt
 import pytest
 
+from leadline.report import gallery
+from leadline.report.charts import heatmap
 from leadline.report.comparison import against_first, boards, titles
-from leadline.report.gallery import write_gallery
 from leadline.report.load import Run, load_run
 from leadline.report.markdown import markdown, safe
 from leadline.report.page import page
@@ -104,10 +105,25 @@ def test_a_name_cannot_break_markdown() -> None:
     assert safe("a|b<script>[x](y)`c`") == "a\\|b&lt;script&gt;\\[x\\](y)\\`c\\`"
 
 
-def test_every_figure_can_be_had_for_a_paper(two: list[Run], tmp_path: Path) -> None:
-    written = write_gallery(two, tmp_path / "figures")
-    names = {str(path.relative_to(tmp_path / "figures")) for path in written}
-    assert {"base/heatmap.pdf", "base/curves.svg", "candidate/outcomes.png", "base/effective-length.pdf", "curves.pdf",
-            "difference-candidate.svg"} <= names  # fmt: skip
-    assert 'width="252.0"' in (tmp_path / "figures" / "base" / "heatmap.svg").read_text()
-    assert b"MediaBox [0 0 252" in (tmp_path / "figures" / "base" / "heatmap.pdf").read_bytes()
+def test_every_figure_has_a_file_of_its_own(two: list[Run]) -> None:
+    assert [name for name, _ in gallery.figures_of(two[1])] == [
+        "heatmap",
+        "heatmap-smoothed",
+        "effective-length",
+        "curves",
+        "outcomes",
+    ]
+
+
+def test_figures_for_a_paper_are_as_wide_as_a_column(
+    two: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "figures_of", lambda run: [("heatmap", heatmap(run, narrow=True))])
+    written = gallery.write_gallery(two, tmp_path)
+    assert {str(path.relative_to(tmp_path)) for path in written} == {
+        f"{name}.{kind}"
+        for name in ("base/heatmap", "candidate/heatmap", "curves", "difference-candidate")
+        for kind in ("png", "svg", "pdf")
+    }
+    assert 'width="252.0"' in (tmp_path / "base" / "heatmap.svg").read_text()
+    assert b"MediaBox [0 0 252" in (tmp_path / "base" / "heatmap.pdf").read_bytes()
