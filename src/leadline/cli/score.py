@@ -1,0 +1,111 @@
+"""`leadline score`: grade predictions made elsewhere, from RULER's own prediction files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from leadline.run.grade import Graded
+    from leadline.stats.intervals import Estimate
+    from leadline.stats.ruler_table import RowSummary
+
+
+def score(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="RULER's pred/TASK.jsonl, or folders that hold them.")
+    ],
+    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Grade RULER's own prediction files: its numbers, and stricter ones with intervals."""
+    from leadline.cli.screen import print_json
+    from leadline.core.errors import SourceError
+    from leadline.run.grade import grade
+    from leadline.store.ruler_files import find_predictions
+
+    graded = grade(find_predictions(files))
+    if not graded:
+        raise SourceError("the files hold no predictions", where=", ".join(map(str, files)))
+    mean = _mean(graded)
+    if json:
+        print_json({"tasks": [_words(g) for g in graded], "mean": _mean_words(mean) if mean else None})
+    else:
+        _show(graded, mean)
+
+
+def _mean(graded: list[Graded]) -> RowSummary | None:
+    """The mean over tasks by length, where every task has every length."""
+    from leadline.stats.ruler_table import Row, mean_of_tasks, summarise
+
+    tasks: dict[str, dict[int, float]] = {}
+    for g in graded:
+        if g.length is not None:
+            tasks.setdefault(g.task, {})[g.length] = 100 * g.published.mean
+    if len(tasks) < 2 or not set.intersection(*map(set, tasks.values())):
+        return None
+    return summarise(mean_of_tasks([Row(task, scores) for task, scores in tasks.items()]))
+
+
+def _words(g: Graded) -> dict[str, Any]:
+    return {
+        "task": g.task,
+        "length": g.length,
+        "samples": g.published.n,
+        "metric": g.metric,
+        "score": g.score,
+        "nulls": f"{g.nulls}/{g.published.n}",
+        "ruler.v1": _estimate(g.published),
+        "ruler.strict": _estimate(g.strict),
+    }
+
+
+def _estimate(estimate: Estimate) -> dict[str, float]:
+    return {"mean": estimate.mean, "low": estimate.interval.low, "high": estimate.interval.high}
+
+
+def _mean_words(mean: RowSummary) -> dict[str, Any]:
+    return {
+        "scores": {str(length): value for length, value in mean.row.scores.items()},
+        "average": mean.averages.average,
+        "wavg_inc": mean.averages.increasing,
+        "wavg_dec": mean.averages.decreasing,
+        "effective": mean.effective.words,
+        "effective_own": mean.effective_own.words,
+    }
+
+
+def _show(graded: list[Graded], mean: RowSummary | None) -> None:
+    from leadline.cli.screen import print_table
+    from leadline.stats.ruler_table import length_words
+
+    rows = [
+        (
+            g.task,
+            "-" if g.length is None else length_words(g.length),
+            str(g.published.n),
+            f"{g.score:.2f}",
+            _range(g.published),
+            f"{100 * g.strict.mean:.2f}",
+            _range(g.strict),
+            f"{g.nulls}/{g.published.n}",
+        )
+        for g in graded
+    ]
+    header = ("task", "length", "samples", "RULER", "95 %", "strict", "95 %", "nulls")
+    print_table(rows, header, right=frozenset(range(1, 8)))
+    if mean is None:
+        return
+    typer.echo()
+    for length, value in mean.row.scores.items():
+        typer.echo(f"{mean.row.name} at {length_words(length)}: {value:.2f}")
+    averages = mean.averages
+    typer.echo(
+        f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}"
+    )
+    typer.echo(f"effective length: {mean.effective.words} above 85.6, {mean.effective_own.words} at 85 % of its own")
+
+
+def _range(estimate: Estimate) -> str:
+    return f"{100 * estimate.interval.low:.1f}-{100 * estimate.interval.high:.1f}"

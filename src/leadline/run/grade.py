@@ -1,0 +1,77 @@
+"""Grading predictions that were made elsewhere: RULER's own numbers from its own files, and ours beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from leadline.core.types import Cell, Completion, Probe
+from leadline.scorers.ruler import STRICT, V1, post_process, takes_any
+from leadline.stats.intervals import Estimate, mean_interval
+from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """One task at one length. `score` and `nulls` are what RULER's evaluator prints."""
+
+    task: str
+    length: int | None
+    metric: str
+    score: float
+    nulls: int
+    published: Estimate
+    """The same score as a share, with its interval."""
+    strict: Estimate
+    """Whole words only, further candidates penalised."""
+
+
+def grade(files: Iterable[RulerFile]) -> list[Graded]:
+    """Files of one task and length are chunks of one."""
+    ordered = sorted(files, key=lambda f: (f.task, f.length or 0))
+    found = []
+    for (task, length), chunks in groupby(ordered, key=lambda f: (f.task, f.length)):
+        predictions = [p for chunk in chunks for p in read_predictions(chunk.path)]
+        if predictions:
+            found.append(_graded(task, length, predictions))
+    return found
+
+
+def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) -> Graded:
+    probes = [_probe(task, length, number, p) for number, p in enumerate(predictions)]
+    answers = [Completion(p.pred) for p in predictions]
+    names = [str(number) for number in range(len(predictions))]  # every sample of RULER's has a document of its own
+    published = [V1.score(p, a).value for p, a in zip(probes, answers, strict=True)]
+    strict = [STRICT.score(p, a).value for p, a in zip(probes, answers, strict=True)]
+    return Graded(
+        task=task,
+        length=length,
+        metric="string_match_part" if takes_any(probes[0]) else "string_match_all",
+        score=round(sum(published) / len(published) * 100, 2),
+        nulls=sum(not post_process(p.pred) for p in predictions),
+        published=mean_interval(published, names),
+        strict=mean_interval(strict, names),
+    )
+
+
+def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
+    """As much of a probe as scorers look at."""
+    return Probe(
+        cell=Cell(task, length or 0, None, number),
+        cut=0,
+        cut_characters=0,
+        tail="",
+        closing_ids=np.empty(0, np.int32),
+        prompt_tokens=0,
+        question=split_question(prediction.input)[1].strip(),
+        answer_prefix="",
+        targets=tuple(prediction.outputs),
+        distractors=(),
+        facts=(),
+        allowance=0,
+        scorers=(),
+        labels={"family": family_of_task(task)},
+    )
