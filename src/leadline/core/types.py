@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -86,12 +86,19 @@ class Composer(Protocol):
         """The fewest tokens that the first stretch can have, when piece i has counts[i] tokens."""
         ...
 
-    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         """For each stretch of the document, pieces of exactly so many tokens; None where there are none such.
 
         What one stretch holds may depend on those before it, never on those after it.
         """
         ...
+
+
+class Room(NamedTuple):
+    """Tokens for a composer to fill; `again` when joints did not let as many pass, and another order is wanted."""
+
+    tokens: int
+    again: int = 0
 
 
 @dataclass(frozen=True, slots=True)

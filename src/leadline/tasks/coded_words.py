@@ -18,7 +18,7 @@ import numpy as np
 
 from leadline.core.digest import digest_text
 from leadline.core.seeds import Split, bulk_rng, rng, side_of
-from leadline.core.types import PieceBank
+from leadline.core.types import PieceBank, Room
 from leadline.tasks.adding_up import pick
 from leadline.tasks.concentration import mixed
 
@@ -112,20 +112,20 @@ class CodedWords:
         pieces = np.concatenate(([NOISE], self._codes()[: self.ranks - 1]))
         return int(self.stands(self._least_size + GIVEN_BACK) @ counts[pieces])
 
-    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         codes = self._codes()
         pieces = np.concatenate(([NOISE], codes[: self.ranks - 1]))
         spare = codes[self.ranks - 1 :]
         stretches = []
         before = np.zeros(self.ranks, np.int64)
-        for number, room in enumerate(rooms):
+        for number, (room, again) in enumerate(rooms):
             if number == 0:
                 room += int(counts[NOISE] - counts[BARE_NOISE])
             filling = self._fill(before, room, counts[pieces], counts[spare[:SPARE]])
             if filling is None:
                 return None
             further = np.concatenate([np.full(filling.noise, NOISE), spare[filling.singles]])
-            stretches.append(self._laid(pieces, filling.stands - before, further, number))
+            stretches.append(self._laid(pieces, filling.stands - before, further, number, again))
             before, spare = filling.stands, np.delete(spare, filling.singles)
         return stretches
 
@@ -157,10 +157,10 @@ class CodedWords:
                 high = middle
         return low
 
-    def _laid(self, pieces: Indices, times: Indices, further: Indices, stretch: int) -> Indices:
+    def _laid(self, pieces: Indices, times: Indices, further: Indices, stretch: int, again: int) -> Indices:
         """A stretch in a drawn order. What makes up the tokens is strewn in last, so that one word more or less leaves
         all others where they are."""
-        draw = bulk_rng(self.seed, "order", stretch)
+        draw = bulk_rng(self.seed, "order", stretch, again)
         asked = slice(1, self.top + 1)
         others = np.concatenate(
             [np.repeat(pieces[:1], times[0]), np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])]

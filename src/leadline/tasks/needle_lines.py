@@ -16,7 +16,7 @@ import numpy as np
 
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
-from leadline.core.types import PieceBank
+from leadline.core.types import PieceBank, Room
 from leadline.tasks.adding_up import pick
 from leadline.tasks.values import SINGULAR, Kind
 from leadline.tasks.words import ADJECTIVES, NOUNS
@@ -58,14 +58,14 @@ class NeedleLines:
     def least(self, counts: Indices) -> int:
         return 0
 
-    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         """Whole lines only. The last lines of a stretch are chosen among spare ones so that all of them add up."""
         parts = self._parts
         typical = sum(float(counts[low:high].mean()) for low, high in parts.ranges)
-        lines = self._lines(int(1.1 * sum(rooms) / typical) + 2 * SPARE * len(rooms))
+        lines = self._lines(int(1.1 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms))
         sizes = counts[lines].sum(axis=1)
         used, stretches = 0, []
-        for room in rooms:
+        for room, _ in rooms:
             reach = np.concatenate(([0], np.cumsum(sizes[used:])))
             fits = int(np.searchsorted(reach, room, side="right")) - 1
             whole = max(fits - CHOSEN, 0)

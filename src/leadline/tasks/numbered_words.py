@@ -18,7 +18,7 @@ import numpy as np
 
 from leadline.core.digest import digest_text
 from leadline.core.seeds import Split, bulk_rng
-from leadline.core.types import PieceBank
+from leadline.core.types import PieceBank, Room
 from leadline.tasks.adding_up import pick
 from leadline.tasks.concentration import mixed
 from leadline.tasks.word_pool import Vocabulary, english_count, list_words
@@ -112,8 +112,8 @@ class NumberedWords:
         words = counts[self._bank.entries :][: max(self._bank.english, SPARE)]
         return int(counts[:entries].sum()) + int(entries * float(words.mean()))
 
-    def compose(self, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
-        size = self._pool_size(rooms[0], counts)
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+        size = self._pool_size(rooms[0].tokens, counts)
         while True:
             stretches = self._composed(size, rooms, counts)
             if stretches is not None or size == self._bank.words:
@@ -135,11 +135,11 @@ class NumberedWords:
             size = min(2 * size, bank.words)
         return size
 
-    def _composed(self, size: int, rooms: Sequence[int], counts: Indices) -> list[Indices] | None:
+    def _composed(self, size: int, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         # In a drawn order, the common words first: they are of the same kinds as the others.
         words: Indices = bulk_rng(self.seed, "words", size).permutation(size) + self._bank.entries
         common, spent, stretches = words[: self.common], _Spent(words[self.common :]), []
-        for number, room in enumerate(rooms):
+        for number, (room, again) in enumerate(rooms):
             times = self._often_by(number) - spent.often
             filling = self._fill(common, room, counts, spent, times)
             if filling is None and number:
@@ -147,7 +147,8 @@ class NumberedWords:
                 filling = self._fill(common, room, counts, spent, times)
             if filling is None:
                 return None
-            stretches.append(self._laid(common, filling, spent, times, number))
+            draw = bulk_rng(self.seed, "order", number, again)
+            stretches.append(self._laid(common, filling, spent, times, draw))
             spent = self._after(filling, spent, times)
         return stretches
 
@@ -191,14 +192,16 @@ class NumberedWords:
         left = np.delete(spent.others[filling.whole :], filling.chosen)
         return _Spent(left, spent.entries + entries, spent.often + times)
 
-    def _laid(self, common: Indices, filling: _Filling, spent: _Spent, times: int, stretch: int) -> Indices:
+    def _laid(
+        self, common: Indices, filling: _Filling, spent: _Spent, times: int, draw: np.random.Generator
+    ) -> Indices:
         """The pieces of a stretch: number and word, number and word ..."""
         listed = mixed(
             np.repeat(common, times),
             np.repeat(spent.others[: filling.whole], self.seldom),
             self.depth,
             self.spread,
-            bulk_rng(self.seed, "order", stretch),
+            draw,
         )
         listed = np.concatenate([listed, spent.others[filling.whole :][filling.chosen]])
         pieces = np.empty(2 * len(listed) + filling.pads, np.int64)

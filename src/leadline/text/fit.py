@@ -8,6 +8,7 @@ gives way. The search is bounded.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, cast
@@ -16,7 +17,7 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, TokenizerError
-from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
 from leadline.text.as_given import as_given
 from leadline.text.assembly import Assembly
 from leadline.text.bank import CountedBank, count_bank
@@ -114,8 +115,8 @@ class _Fitting:
         self.assembly = Assembly(self.counted)
         self.used = 0
         """Pieces of the filler's order that are spent."""
-        self.rooms: list[int] = []
-        """Tokens that the composer was asked for, stretch by stretch."""
+        self.rooms: list[Room] = []
+        """What the composer was asked for, stretch by stretch."""
         self.asks = sorted((self._ask(q) for q in draft.questions), key=lambda a: (a.question.cell.length, a.cut))
         order = np.empty(0, np.int64) if composer else self._order()
         self.layouter = Layouter(self.counted, order, self.assembly, len(self.opening))
@@ -183,14 +184,15 @@ class _Fitting:
         least = self.composer.least(self.counted.counts) if self.composer and not self.rooms else 0
         if room < least:
             self._no_room(asks[0], facts, short=least - room)
-        mark, spare = self.assembly.mark(), room
+        mark, spare, tried = self.assembly.mark(), room, Counter[int]()
         for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
-            layout = self._choose(asks, spare, attempt)
+            layout = self._choose(asks, Room(spare, tried[spare]), attempt)
+            tried[spare] += 1
             if layout is None:
                 continue
             off = self._lay(asks, layout, facts, begun, spare / max(room, 1))
             if off == 0:
-                self.rooms.append(spare)
+                self.rooms.append(Room(spare, tried[spare] - 1))
                 return True
             self.assembly.back_to(mark)
             if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > FEW):
@@ -221,10 +223,10 @@ class _Fitting:
             layout = other
         return offs[0]  # what the layout that was asked for is off by
 
-    def _choose(self, asks: Sequence[_Ask], spare: int, attempt: int) -> Layout | None:
+    def _choose(self, asks: Sequence[_Ask], room: Room, attempt: int) -> Layout | None:
         if self.composer is None:
-            return self.layouter.choose(self.used, spare, [a.cut - asks[0].cut for a in asks], attempt)
-        stretches = self.composer.compose([*self.rooms, spare], self.counted.counts)
+            return self.layouter.choose(self.used, room.tokens, [a.cut - asks[0].cut for a in asks], attempt)
+        stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
         return None if stretches is None else Layout(stretches[-1], "", 0, "", (0,) * len(asks), 0)
 
     def _no_room(self, ask: _Ask, facts: Sequence[Sized], *, short: int) -> None:
