@@ -11,7 +11,7 @@ import functools
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
@@ -20,7 +20,7 @@ import typer
 
 if TYPE_CHECKING:
     from leadline.core.contracts import Task
-    from leadline.core.spec import Spec
+    from leadline.core.spec import Spec, TaskSpec
 
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 
@@ -42,6 +42,13 @@ class Flags:
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A task's option. KEY=A,B,C runs the task once with each."),
+    ] = None
+    no_context: Annotated[
+        bool, typer.Option("--no-context", help="Ask questions without their documents as well: answers from memory.")
+    ] = False
+    prompts: Annotated[
+        list[Path] | None,
+        typer.Option(help="Ask RULER's own prompts: a validation.jsonl, or a folder of them. May be repeated."),
     ] = None
     lengths: Annotated[str | None, typer.Option(help=f"4k,8k,16k: 4k is 4096 tokens. [default: {DEFAULT_LENGTHS}]")] = (
         None
@@ -84,7 +91,7 @@ def spec_of(flags: Flags) -> Spec:
     from leadline.core.errors import UsageError
     from leadline.core.spec import make_spec
 
-    values, where = _values(flags.what)
+    values, where = _prompts(flags) if flags.prompts else _values(flags.what)
     over: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
     limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
     values = {"lengths": DEFAULT_LENGTHS, **values, **over}
@@ -97,7 +104,8 @@ def spec_of(flags: Flags) -> Spec:
     if "model" not in values:
         raise UsageError("no model given", fix="add --model, as in --model sim:perfect; see `leadline models`")
     spec = make_spec(values, where=where)
-    return spec.model_copy(update={"tasks": make_spec(_configured(spec, flags.set_ or []), where="flags").tasks})
+    tasks = make_spec(_configured(spec, flags.set_ or []), where="flags").tasks
+    return spec.model_copy(update={"tasks": (*tasks, *from_memory(tasks)) if flags.no_context else tasks})
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
@@ -120,6 +128,40 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
     if what in registry.names("tasks") or ".py:" in what:
         return {"tasks": [what]}, "task"
     raise UnknownName("suite or task", what, [*registry.names("suites"), *registry.names("tasks")])
+
+
+def _prompts(flags: Flags) -> tuple[dict[str, Any], str]:
+    from leadline.cli.screen import warn
+    from leadline.core.errors import UsageError
+    from leadline.tasks.prompts import prompts_spec
+
+    if flags.what or flags.task:
+        raise UsageError("--prompts are all that is asked", where="--prompts", fix="leave out the task or suite")
+    asked = prompts_spec(flags.prompts or [])
+    for note in asked.notes:
+        warn(note)
+    return dict(asked.values), "--prompts"
+
+
+def from_memory(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
+    """The tasks that ask questions once more, without their documents."""
+    from leadline.core import registry
+    from leadline.core.errors import UsageError
+
+    asking = [t for t in tasks if registry.task(t).category == QUESTION_ANSWERING]
+    if not asking:
+        raise UsageError(
+            "none of the tasks asks questions that could be answered from memory",
+            where="--no-context",
+            fix="use it with qa_1, qa_2 or qa_fiction_1, or set no_context=true for a task",
+        )
+    return [
+        t.model_copy(update={"label": f"{t.title}[no context]", "options": {**t.options, "no_context": True}})
+        for t in asking
+    ]
+
+
+QUESTION_ANSWERING = "question answering"
 
 
 def _configured(spec: Spec, settings: list[str]) -> dict[str, Any]:

@@ -60,6 +60,8 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
     probes = len(depths_of(spec, task)) * spec.samples
     prompts = {length: length - allowance for length, allowance in allowed.items()}
+    if task.no_context:  # the question alone, whatever the length
+        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for d in built for p in d.probes), default=0))
     total = sum(prompts.values()) * probes
     return Cost(
         requests=probes * len(prompts),

@@ -63,7 +63,8 @@ class Plan:
 
     def tokens_left(self, done: Container[str]) -> int:
         """Prompt tokens of the cells that have no answer yet."""
-        missing = (c for job in jobs(self.spec, self.tasks, done) for c in job.missing)
+        open_jobs = (job for job in jobs(self.spec, self.tasks, done) if not job.task.no_context)
+        missing = (c for job in open_jobs for c in job.missing)
         return sum(c.length - self.allowed[c.task][c.length] for c in missing)
 
     def close(self) -> None:

@@ -109,20 +109,19 @@ def length_in(folder: Path) -> int | None:
     return next((int(part) for part in reversed(folder.parts) if part.isdigit() and int(part) >= 128), None)
 
 
-def read_samples(path: Path) -> Iterator[Sample]:
-    return _read(path, Sample, "a line of RULER's validation.jsonl has input and outputs")
+def decode_sample(line: bytes, where: str) -> Sample:
+    found: Sample = _decode(line, Sample, where, "a line of RULER's validation.jsonl has input and outputs")
+    return found
 
 
 def read_predictions(path: Path) -> Iterator[Prediction]:
-    return _read(path, Prediction, "a line of RULER's predictions has pred and outputs")
-
-
-def _read(path: Path, kind: Any, fix: str) -> Iterator[Any]:
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 if line.strip():
-                    yield _decode(line, kind, f"{path}:{number}", fix)
+                    yield _decode(
+                        line, Prediction, f"{path}:{number}", "a line of RULER's predictions has pred and outputs"
+                    )
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
 

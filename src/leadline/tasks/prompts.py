@@ -1,0 +1,175 @@
+"""Prompts that were made elsewhere, asked as they stand: RULER's own validation.jsonl files.
+
+Nothing is fitted: a prompt has the tokens it has, which are counted and compared with the model's receipt. A sample is
+a line of the file; its `index` is kept as a label, since it is not unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from leadline.core.contracts import Origin, Task
+from leadline.core.digest import digest_bytes
+from leadline.core.errors import SourceError, UsageError
+from leadline.core.types import Cell, Draft, Question
+from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
+from leadline.tasks.coordinates import document_of, family_of
+
+TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
+
+
+class Prompts(Task):
+    """Ask prompts that were made elsewhere, from RULER's validation.jsonl files."""
+
+    version: ClassVar[str] = "1"
+
+    files: dict[int, str] = Field({}, description="for each length, a validation.jsonl")
+    answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 takes what RULER gives the task")
+
+    @property
+    def has_depth(self) -> bool:
+        return False
+
+    def sources(self) -> Sequence[Origin]:
+        if not self.files:
+            raise SourceError(
+                "no prompts are given", where="prompts", fix="leadline run --prompts validation.jsonl --model M"
+            )
+        return [open_prompts(Path(path)) for _, path in sorted(self.files.items())]
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        (cell,) = cells
+        if cell.length not in self.files:
+            raise UsageError(
+                f"there is no file of prompts for length {cell.length:,}",
+                where=cell.task,
+                fix=f"there are files for {', '.join(map(str, sorted(self.files)))}",
+            )
+        sample = open_prompts(Path(self.files[cell.length])).sample(cell.sample)
+        name = family_of(cell.task)
+        head, question = split_question(sample.input)
+        return Draft(
+            id=document_of(cells),
+            cluster=document_of(cells),
+            head=head,
+            filler=None,
+            facts=(),
+            questions=(
+                Question(
+                    cell=cell,
+                    text=question,
+                    answer_prefix=sample.answer_prefix,
+                    targets=tuple(sample.outputs),
+                    allowance=self.answer_tokens or new_tokens(name),
+                    scorers=("ruler.v1", "ruler.strict"),
+                    labels={"family": family_of_task(name), "index": str(sample.index)},
+                ),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class PromptFile:
+    """A file of prompts, of which one at a time is in memory. Also an Origin."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_bytes(self.path.read_bytes())
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where each line begins that holds anything."""
+        found, place = [], 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.strip():
+                    found.append(place)
+                place += len(line)
+        return tuple(found)
+
+    def sample(self, number: int) -> Sample:
+        if number >= len(self.starts):
+            raise SourceError(
+                f"the file has {len(self.starts):,} prompts, and number {number + 1:,} was asked for",
+                where=str(self.path),
+                fix=f"use --samples {len(self.starts)}",
+            )
+        with self.path.open("rb") as file:
+            file.seek(self.starts[number])
+            return decode_sample(file.readline(), f"{self.path}, prompt {number + 1}")
+
+
+@cache
+def open_prompts(path: Path) -> PromptFile:
+    if not path.is_file():
+        raise SourceError("there is no such file of prompts", where=str(path))
+    return PromptFile(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What some files of prompts ask, as values of a spec, and what to know about them."""
+
+    values: Mapping[str, Any]
+    notes: tuple[str, ...]
+
+
+def prompts_spec(paths: Sequence[Path]) -> Asked:
+    """Tasks, lengths and samples that files of prompts hold. Every task must have every length."""
+    tasks: dict[str, dict[int, str]] = {}
+    counts: dict[str, int] = {}
+    for found in find_prompts(paths):
+        file = open_prompts(found.path.resolve())
+        if not file.starts:
+            raise SourceError("the file holds no prompts", where=str(found.path))
+        length = found.length or max(file.sample(n).length for n in range(len(file.starts)))
+        if length < 1 or length in tasks.setdefault(found.task, {}):
+            raise UsageError(
+                f"it cannot be told which length of {found.task} this file is" if length < 1
+                else f"two files hold {found.task} at {length:,}",
+                where=str(found.path),
+                fix="keep RULER's folders: LENGTH/data/TASK/validation.jsonl",
+            )  # fmt: skip
+        tasks[found.task][length] = str(file.path)
+        counts[str(found.path)] = len(file.starts)
+    lengths = sorted({length for files in tasks.values() for length in files})
+    for task, files in tasks.items():
+        if missing := [length for length in lengths if length not in files]:
+            raise UsageError(
+                f"{task} has no file for length {missing[0]:,}", fix="ask such tasks in a run of their own"
+            )
+    samples = min(counts.values())
+    values = {
+        "tasks": [{"name": "prompts", "label": task, "options": {"files": files}} for task, files in tasks.items()],
+        "lengths": lengths,
+        "samples": samples,
+    }
+    return Asked(values, tuple(_notes(tasks, counts, samples)))
+
+
+def _notes(tasks: Mapping[str, Mapping[int, str]], counts: Mapping[str, int], samples: int) -> list[str]:
+    notes = []
+    if max(counts.values()) > samples:
+        notes.append(
+            f"files hold from {samples:,} to {max(counts.values()):,} prompts: the first {samples:,} are asked"
+        )
+    first = next(iter(next(iter(tasks.values())).values()))
+    ending = open_prompts(Path(first)).sample(0).input[-200:]
+    if any(mark in ending for mark in TEMPLATE_MARKS):
+        notes.append(
+            "the prompts carry a chat template of their own, and a chat model would wrap them in its own as well: "
+            "use a completions endpoint, or write them with RULER's template type `base`"
+        )
+    return notes
