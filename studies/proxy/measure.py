@@ -34,11 +34,12 @@ def grids(tiny: bool) -> tuple[tuple[int, ...], dict[str, dict[str, Any]]]:
     needles = [
         {"name": "niah", "label": "noise", "haystack": "noise", "answer_tokens": 16},
         {"name": "niah", "label": "prose", "haystack": "prose", "answer_tokens": 16},
+        {"name": "niah", "label": "keys", "haystack": "prose", "keys": 4, "answer_tokens": 16},
     ]
     proxies = {"name": "proxies", **({} if many else {"short": 512, "step": 256})}
     asked = {
         "proxies": {"tasks": [proxies], "depths": "0.1..0.6:4", "samples": 12 if many else 1},
-        "accuracy": {"tasks": needles, "depths": 5 if many else 2, "samples": 6 if many else 1},
+        "accuracy": {"tasks": needles, "depths": 5 if many else 2, "samples": 5 if many else 1},
         "needle_gain": {"tasks": ["needle_gain"], "depths": 5 if many else 2, "samples": 4 if many else 1},
     }
     return (LENGTHS if many else (1024, 2048)), asked
@@ -48,8 +49,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="smollm2")
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=420.0, help="no length is begun after so long")
+    parser.add_argument("--dtype", default="bfloat16")
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--seconds", type=float, default=400.0, help="no length is begun after so long")
     parser.add_argument("--variants", default="", help="names, with commas between; all when empty")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
@@ -73,7 +75,7 @@ def spread(variants: list[Variant], given: argparse.Namespace) -> None:
         while waiting and len(running) < given.processes and time.time() < until:
             variant = waiting.pop(0)
             command = [sys.executable, __file__, str(given.out), "--model", given.model, "--one", variant.name]
-            command += ["--until", str(until)] + (["--tiny"] if given.tiny else [])
+            command += ["--dtype", given.dtype, "--until", str(until)] + (["--tiny"] if given.tiny else [])
             log = (given.out / f"{folder_name(variant)}.log").open("w")
             running[variant.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         if time.time() >= until and waiting:
@@ -104,7 +106,7 @@ def measure_variant(variant: Variant, given: argparse.Namespace) -> None:
     from leadline.run import plan as planning
     from leadline.run.measure import measure
 
-    model = open_variant(variant, given.model)
+    model = open_variant(variant, given.model, dtype=given.dtype)
     model.close = lambda: None  # type: ignore[method-assign]
     planning.open_model = lambda spec: model
     lengths, asked = grids(given.tiny)

@@ -26,13 +26,16 @@ class View:
 
     variant: Variant
     inv_freq: Tensor
-    _kept: Tensor = field(init=False)
+    _places: Tensor = field(init=False)
+    _before: list[int] = field(init=False)
     _moved: Tensor = field(init=False)
 
     def __post_init__(self) -> None:
         generator = torch.Generator().manual_seed(0)
         device = self.inv_freq.device
-        self._kept = (torch.rand(MOST_TOKENS, generator=generator) < self.variant.kept).to(device)
+        kept = torch.rand(MOST_TOKENS, generator=generator) < self.variant.kept
+        self._places = torch.nonzero(kept)[:, 0].to(device)
+        self._before = [0, *kept.cumsum(0).tolist()]  # on this side, so that nothing waits for the device
         reach = self.variant.scramble
         self._moved = torch.randint(-reach, reach + 1, (MOST_TOKENS,), generator=generator).to(device)
 
@@ -52,7 +55,7 @@ class View:
     def _far(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         tokens = key.shape[2]
         if self.variant.kept < 1:
-            places = torch.nonzero(self._kept[:tokens])[:, 0]
+            places = self._places[: self._before[tokens]]
             return key.index_select(2, places), value.index_select(2, places)
         if self.variant.scramble:
             return rotated(key, self._moved[:tokens], self.inv_freq), value

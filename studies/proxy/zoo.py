@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-CHUNK = 512
+CHUNK = 1024
 
 
 @dataclass(frozen=True, slots=True)
