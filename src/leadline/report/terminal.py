@@ -34,7 +34,7 @@ def show_run(run: Run, console: Console) -> None:
     colourful = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    if run.table.tasks:
+    if run.table.tasks or run.memory.tasks:
         console.print(length_table(run, plain=not colourful))
     for map_ in heatmaps(run, colourful=colourful):
         console.print(map_)
@@ -60,13 +60,13 @@ def length_table(run: Run, *, plain: bool) -> Grid:
     grid.add_column("task", no_wrap=True)
     for title in ("length", "planned", "done", "failed", "mean", "95% interval"):
         grid.add_column(title, justify="right", no_wrap=True)
-    table = run.table
-    for task in table.tasks:
-        lengths = table.lengths_of(task)
-        for length in lengths:
-            tally = table.by_task_and_length[task, length]
-            name = Text(inert(task, 40) if length == lengths[0] or plain else "")
-            grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
+    for table in (run.table, run.memory):  # what is answered from memory stands below what was read
+        for task in table.tasks:
+            lengths = table.lengths_of(task)
+            for length in lengths:
+                tally = table.by_task_and_length[task, length]
+                name = Text(inert(task, 40) if length == lengths[0] or plain else "")
+                grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
     return grid
 
 
