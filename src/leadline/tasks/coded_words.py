@@ -25,15 +25,17 @@ from leadline.tasks.concentration import mixed
 if TYPE_CHECKING:
     from leadline.core.types import Indices
 
-BARE_NOISE, NOISE, FIRST_WORD = 0, 1, 2
-"""Pieces of the bank: the noise at the beginning of a text, the noise elsewhere, the words."""
+BARE_NOISE, NOISE, DOT, FIRST_WORD = 0, 1, 2, 3
+"""Pieces of the bank: the noise at the beginning of a text, the noise elsewhere, a dot without a space, the words."""
 WORDS = 4096
 """Words in a bank, unless a text needs more."""
 SPARE = 256
 MOST_CHOSEN = 8
+MOST_DOTS = 7
 GIVEN_BACK = 24
 """What is left over at the end of a stretch is made up with noise and words that stand once: at most so many, from so
-many, and with a text shorter by so many words where that takes it."""
+many, and with a text shorter by so many words where that takes it. Where all of these have an even number of tokens,
+as bytes may, a few dots end the stretch."""
 LEAST_COUNT = 2
 """The last of the most frequent words stands at least so often, so that a word that stands once is never its equal."""
 
@@ -58,7 +60,7 @@ def _bank(words: int, letters: int, noise: str, split: Split) -> PieceBank:
         code = "".join(draw.choices(ascii_lowercase, k=letters))
         if side_of(code) == split:
             codes[code] = None
-    pieces = [noise, f" {noise}", *(f" {code}" for code in codes)]
+    pieces = [noise, f" {noise}", ".", *(f" {code}" for code in codes)]
     return PieceBank(
         f"coded words of {letters} letters", digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True
     )
@@ -121,11 +123,14 @@ class CodedWords:
         for number, (room, again) in enumerate(rooms):
             if number == 0:
                 room += int(counts[NOISE] - counts[BARE_NOISE])
-            filling = self._fill(before, room, counts[pieces], counts[spare[:SPARE]])
+            sizes, singles, dot = counts[pieces], counts[spare[:SPARE]], int(counts[DOT])
+            fillings = (self._fill(before, room - dots * dot, sizes, singles) for dots in range(MOST_DOTS + 1))
+            dots, filling = next(((n, f) for n, f in enumerate(fillings) if f is not None), (0, None))
             if filling is None:
                 return None
             further = np.concatenate([np.full(filling.noise, NOISE), spare[filling.singles]])
-            stretches.append(self._laid(pieces, filling.stands - before, further, number, again))
+            laid = self._laid(pieces, filling.stands - before, further, number, again)
+            stretches.append(np.concatenate([laid, np.full(dots, DOT)]))
             before, spare = filling.stands, np.delete(spare, filling.singles)
         return stretches
 
