@@ -35,6 +35,10 @@ def summary(run: Run) -> dict[str, Any]:
             {"task": task, "length": length, **tally_values(tally)}
             for (task, length), tally in table.by_task_and_length.items()
         ],
+        "no_context": [
+            {"task": task, "length": length, **tally_values(tally)}
+            for (task, length), tally in run.memory.by_task_and_length.items()
+        ],
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
 
