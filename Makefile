@@ -38,6 +38,7 @@ test-real: setup
 	@$(BIN)/pytest -m real
 
 bench: setup
+	@$(PIP) install -e ".[bench]"
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
