@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_
 
 import typer
 
+from leadline.cli.sources_pull import pull
+
 if TYPE_CHECKING:
     from leadline.core.contracts import ModelProvider, Options, Task
     from leadline.core.registry import Kind
@@ -16,7 +18,7 @@ KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
 HELP: dict[str, str] = {
     "tasks": "List tasks; `tasks show NAME` has the options of one.",
     "models": "List model providers; `models show NAME` has the options of one.",
-    "sources": "List haystacks; `sources show NAME` takes a path or mixture too.",
+    "sources": "List haystacks; `sources show NAME` takes a path or mixture too; `sources pull` fetches data.",
     "suites": "List suites; `suites show NAME` has what one asks.",
 }
 
@@ -43,6 +45,8 @@ def commands(kind: Kind) -> typer.Typer:
         else:
             _print(found)
 
+    if kind == "sources":
+        group.command()(pull)
     return group
 
 
