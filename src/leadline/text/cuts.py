@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 80
 """How many layouts are tried for one stretch of a document. A handful suffices with real tokenizers."""
 
-LOOKED_AT = 40
+LOOKED_AT = 96
 """Sentences that are looked at for one cut."""
 LONG = 400
 """Tokens from which a piece is not worth being looked up whole."""
