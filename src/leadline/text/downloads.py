@@ -157,7 +157,11 @@ def fetch(download: Download, folder: Path, *, progress: Progress, again: bool =
         part = folder / f"{download.file}.part"
         try:
             _download(place.url, part, progress)
-        except (urllib.error.URLError, OSError, EOFError) as error:
+        except urllib.error.HTTPError as error:
+            error.close()
+            problems.append(f"{place.url}: {error}")
+            continue
+        except (OSError, EOFError) as error:
             problems.append(f"{place.url}: {getattr(error, 'reason', None) or error}")
             continue
         pulled = _checked(download, part, place.url, lock.read(download.name).get("sha256", ""), lock, fetched=True)
