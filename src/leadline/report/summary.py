@@ -7,7 +7,7 @@ from typing import Any
 
 from leadline.report.load import Run
 from leadline.report.table import COUNTING_RULE, Place, Tally
-from leadline.report.verdict import effective_of, length_range
+from leadline.report.verdict import effective_of, effective_parts, length_range, shapes
 from leadline.stats.effective import EffectiveLength
 
 
@@ -22,7 +22,12 @@ def summary(run: Run) -> dict[str, Any]:
         "reading": run.reading,
         "created": run.manifest.created,
         "counting": COUNTING_RULE,
+        "diagnosis": shapes(run),
         "effective_length": effective_values(effective_of(table.samples, run.window)),
+        "effective_length_of_parts": {
+            name: {part: effective_values(found) for part, found in parts.items()}
+            for name, parts in effective_parts(run).items()
+        },
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,

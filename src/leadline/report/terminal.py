@@ -13,7 +13,7 @@ from rich.text import Text
 from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.report.load import Run, load_run
 from leadline.report.table import COUNTING_RULE, Place, Tally
-from leadline.report.verdict import verdict
+from leadline.report.verdict import shapes, verdict
 from leadline.report.words import (
     NO_NUMBER,
     count_words,
@@ -34,6 +34,8 @@ def show_run(run: Run, console: Console) -> None:
     colourful = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
+    for sentence in shapes(run):
+        console.print(Text(sentence))
     if run.table.tasks or run.memory.tasks:
         console.print(length_table(run, plain=not colourful))
     for map_ in heatmaps(run, colourful=colourful):

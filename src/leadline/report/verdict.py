@@ -9,8 +9,11 @@ import numpy as np
 from leadline.report.load import Run
 from leadline.report.words import count_words, inert, length_words, percent, percent_range
 from leadline.stats.diagnose import diagnose
-from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, effective_length, token_words
-from leadline.stats.observations import Observations
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
+from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
+
+OWN_SHARE = 0.85
+"""Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
 
 READING_WORDS = {
     "fresh": "a document for each question",
@@ -55,11 +58,28 @@ def verdict(run: Run) -> Verdict:
     )
 
 
-def effective_of(samples: Observations, claimed: int | None) -> EffectiveLength | None:
+def effective_of(samples: Observations, claimed: int | None, line: Line | None = None) -> EffectiveLength | None:
     answered = samples.counted()
     if len(np.unique(answered.length)) < 2:
         return None
-    return effective_length(samples, claimed=claimed)
+    return effective_length(samples, line, claimed=claimed)
+
+
+def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
+    """The effective length against the model's own short score, and of every task, category and band of depths."""
+    samples = run.table.samples
+    categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
+    own = effective_of(samples, run.window, Line(share=OWN_SHARE))
+    parts = {
+        "task": parts_by_task(samples),
+        "category": parts_by_category(samples, categories),
+        "depth": parts_by_depth(samples),
+    }
+    found = {
+        name: {part: effective_of(mine, run.window) for part, mine in group.items()} for name, group in parts.items()
+    }
+    found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
+    return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
 
 
 def claim(run: Run, found: EffectiveLength | None) -> str:
