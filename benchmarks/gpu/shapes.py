@@ -26,10 +26,15 @@ def config_8b() -> LlamaConfig:
     )  # fmt: skip
 
 
-def model_8b(device: str = "cuda") -> Any:
+def model_8b(device: str = "cuda", like: Any = None) -> Any:
+    """In bfloat16, or in float32 with the very weights of `like`."""
     torch.manual_seed(0)
     with torch.device(device):
-        return AutoModelForCausalLM.from_config(config_8b(), dtype=torch.bfloat16).eval()
+        dtype = torch.bfloat16 if like is None else torch.float32
+        model = AutoModelForCausalLM.from_config(config_8b(), dtype=dtype).eval()
+    if like is not None:
+        model.load_state_dict(like.state_dict())
+    return model
 
 
 def document(seed: int, tokens: int = LENGTHS[-1]) -> Ids:

@@ -7,12 +7,15 @@ answers a shortage of memory by smaller chunks, then by giving up the longest te
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import numpy as np
 import torch
 
 from leadline.models import hf_nll
+from leadline.models.hf_fused import fuse
 from leadline.models.hf_greedy import Generated, generate
 from leadline.models.hf_plain import generate_plain
 from leadline.models.hf_reader import Reader, Row, rows_of
@@ -59,12 +62,23 @@ class Engine:
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
         self.chunk = chunk or default_chunk(model, self.reader.device)
         self.reader.chunk = self.chunk
-        self.support = support_of(model, self.reader) if shared else Support(0, "shared reading is switched off")
+        with self._device():
+            self.fused = fuse(model) if shared else []
+            self.support = support_of(model, self.reader) if shared else Support(0, "shared reading is switched off")
 
     # --- answers --------------------------------------------------------------------------------
 
     def ask(self, ids: Ids, asks: Sequence[Ask]) -> list[Told]:
         """One answer per ask, in order."""
+        with self._device():
+            return self._ask(ids, asks)
+
+    def _device(self) -> AbstractContextManager[Any]:
+        """Kernels and recordings go to the thread's current device, and a worker's thread begins with the first."""
+        device = self.reader.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+    def _ask(self, ids: Ids, asks: Sequence[Ask]) -> list[Told]:
         told: dict[int, Told] = {}
         refusals = [self.support.refusal(ask.tokens) for ask in asks]
         shared = [i for i, why in enumerate(refusals) if not why]
@@ -77,7 +91,12 @@ class Engine:
         return [told[i] for i in range(len(asks))]
 
     def _ask_shared(self, ids: Ids, asks: Sequence[Ask], some: Sequence[int]) -> dict[int, Generated]:
-        rows = rows_of(ids, [asks[i].cut for i in some], [asks[i].closing for i in some])
+        if len(some) == 1:  # nothing to share: all but the last token is the document, so that there is one pass less
+            text = np.concatenate([ids[: asks[some[0]].cut], asks[some[0]].closing])
+            rows = rows_of(text, [len(text)], [text[:0]])
+            ids = text
+        else:
+            rows = rows_of(ids, [asks[i].cut for i in some], [asks[i].closing for i in some])
         self.reader.read(ids[: max(row.base for row in rows)])
         allowances = [asks[i].allowance for i in some]
         batch = self.rows_at_once(rows, max(allowances))
@@ -87,8 +106,6 @@ class Engine:
         return {some[place]: answer for place, answer in answers.items()}
 
     def _ask_plain(self, ids: Ids, asks: Sequence[Ask], i: int, why: str) -> Told:
-        import numpy as np
-
         prompt = np.concatenate([ids[: asks[i].cut], asks[i].closing])
         self.reader.forget()
         self.reader.use_own_attention()
@@ -130,7 +147,8 @@ class Engine:
                 return {0: hf_nll.plain(self.reader, ids, rows, spans)}
             return {0: hf_nll.shared(self.reader, ids, rows, spans, at_once=self.rows_at_once)}
 
-        found = self._within_memory(one, [0], [Ask(longest, ids[:0], 0)])[0]
+        with self._device():
+            found = self._within_memory(one, [0], [Ask(longest, ids[:0], 0)])[0]
         if not self.reuse:
             self.reader.forget()
         return found

@@ -76,15 +76,16 @@ def _generate(reader: Reader, rows: Sequence[Row], progress: _Progress) -> dict[
     progress.take(batch.rows, chosen.tolist())
     recorded: Recorded | None = None
     while progress.steps_left:
-        if recorded is None and reader.device.type != "cuda":
-            chosen = _thinned(batch, progress.done, chosen)
+        warm = len(batch.rows) in reader.stepped
+        if recorded is None and warm and reader.records and progress.steps_left > _WORTH_RECORDING:
+            recorded = Recorded.of(batch, chosen)
         if recorded is not None:
-            recorded.replay()
+            chosen = recorded.replay()
         else:
+            if not reader.records:
+                chosen = _thinned(batch, progress.done, chosen)
             chosen = _step(batch, chosen)
-            if reader.records and progress.steps_left > _WORTH_RECORDING:
-                recorded = Recorded.of(batch, chosen)
-                chosen = recorded.chosen if recorded else chosen
+            reader.stepped.add(len(batch.rows))
         progress.take(batch.rows, chosen.tolist())
     return progress.done
 
@@ -109,9 +110,12 @@ class Recorded:
     """One step of a batch as a CUDA graph. A step is thousands of small launches, and replaying it is one."""
 
     def __init__(self, graph: torch.cuda.CUDAGraph, chosen: Tensor) -> None:
-        self.replay = graph.replay
-        self.chosen = chosen
-        """The newest token of every row, read and written by every replay."""
+        self._graph = graph
+        self._chosen = chosen  # the newest token of every row, read and written by every replay
+
+    def replay(self) -> Tensor:
+        self._graph.replay()
+        return self._chosen
 
     @classmethod
     def of(cls, batch: RowBatch, chosen: Tensor) -> Recorded | None:
