@@ -12,6 +12,7 @@ import random
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from leadline.core.digest import digest
 from leadline.core.seeds import rng
 from leadline.core.types import PieceBank
 from leadline.text.cache import cache_folder, write_cache
-from leadline.text.touching import Touching
+from leadline.text.touching import Edges, Touching
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
 
 ENOUGH = 4096  # proven joints that speak for all where all are of a kind
-FORMAT = 2  # of the cache files
+FORMAT = 3  # of the cache files
 REMEMBERED = 2048  # short texts whose tokens are kept
 IN_WORD_TRIALS = 64  # words tried before a joint within words is trusted
 PROOF_CHARACTERS = 200  # of the text on the left that a proof looks at
@@ -165,6 +166,7 @@ class CountedBank:
     """By piece, as far as they were looked up: for each number of tokens that ends with a word, its characters."""
     _texts: npt.NDArray[np.object_] | None = None
     _touching: Touching | None = None
+    _edges: Edges = field(default_factory=lambda: Edges.of(()))
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
     _encoded: dict[tuple[str, bool, bool], Ids] = field(default_factory=dict)
     _ends: dict[tuple[str, bool], Sequence[int] | None] = field(default_factory=dict)
@@ -266,11 +268,15 @@ class CountedBank:
         with self._lock:
             if self._touching is None:
                 self._touching = Touching.of(self.ids, self.starts)
+                self._edges = Edges.of(self.bank.pieces)
             numbers = self._touching.numbers(left, right)
             if self.bank.alike and self._speak_for_all(self._touching, numbers, left, right):
                 return np.ones(len(left), np.bool_)
+            sound = self._edges.may_split(left, right, partial(splits_inside, self.tokenizer))
+            left, right, numbers = left[sound], right[sound], numbers[sound]
             self._learn(self._touching, numbers, left, right, most=len(left))
-            return self._touching.sound(numbers)
+            sound[sound] = self._touching.sound(numbers)
+            return sound
 
     def _speak_for_all(self, touching: Touching, numbers: Indices, left: Indices, right: Indices) -> bool:
         """Whether enough joints of a bank whose joints are all of a kind are proven, and none failed."""
@@ -287,13 +293,15 @@ class CountedBank:
     def _proven(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         sound = np.zeros(len(left), np.bool_)
         sides = list(zip(self.texts(left), self.texts(right), strict=True))
-        open_ = [i for i, (a, b) in enumerate(sides) if a and b and splits_inside(self.tokenizer, a[-1], b[0])]
-        whole = self.encode_many([sides[i][0][-PROOF_CHARACTERS:] + sides[i][1] for i in open_])
-        for i, ids in zip(open_, whole, strict=True):
-            start, mine, yours = sides[i][0], self.piece(int(left[i])), self.piece(int(right[i]))
+        whole = self.encode_many([start[-PROOF_CHARACTERS:] + end for start, end in sides])
+        for i, (ids, (start, end)) in enumerate(zip(whole, sides, strict=True)):
+            mine, yours = self.piece(int(left[i])), self.piece(int(right[i]))
             if len(start) > PROOF_CHARACTERS:
                 mine = encode_between(self.tokenizer, start[-PROOF_CHARACTERS:])
-            sound[i] = len(mine) > 0 and len(yours) > 0 and np.array_equal(ids, np.concatenate([mine, yours]))
+            if len(mine) and len(yours) and len(ids) == len(mine) + len(yours):
+                sound[i] = splits_inside(self.tokenizer, start[-1:], end[:1]) and bool(
+                    np.array_equal(ids, np.concatenate([mine, yours]))
+                )
         return sound
 
 
@@ -338,16 +346,17 @@ def _count(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
 def _encode_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[Ids]:
     """`encode_between` for many pieces, in one call of the tokenizer where the first anchor serves."""
     anchor = _ANCHORS[0]
-    lead, follower = _lead(tokenizer, anchor), follower_ids(tokenizer)
+    lead, follower = _lead(tokenizer, anchor).tolist(), follower_ids(tokenizer).tolist()
     spaced = [piece[-1:].isspace() for piece in pieces]
     each = tokenizer.encode_batch(
         [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]
     )
     found = []
+    begun = len(lead)
     for ids, piece, space in zip(each, pieces, spaced, strict=True):
         end = len(ids) - (len(follower) if space else 0)
-        if np.array_equal(ids[: len(lead)], lead) and (not space or np.array_equal(ids[end:], follower)):
-            found.append(ids[len(lead) : end])
+        if ids[:begun].tolist() == lead and (not space or ids[end:].tolist() == follower):
+            found.append(ids[begun:end])
         else:
             found.append(encode_between(tokenizer, piece))
     return found

@@ -1,10 +1,12 @@
 """What is known of the joints between pieces of a bank: one verdict for each pair of touching tokens.
 
-What a tokenizer splits on stands next to the joint, so the last token of one piece and the first of the next decide.
+What a tokenizer splits on stands next to the joint, so the last token of one piece and the first of the next decide;
+and before that the two characters, since many tokenizers never split between, say, a letter and a dash.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -78,3 +80,36 @@ class Touching:
             return np.zeros(len(numbers), np.int8)
         places = np.minimum(np.searchsorted(self._met, numbers), len(self._met) - 1)
         return np.where(self._met[places] == numbers, self._table[places], _UNKNOWN).astype(np.int8)
+
+
+@dataclass(slots=True)
+class Edges:
+    """Pieces by their first and last characters, and between which of these a tokenizer may split at all."""
+
+    first: Indices
+    last: Indices
+    firsts: list[str]
+    lasts: list[str]
+    _verdicts: npt.NDArray[np.int8]
+
+    @classmethod
+    def of(cls, pieces: Sequence[str]) -> Edges:
+        first, firsts = _numbered([piece[:1] for piece in pieces])
+        last, lasts = _numbered([piece[-1:] for piece in pieces])
+        return cls(first, last, firsts, lasts, np.zeros((len(lasts), len(firsts)), np.int8))
+
+    def may_split(self, left: Indices, right: Indices, splits: Callable[[str, str], bool]) -> npt.NDArray[np.bool_]:
+        """For each two pieces side by side; `splits` is asked once for each pair of characters."""
+        rows, columns = self.last[left], self.first[right]
+        while (self._verdicts[rows, columns] == _UNKNOWN).any():
+            place = int((self._verdicts[rows, columns] == _UNKNOWN).argmax())
+            row, column = int(rows[place]), int(columns[place])
+            self._verdicts[row, column] = _SOUND if splits(self.lasts[row], self.firsts[column]) else _UNSOUND
+        possible: npt.NDArray[np.bool_] = self._verdicts[rows, columns] == _SOUND
+        return possible
+
+
+def _numbered(characters: Sequence[str]) -> tuple[Indices, list[str]]:
+    known: dict[str, int] = {}
+    numbers = np.array([known.setdefault(c, len(known)) for c in characters], np.int64)
+    return numbers, list(known)
