@@ -12,7 +12,7 @@ from rich.text import Text
 
 from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.report.load import Run, load_run
-from leadline.report.table import COUNTING_RULE, Place, Tally
+from leadline.report.table import Place, Tally
 from leadline.report.verdict import shapes, verdict
 from leadline.report.words import (
     NO_NUMBER,
@@ -23,6 +23,8 @@ from leadline.report.words import (
     percent,
     percent_range,
 )
+from leadline.stats.memory import FromMemory, from_memory
+from leadline.store.runs import read_records
 
 
 def print_summary(folder: Path | str, console: Console) -> None:
@@ -132,13 +134,15 @@ def small_print(run: Run) -> list[str]:
     """How to read the numbers, and everything about them that a reader must know."""
     whole, totals = run.table.whole, run.totals
     cells = list(run.table.cells.values())
-    lines = [COUNTING_RULE]
+    lines = [run.table.counting_rule]
     if whole.failed:
         kinds = ", ".join(f"{inert(kind)} {count}" for kind, count in sorted(totals.failures.items()))
         lines.append(
             f"{count_words(whole.failed, 'sample')} failed ({kinds}); counted as wrong, they would bring the overall "
             f"mean from {percent(whole.mean)}% to {percent(whole.if_failed_wrong)}%."
         )
+    if run.memory.tasks:
+        lines.extend(_memory_words(run))
     if run.measures.failed:
         lines.append(f"{count_words(run.measures.failed, 'document')} gave no log-probabilities.")
     if any(t.estimate is None for t in cells):
@@ -152,3 +156,19 @@ def small_print(run: Run) -> list[str]:
         )
     lines += [f"Note on {count_words(n, 'sample')}: {inert(note)}" for note, n in sorted(totals.notes.items())]
     return lines
+
+
+def _memory_words(run: Run) -> Iterator[str]:
+    """How much of what was answered needed no document, task by task."""
+    tasks: dict[str, list[FromMemory]] = {}
+    for found in from_memory(read_records(run.folder)):
+        tasks.setdefault(found.task, []).append(found)
+    for task, lengths in tasks.items():
+        both, right, wrong, same = (
+            sum(getattr(found, name) for found in lengths)
+            for name in ("both", "right_without", "wrong", "wrong_from_memory")
+        )
+        yield (
+            f"{inert(task, 40)}: {right:,} of {both:,} questions are answered right without their documents; "
+            f"{same:,} of {wrong:,} wrong answers are those from memory."
+        )

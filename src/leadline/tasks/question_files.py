@@ -242,12 +242,19 @@ class _WordIndex:
         stands in no document of `gold`."""
         found: set[int] = set()
         for answer in answers:
-            phrase = _phrase(answer)
-            rarest = min((self._places.get(word, array("I")) for word in phrase.split()), key=len)
-            here = [n for n in rarest if phrase in self._phrases[n]] if len(rarest) else []
-            if not any(n in gold for n in here):
-                return None
-            found.update(n for n in here if n not in gold)
-            if len(found) > most:
+            in_gold = False
+            for number in self._with(_phrase(answer)):
+                if number in gold:
+                    in_gold = True
+                    continue
+                found.add(number)
+                if len(found) > most:
+                    return None
+            if not in_gold:
                 return None
         return frozenset(found)
+
+    def _with(self, phrase: str) -> Iterator[int]:
+        """The documents that hold a phrase, looked for where its rarest word stands."""
+        rarest = min((self._places.get(word, array("I")) for word in phrase.split()), key=len)
+        return (number for number in rarest if phrase in self._phrases[number])
