@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,9 @@ def report(
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where the page goes.")] = None,
     figures: Annotated[Path | None, typer.Option(help="A folder for every figure, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
+    failures: Annotated[
+        Literal["excluded", "zero"], typer.Option(help="How samples without an answer enter the means.")
+    ] = "excluded",
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request instead.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead; draws nothing.")] = False,
 ) -> None:
@@ -26,7 +29,7 @@ def report(
     from leadline.report.load import load_run
     from leadline.report.summary import summary
 
-    loaded = [load_run(folder) for folder in runs]
+    loaded = [load_run(folder, failures) for folder in runs]
     if json:
         found = [summary(run) for run in loaded]
         print_json(found[0] if len(found) == 1 else found)

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from leadline.core.types import Completion, Failure, Record
 from leadline.report.measures import Measures, measured
 from leadline.report.table import Place, Table, planned_places, tabulate
+from leadline.stats.observations import Failures
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import read_records
 
@@ -118,8 +119,8 @@ class Run:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
-def load_run(folder: Path | str) -> Run:
-    """Reads the whole run once."""
+def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
+    """Reads the whole run once. `failures` says how samples without an answer enter the means."""
     folder = Path(folder)
     manifest = read_manifest(folder)
     totals = Totals()
@@ -139,7 +140,7 @@ def load_run(folder: Path | str) -> Run:
     return Run(
         folder=folder,
         manifest=manifest,
-        table=tabulate(answers(), plan_of(manifest, "answer")),
+        table=tabulate(answers(), plan_of(manifest, "answer"), failures),
         memory=tabulate(memory, plan_of(manifest, "memory")),
         measures=measured(measures),
         totals=totals,

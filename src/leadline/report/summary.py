@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leadline.report.load import Run
-from leadline.report.table import COUNTING_RULE, Place, Tally
+from leadline.report.table import Place, Tally
 from leadline.report.verdict import effective_of, effective_parts, length_range, shapes
 from leadline.stats.effective import EffectiveLength
 
@@ -21,7 +21,7 @@ def summary(run: Run) -> dict[str, Any]:
         "window": run.window,
         "reading": run.reading,
         "created": run.manifest.created,
-        "counting": COUNTING_RULE,
+        "counting": table.counting_rule,
         "diagnosis": shapes(run),
         "effective_length": effective_values(effective_of(table.samples, run.window)),
         "effective_length_of_parts": {

@@ -15,13 +15,14 @@ from typing import NamedTuple, get_args
 from leadline.core.types import FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import marginals
-from leadline.stats.observations import Column, Key, Observations, observations
+from leadline.stats.observations import Column, Failures, Key, Observations, observations
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 COUNTING_RULE = (
     "Means are over answered samples. A sample that got no answer after every attempt is failed: "
     "it is counted and shown, and never scored."
 )
+COUNTING_RULE_ZERO = "Means count a sample that got no answer after every attempt as wrong, because this was asked for."
 
 
 class Place(NamedTuple):
@@ -67,6 +68,12 @@ class Table:
     by_length: Mapping[int, Tally]
     by_task: Mapping[str, Tally]
     whole: Tally
+    failures: Failures = "excluded"
+    """How samples without an answer enter the means."""
+
+    @property
+    def counting_rule(self) -> str:
+        return COUNTING_RULE if self.failures == "excluded" else COUNTING_RULE_ZERO
 
     @property
     def tasks(self) -> list[str]:
@@ -87,13 +94,13 @@ class Table:
         return self.depths_of(task) != [None]
 
 
-def tabulate(records: Iterable[Record], planned: Mapping[Place, int]) -> Table:
+def tabulate(records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded") -> Table:
     """The table of a run: what was planned first, then anything recorded without being planned."""
     counts: dict[Place, Counter[FailureClass]] = {}
     samples = observations(_counted(records, counts))
     places = dict.fromkeys([*planned, *counts])
     asked = {p: max(planned.get(p, 0), sum(counts.get(p, {}).values())) for p in places}
-    pool = _Pool(samples, asked, counts)
+    pool = _Pool(samples, asked, counts, failures)
     return Table(
         samples=samples,
         cells={Place(*key): tally for key, tally in pool.by("task", "length", "depth")},  # type: ignore[arg-type]
@@ -101,6 +108,7 @@ def tabulate(records: Iterable[Record], planned: Mapping[Place, int]) -> Table:
         by_length={int(n or 0): tally for (n,), tally in pool.by("length")},
         by_task={str(t): tally for (t,), tally in pool.by("task")},
         whole=next(tally for _, tally in pool.by()),
+        failures=failures,
     )
 
 
@@ -118,6 +126,7 @@ class _Pool:
     samples: Observations
     planned: Mapping[Place, int]
     counts: Mapping[Place, Counter[FailureClass]]
+    failures: Failures
 
     def by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
@@ -128,7 +137,11 @@ class _Pool:
             key = tuple(place[i] for i in at)
             planned[key] = planned.get(key, 0) + count
             classes.setdefault(key, Counter()).update(self.counts.get(place, {}))
-        found = {m.key: m for m in marginals(self.samples, columns, planned=planned)} if len(self.samples) else {}
+        found = (
+            {m.key: m for m in marginals(self.samples, columns, planned=planned, failures=self.failures)}
+            if len(self.samples)
+            else {}
+        )
         for key, count in planned.items():
             marginal, seen = found.get(key), classes.get(key, Counter())
             yield (
