@@ -93,7 +93,7 @@ class Layouter:
         if last is None or (cut is None and cut_tokens):
             return None
         ended = self._beginning(last_at + last.pieces)
-        return Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended)
+        return Layout(pieces, cut.text if cut else "", cut_tokens, last.text, last.offsets, ended, at, attempt)
 
     def _bare_after(self, pieces: Indices) -> bool:
         """Whether what follows these pieces begins without white space."""
@@ -120,14 +120,15 @@ class Layouter:
         return at
 
     def recut(self, layout: Layout, tokens: int) -> Layout | None:
-        """The same layout with a cut piece of another size, where questions all end it alike."""
-        if not layout.cut or layout.last or tokens < 1:
+        """The same layout with a cut piece of another size. Where a last cut piece stands after it, it is taken from
+        what follows that one, so that neither holds the other's words."""
+        if not layout.cut or tokens < 1:
             return None
-        bare = self._bare_after(layout.pieces)
-        cut = cut_piece(self.counted, self.order, layout.cut_at, [tokens], layout.attempt, bare=bare)
+        at, bare = layout.used if layout.last else layout.cut_at, self._bare_after(layout.pieces)
+        cut = cut_piece(self.counted, self.order, at, [tokens], layout.attempt, bare=bare)
         if cut is None:
             return None
-        return replace(layout, cut=cut.text, rest=tokens, used=self._beginning(layout.cut_at + cut.pieces))
+        return replace(layout, cut=cut.text, rest=tokens, used=self._beginning(at + cut.pieces))
 
     def lay_pieces(self, layout: Layout, facts: Sequence[Sized], begun: int, scale: float) -> list[Fact]:
         """Whole pieces with facts at the nearest boundaries. Returns the facts that stand after the cut piece.
