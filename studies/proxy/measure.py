@@ -1,7 +1,8 @@
 """Measures the zoo: every variant by retrieval accuracy and by every proxy, at the same lengths.
 
-    python studies/proxy/measure.py OUT                          all of it, on a GPU (some seven minutes on an H200)
-    python studies/proxy/measure.py OUT --processes 1 --tiny     a grid small enough for a laptop
+    python studies/proxy/measure.py OUT                             all of it, on a GPU: some 25 minutes on an H200
+    python studies/proxy/measure.py OUT --size quick                a smaller grid: some six minutes
+    python studies/proxy/measure.py OUT --size tiny --processes 1   to see whether it works
 
 Each variant is measured in a process of its own, several at a time; a variant that fails is named and the others go on.
 What is written: OUT/runs with every record, and OUT/records.jsonl.gz, which holds all of them in a compact form.
@@ -15,6 +16,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +24,43 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from zoo import ZOO, Variant, named
 
-LENGTHS = (2048, 4096, 8192, 16384)
 EVALUATOR = "native"
 EVALUATED = 8192
-"""The length at which LongPPL takes the key tokens that the native model finds."""
+"""The length at which LongPPL is measured, on key tokens that each variant finds and on those of the native model."""
 
 
-def grids(tiny: bool) -> tuple[tuple[int, ...], dict[str, dict[str, Any]]]:
-    """Lengths, and by name what is asked at each of them."""
-    many = not tiny
-    needles = [
-        {"name": "niah", "label": "noise", "haystack": "noise", "answer_tokens": 16},
-        {"name": "niah", "label": "prose", "haystack": "prose", "answer_tokens": 16},
-        {"name": "niah", "label": "keys", "haystack": "prose", "keys": 4, "answer_tokens": 16},
-    ]
-    proxies = {"name": "proxies", **({} if many else {"short": 512, "step": 256})}
-    asked = {
-        "proxies": {"tasks": [proxies], "depths": "0.1..0.6:4", "samples": 12 if many else 1},
-        "accuracy": {"tasks": needles, "depths": 5 if many else 2, "samples": 5 if many else 1},
-        "needle_gain": {"tasks": ["needle_gain"], "depths": 5 if many else 2, "samples": 4 if many else 1},
-    }
-    return (LENGTHS if many else (1024, 2048)), asked
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is measured: documents of each length, and samples of each needle, depth and length."""
+
+    documents: dict[int, int]
+    samples: dict[int, int]
+    depths: int
+    evaluated: int
+
+    def asked(self, length: int) -> dict[str, dict[str, Any]]:
+        """By name, what is asked at a length."""
+        needles = [
+            {"name": "niah", "label": "prose", "haystack": "prose", "answer_tokens": 16},
+            {"name": "niah", "label": "keys", "haystack": "prose", "keys": 4, "answer_tokens": 16},
+        ]
+        metrics = ["retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head"]
+        proxies: dict[str, Any] = {"name": "proxies", "metrics": metrics}
+        if length == self.evaluated:
+            proxies |= {"metrics": [*metrics, "longppl"], **({} if length > 5120 else {"short": 512, "step": 256})}
+        grid = {"depths": self.depths, "samples": self.samples[length]}
+        return {
+            "proxies": {"tasks": [proxies], "depths": "0.1..0.6:4", "samples": self.documents[length]},
+            "accuracy": {"tasks": needles, **grid},
+            "needle_gain": {"tasks": [{"name": "needle_gain", "keys": 4}], **grid},
+        }
+
+
+SIZES = {
+    "full": Size({2048: 16, 4096: 16, 8192: 16, 16384: 12}, {2048: 10, 4096: 8, 8192: 6, 16384: 4}, 5, EVALUATED),
+    "quick": Size({2048: 8, 4096: 8, 8192: 8, 16384: 6}, {2048: 6, 4096: 4, 8192: 3, 16384: 2}, 4, EVALUATED),
+    "tiny": Size({1024: 1, 2048: 1}, {1024: 1, 2048: 1}, 2, 2048),
+}
 
 
 def main() -> None:
@@ -50,10 +68,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", default="smollm2")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--processes", type=int, default=12)
-    parser.add_argument("--seconds", type=float, default=400.0, help="no length is begun after so long")
+    parser.add_argument("--processes", type=int, default=8)
+    parser.add_argument(
+        "--seconds", type=float, default=3600.0, help="nothing is begun after so long; run it again to go on"
+    )
     parser.add_argument("--variants", default="", help="names, with commas between; all when empty")
-    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--size", default="full", choices=SIZES)
     parser.add_argument("--one", default="", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -75,7 +95,7 @@ def spread(variants: list[Variant], given: argparse.Namespace) -> None:
         while waiting and len(running) < given.processes and time.time() < until:
             variant = waiting.pop(0)
             command = [sys.executable, __file__, str(given.out), "--model", given.model, "--one", variant.name]
-            command += ["--dtype", given.dtype, "--until", str(until)] + (["--tiny"] if given.tiny else [])
+            command += ["--dtype", given.dtype, "--until", str(until), "--size", given.size]
             log = (given.out / f"{folder_name(variant)}.log").open("w")
             running[variant.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         if time.time() >= until and waiting:
@@ -109,11 +129,11 @@ def measure_variant(variant: Variant, given: argparse.Namespace) -> None:
     model = open_variant(variant, given.model, dtype=given.dtype)
     model.close = lambda: None  # type: ignore[method-assign]
     planning.open_model = lambda spec: model
-    lengths, asked = grids(given.tiny)
+    size = SIZES[given.size]
     place = given.out / "runs" / folder_name(variant)
-    for length in sorted(lengths, reverse=True):
+    for length in sorted(size.documents, reverse=True):
         stretch_for(model, variant, length)
-        for name, values in asked.items():
+        for name, values in size.asked(length).items():
             if time.time() > given.until:
                 print(f"{variant.name} {name} {length}: no time", flush=True)
                 continue
@@ -135,9 +155,9 @@ def evaluated_longppl(variant: Variant, given: argparse.Namespace, model: Any) -
     from leadline.run.measure import measure
     from leadline.store.runs import count_done
 
-    length = max(grids(True)[0]) if given.tiny else EVALUATED
+    size = SIZES[given.size]
+    length, samples = size.evaluated, size.documents[size.evaluated]
     evaluator = given.out / "runs" / EVALUATOR / f"proxies-{length}"
-    samples = 1 if given.tiny else 12
     while time.time() < given.until:
         try:
             if count_done(evaluator)[0] == samples * 4:

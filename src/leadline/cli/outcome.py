@@ -46,10 +46,19 @@ def failed_samples(summary: Summary) -> FailedSamples:
 
 
 def _draw(run: Run) -> Path:
+    """The picture that says most of a run: the trap where it has both sides of it, metrics where nothing was asked."""
     from leadline.report.charts import heatmap
     from leadline.report.figures import write_figure
+    from leadline.report.trap import measure_curves
+    from leadline.report.two_axes import has_two_axes, two_axes
 
-    return write_figure(heatmap(run), run.folder / "heatmap", ["png"])[0]
+    if has_two_axes(run) and run.table.tasks:
+        name, figure = "trap", two_axes(run)
+    elif run.measures and not run.table.tasks:
+        name, figure = "log-probabilities", measure_curves(run)
+    else:
+        name, figure = "heatmap", heatmap(run)
+    return write_figure(figure, run.folder / name, ["png"])[0]
 
 
 def _show(run: Run, summary: Summary, picture: Path | None) -> None:
@@ -64,7 +73,11 @@ def _show(run: Run, summary: Summary, picture: Path | None) -> None:
     typer.echo(f"receipts  {receipts.ok:,} agree, {receipts.wrong:,} disagree, {receipts.absent:,} not given")
     typer.echo(f"records   {summary.folder}")
     if picture is not None:
-        typer.echo(f"heatmap   {picture}")
+        typer.echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
+        if picture.stem == "trap":
+            from leadline.report.two_axes import trap_words
+
+            typer.echo(trap_words(run))
     if receipts.wrong:
         warn(
             f"the model's own token count differs from ours for {receipts.wrong:,} prompts, "

@@ -1,0 +1,110 @@
+"""The perplexity trap in one picture: perplexity on the left axis, what is really found on the right one.
+
+Gain has no natural scale, so it is drawn as a share of its largest mean; its nats are in the words of each point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import altair as alt
+
+from leadline.report.curves import SERIES, length_axis
+from leadline.report.load import Run
+from leadline.report.theme import QUIET, Figure, Row, Spec, caption, layered
+from leadline.report.words import length_words, percent
+from leadline.stats.intervals import Estimate
+
+Scale = Callable[[float], float]
+PERPLEXITY, ACCURACY, GAIN = "perplexity", "retrieval accuracy", "retrieval gain"
+COLOURS = {PERPLEXITY: SERIES[1], ACCURACY: SERIES[0], GAIN: SERIES[3]}
+NOTE = (
+    "Left axis: perplexity of whole documents. Right axis: share of needles found, and retrieval gain as a share of "
+    "its largest mean. Bands: 95% intervals over documents."
+)
+
+
+def has_two_axes(run: Run) -> bool:
+    """Whether a run has both sides of the picture: perplexity, and answers or gain."""
+    return bool(_of(run, "mean_nll")) and bool(run.table.tasks or _of(run, "retrieval_gain"))
+
+
+def two_axes(run: Run, *, narrow: bool = False) -> Figure:
+    left = [_row(PERPLEXITY, n, e, math.exp) for n, e in _of(run, "mean_nll").items()]
+    right = [
+        _row(ACCURACY, n, t.estimate, lambda share: share)
+        for n, t in sorted(run.table.by_length.items())
+        if t.estimate is not None
+    ]
+    gains = _of(run, "retrieval_gain")
+    most = max((e.mean for e in gains.values()), default=0.0)
+    if most > 0:
+        right += [_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of most") for n, e in gains.items()]
+    places = [length_words(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
+    wide = 300 if narrow else 520
+    shown = [name for name in COLOURS if any(row["series"] == name for row in [*left, *right])]
+    low = min(row["low"] for row in left)
+    scale = alt.Scale(domainMin=min(1.0, low), domainMax=2 * max(row["mean"] for row in left), clamp=True)
+    axis = alt.Axis(title=PERPLEXITY, tickCount=5, grid=False, titleColor=COLOURS[PERPLEXITY], **QUIET)
+    share = alt.Axis(title="share", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], orient="right", grid=True, **QUIET)
+    charts = [
+        layered(_lines("left", places, shown, scale, axis), wide, 260),
+        layered(_lines("right", places, shown, alt.Scale(domain=[0, 1], clamp=True), share), wide, 260),
+    ]
+    both: Spec = {
+        "layer": [{"layer": chart["layer"]} for chart in charts],
+        "width": wide,
+        "height": 260,
+        "resolve": {"scale": {"y": "independent"}},
+    }
+    chart: Spec = {"vconcat": [both, caption(NOTE, wide)], "spacing": 12}
+    words = "; ".join(row["label"] for row in [*left, *right])
+    return Figure(chart, {"left": left, "right": right}, f"Perplexity against retrieval over length. {words}.")
+
+
+def trap_words(run: Run) -> str:
+    """What the picture says in a sentence; nothing unless accuracy falls by more than chance."""
+    losses = _of(run, "mean_nll")
+    known = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None and n in losses}
+    if len(known) < 2:
+        return ""
+    short, long = min(known), max(known)
+    if known[long].interval.high >= known[short].interval.low:
+        return ""
+    before, after = math.exp(losses[short].mean), math.exp(losses[long].mean)
+    fell = f"{percent(known[short].mean)}% to {percent(known[long].mean)}%"
+    return (
+        f"From {length_words(short)} to {length_words(long)} perplexity goes from {before:.3g} to {after:.3g} "
+        f"({after / before - 1:+.0%}) while retrieval accuracy falls from {fell}."
+    )
+
+
+def _of(run: Run, name: str) -> Mapping[int, Estimate]:
+    """A metric by length, from the task of that name where several have it."""
+    found = {m.task: lengths for m, lengths in run.measures.estimates.items() if m.name == name}
+    return found.get(name) or next(iter(found.values()), {})
+
+
+def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axis: alt.Axis) -> list[alt.Chart]:
+    legend = alt.Legend(title=None, orient="bottom", symbolType="circle", symbolOpacity=1)
+    colours = alt.Scale(domain=names, range=[COLOURS[name] for name in names])
+    colour = alt.Color("series:N", scale=colours, legend=legend)
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
+    base = alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour)
+    return [
+        base.mark_area(opacity=0.14, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=2.5, aria=False).encode(y),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
+    ]
+
+
+def _row(series: str, tokens: int, found: Estimate, shown: Scale, *, unit: str = "") -> Row:
+    low, high = found.interval.low, found.interval.high
+    bounded = math.isfinite(low) and math.isfinite(high)
+    mean = shown(found.mean)
+    return {
+        "series": series, "tokens": tokens, "length": length_words(tokens), "mean": mean,
+        "low": shown(low) if bounded else mean, "high": shown(high) if bounded else mean,
+        "label": f"{series} at {length_words(tokens)}: {mean:.3g}{unit}",
+    }  # fmt: skip
