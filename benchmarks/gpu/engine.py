@@ -2,6 +2,7 @@
 
     PYTHONPATH=src python benchmarks/gpu/engine.py                     everything (about eight minutes on an H200)
     PYTHONPATH=src python benchmarks/gpu/engine.py baseline nested     some parts
+    PYTHONPATH=src python benchmarks/gpu/engine.py fused nested        with fused kernels
 
 An 8B-shaped Llama with random weights in bfloat16; 8 lengths to 128k, 11 depths, 3 samples, 16 new tokens a probe.
 The baseline is one `generate` per probe, timed once per length (twice below 32k, the second kept) and multiplied by the
@@ -27,6 +28,7 @@ from leadline.models.hf_plain import generate_plain
 from leadline.models.memory import GIB, Shape
 
 SAMPLES = 3
+FUSED = "fused" in sys.argv
 ROWS: list[tuple[str, str, str]] = []
 
 
@@ -59,7 +61,7 @@ class Bench:
     def engine(self) -> Engine:
         """Made after the baseline, which must run the model as transformers gives it."""
         engine: Engine
-        seconds, engine = clock(lambda: Engine(self.model, []))
+        seconds, engine = clock(lambda: Engine(self.model, [], fused=FUSED))
         assert not engine.support.reason, engine.support
         print(f"engine made in {seconds:.1f} s, fused: {', '.join(engine.fused)}", flush=True)
         return engine
@@ -251,7 +253,7 @@ class Bench:
         asks = [Ask(int(c), e, NEW) for c, e in zip(np.linspace(0, 20000, 24), ends, strict=True)]
         prompts = [np.concatenate([document[: ask.cut], ask.closing]) for ask in asks]
         plain = [generate_plain(model, prompt, NEW, [3]) for prompt in prompts]
-        engine = Engine(model, [3])
+        engine = Engine(model, [3], fused=FUSED)
         together = engine.ask(document, asks)
         alone = [engine.ask(document, [ask])[0] for ask in asks]
         for name, told in (("in one batch", together), ("one by one", alone)):
@@ -269,7 +271,7 @@ def _apart(a: list[float], b: list[float]) -> str:
 def main(parts: list[str]) -> None:
     everything = ["equality", "baseline", "nested", "shared", "fresh", "reading", "nll", "gain"]
     bench = Bench()
-    for part in parts or everything:
+    for part in [p for p in parts if p != "fused"] or everything:
         getattr(bench, part)()
     print("\n| work | measured | against |\n|---|---|---|")
     for line in ROWS:

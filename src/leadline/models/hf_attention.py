@@ -79,29 +79,11 @@ def merge(parts: Sequence[Part]) -> Tensor:
     """The answer of attention to all that the parts attended to, in the first part's dtype."""
     if len(parts) == 1:
         return parts[0][0]
-    device = parts[0][0].device
-    if device.type == "cuda" and device.index == torch.cuda.current_device() and (fused := _fused_merge()):
-        return fused(parts)
     shares = torch.stack([lse for _, lse in parts]).softmax(0).unsqueeze(-1)
     total = parts[0][0] * shares[0]  # in float32, as the shares are
     for (answer, _), share in zip(parts[1:], shares[1:], strict=True):
         total.addcmul_(answer, share)
     return total.to(parts[0][0].dtype)
-
-
-@cache
-def _fused_merge() -> Callable[[Sequence[Part]], Tensor] | None:
-    """One kernel for it where Triton is there and gives the same."""
-    example = [(torch.randn(1, 4, 40, 64).cuda(), torch.randn(1, 4, 40).cuda()) for _ in range(3)]
-    try:
-        from leadline.models.hf_fused_kernels import merge as fused
-
-        got = fused(example)
-    except Exception:  # no Triton, or one that does not compile here
-        return None
-    shares = torch.stack([lse for _, lse in example]).softmax(0).unsqueeze(-1)
-    want = sum((answer * share for (answer, _), share in zip(example, shares, strict=True)), torch.zeros(()).cuda())
-    return fused if torch.allclose(got, want, atol=1e-5) else None
 
 
 def merge_into(total: Part, part: Part) -> None:

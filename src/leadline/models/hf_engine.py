@@ -54,7 +54,14 @@ class Engine:
     """One model, one document at a time."""
 
     def __init__(
-        self, model: Any, stops: Sequence[int], *, chunk: int = 0, shared: bool = True, reuse: bool = True
+        self,
+        model: Any,
+        stops: Sequence[int],
+        *,
+        chunk: int = 0,
+        shared: bool = True,
+        reuse: bool = True,
+        fused: bool = False,
     ) -> None:
         self.model = model
         self.stops = tuple(stops)
@@ -63,7 +70,7 @@ class Engine:
         self.chunk = chunk or default_chunk(model, self.reader.device)
         self.reader.chunk = self.chunk
         with self._device():
-            self.fused = fuse(model) if shared else []
+            self.fused = fuse(model) if fused else []
             self.support = support_of(model, self.reader) if shared else Support(0, "shared reading is switched off")
 
     # --- answers --------------------------------------------------------------------------------

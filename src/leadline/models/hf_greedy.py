@@ -76,17 +76,17 @@ def _generate(reader: Reader, rows: Sequence[Row], progress: _Progress) -> dict[
     progress.take(batch.rows, chosen.tolist())
     recorded: Recorded | None = None
     while progress.steps_left:
-        warm = len(batch.rows) in reader.stepped
-        if recorded is None and warm and reader.records and progress.steps_left > _WORTH_RECORDING:
-            recorded = Recorded.of(batch, chosen)
         if recorded is not None:
             chosen = recorded.replay()
-        else:
-            if not reader.records:
-                chosen = _thinned(batch, progress.done, chosen)
-            chosen = _step(batch, chosen)
-            reader.stepped.add(len(batch.rows))
+            progress.take(batch.rows, chosen.tolist())
+            continue
+        if not reader.records:
+            chosen = _thinned(batch, progress.done, chosen)
+        chosen = _step(batch, chosen)
         progress.take(batch.rows, chosen.tolist())
+        # Only after a step has been made: a recording must not meet a kernel for the first time.
+        if reader.records and progress.steps_left > _WORTH_RECORDING:
+            recorded = Recorded.of(batch, chosen)
     return progress.done
 
 

@@ -44,7 +44,12 @@ class HFModel:
         self._frame = _frame(options, template, folder, self._plain)
         stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self._decoder)}
         self.engine = Engine(
-            loaded.model, sorted(stops), chunk=options.chunk or 0, shared=options.shared, reuse=options.reuse
+            loaded.model,
+            sorted(stops),
+            chunk=options.chunk or 0,
+            shared=options.shared,
+            reuse=options.reuse,
+            fused=options.fused,
         )
         self._options = options
         self._card = self._describe(name, loaded)
@@ -174,6 +179,8 @@ class HFModel:
     def _describe(self, name: str, loaded: Loaded) -> ModelCard:
         support, options = self.engine.support, self._options
         notes = [f"{loaded.dtype} on {self.engine.reader.device}"]
+        if self.engine.fused:
+            notes.append(f"fused kernels: {', '.join(self.engine.fused)}")
         if self._frame.form == "completion":
             notes.append("completion form: no chat template")
         if support.reason:

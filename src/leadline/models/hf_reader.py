@@ -74,8 +74,6 @@ class Reader:
         """The tokens that the store holds."""
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread
         """Whether steps may be recorded as CUDA graphs."""
-        self.stepped: set[int] = set()
-        """Numbers of rows that a step has been made with, so that recording one meets nothing for the first time."""
         self.tokens_read = 0
         """Document tokens put through the model since the beginning, for reports."""
 
