@@ -1,0 +1,100 @@
+"""`leadline correlate`: does a cheap score rank models as an expensive one does?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leadline.stats.correlate import Correlation, Method
+
+
+def correlate(
+    submission: Annotated[Path, typer.Argument(help="What `leadline submit` wrote.", metavar="SUBMISSION")],
+    targets: Annotated[
+        Path, typer.Argument(help='Scores to agree with: {"model": score}, CSV, or a submission.', metavar="TARGETS")
+    ],
+    metric: Annotated[str, typer.Option(help="Of the submission; its first when not given.")] = "",
+    target_metric: Annotated[str, typer.Option(help="Of the targets, where they are a submission.")] = "",
+    centre: Annotated[
+        Literal["median", "mcd"], typer.Option(help="What outliers are far from: medians, or the densest half.")
+    ] = "median",
+    resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap over models.")] = 5000,
+    seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
+    figure: Annotated[Path | None, typer.Option(help="Where the scatter plot goes, less its ending.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")] = False,
+) -> None:
+    """Correlate scores of models: Spearman, Pearson, Kendall and skipped Spearman, with bootstrap intervals."""
+    from leadline.cli.screen import print_json, warn
+    from leadline.report.figures import write_figure
+    from leadline.report.scatter import scatter
+    from leadline.stats.correlate import correlations
+    from leadline.store.submissions import read_submission, read_targets, scores_of
+
+    made = read_submission(submission)
+    name = metric or made.metric
+    proxy, target = scores_of(made, name), read_targets(targets, target_metric)
+    for entry in made.entries:
+        if entry.name not in proxy:
+            warn(f"{entry.name} has no {name}: {entry.error or 'not measured'}")
+    both = [model for model in proxy if model in target]
+    for model in sorted({*proxy, *target} - {*both}):
+        warn(f"{model} is left out: it has no {'target' if model in proxy else name}")
+    xs, ys = [proxy[m] for m in both], [target[m] for m in both]
+    found = correlations(xs, ys, resamples=resamples, seed=seed, centre=centre)
+    lower = next((e.scores[name].better for e in made.entries if name in e.scores), "higher") == "lower"
+    shown = f"{name}, turned round: lower is better" if lower else name
+    drawn = scatter(both, xs, ys, found, proxy_name=shown, target_name=target_metric or targets.stem)
+    written = write_figure(drawn, figure or submission.with_name(f"{submission.stem}-{name}"))
+    if json:
+        print_json(_as_json(name, lower, both, xs, ys, found, centre) | {"figures": written})
+        return
+    _show(found, both, lower, name)
+    for path in written:
+        typer.echo(path)
+
+
+def _as_json(
+    name: str,
+    lower: bool,
+    models: Sequence[str],
+    xs: Sequence[float],
+    ys: Sequence[float],
+    found: dict[Method, Correlation],
+    centre: str,
+) -> dict[str, Any]:
+    first = next(iter(found.values()))
+    return {
+        "metric": name,
+        "turned_round": lower,
+        "models": [{"name": m, "proxy": x, "target": y} for m, x, y in zip(models, xs, ys, strict=True)],
+        "outliers": [models[i] for i in found["skipped spearman"].outliers],
+        "centre": centre,
+        "resamples": first.resamples,
+        "seed": first.seed,
+        "correlations": {
+            method: {"value": one.value, "low": one.interval.low, "high": one.interval.high}
+            for method, one in found.items()
+        },
+    }
+
+
+def _show(found: dict[Method, Correlation], models: Sequence[str], lower: bool, name: str) -> None:
+    from leadline.cli.screen import print_table
+
+    rows = [
+        (method, f"{one.value:.3f}", f"{one.interval.low:.3f} to {one.interval.high:.3f}")
+        for method, one in found.items()
+    ]
+    print_table(rows, ("correlation", "value", "95% interval"), right=frozenset({1}))
+    first = next(iter(found.values()))
+    typer.echo()
+    typer.echo(f"{first.n} models, {first.resamples:,} resamples of models, seed {first.seed}")
+    if lower:
+        typer.echo(f"{name} is better when lower, and was turned round")
+    if outliers := [models[i] for i in found["skipped spearman"].outliers]:
+        typer.echo(f"outliers: {', '.join(outliers)}")
