@@ -147,8 +147,9 @@ def test_plan_knows_what_is_already_there(say: Say) -> None:
 def test_demo_needs_no_words(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     from leadline.cli import demo
 
-    smaller = {**demo.SPEC, "lengths": "1k,2k", "depths": 2, "samples": 1}
-    monkeypatch.setattr(demo, "SPEC", smaller)
+    smaller = {**demo.SIMULATED, "lengths": "1k,2k", "depths": 2, "samples": 1}
+    monkeypatch.setattr(demo, "SIMULATED", smaller)
+    monkeypatch.setattr(demo, "_real_model_is_here", lambda: False)
     said = say("demo", "--out", "demo")
     assert said.code == 0
     assert "heatmap   demo/heatmap.png" in said.out

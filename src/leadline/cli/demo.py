@@ -8,6 +8,16 @@ from typing import Annotated, Any
 import typer
 
 SPEC: dict[str, Any] = {
+    "model": "hf:smollm2",
+    "tasks": [{"name": "niah", "answer_tokens": 16}],
+    "lengths": "1k,2k,4k,8k,12k",
+    "depths": 5,
+    "samples": 2,
+    "reading": "nested",
+}
+"""A real model of 135M parameters, from well inside its window of 8k to past it; two documents are read, once each."""
+
+SIMULATED: dict[str, Any] = {
     "model": "sim:lost-in-the-middle?window=64k&strength=0.9&tokenizer=bytes",
     "tasks": "niah",
     "lengths": "1k,2k,4k,8k,16k,32k,64k,128k",
@@ -19,10 +29,30 @@ SPEC: dict[str, Any] = {
 def demo(
     out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
+    simulated: Annotated[bool, typer.Option("--simulated", help="Seconds instead of minutes: no real model.")] = False,
 ) -> None:
-    """Draw a needle heatmap of a simulated model: no settings, no network."""
+    """Draw a needle heatmap of a small real model: no settings, a few minutes on two CPU cores."""
     from leadline.cli.outcome import finish
     from leadline.cli.run import carry_out
     from leadline.core.spec import make_spec
 
-    finish(carry_out(make_spec(SPEC, where="demo"), out), as_json=json)
+    values = SPEC if not simulated and _real_model_is_here() else SIMULATED
+    finish(carry_out(make_spec(values, where="demo"), out), as_json=json)
+
+
+def _real_model_is_here() -> bool:
+    """Fetches and converts it the first time. What stands in the way is said, and a simulated model takes its place."""
+    from leadline.cli.screen import warn
+    from leadline.core.errors import LeadlineError
+    from leadline.models import smollm2
+    from leadline.models.hf_load import require_torch
+
+    try:
+        require_torch("demo")
+        smollm2.ensure_folder(warn)
+    except LeadlineError as error:
+        warn(f"SmolLM2 cannot be had, so this is a simulated model instead: {error.what}")
+        if error.fix:
+            warn(error.fix)
+        return False
+    return True
