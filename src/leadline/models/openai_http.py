@@ -16,13 +16,13 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import BeforeValidator, Field
 
-from leadline.core.contracts import ModelCard, ModelProvider, Tokenizer
+from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Surprise, Tokenizer
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.spec import parse_length
@@ -31,9 +31,14 @@ from leadline.models.http_client import HttpClient, HttpTrouble
 from leadline.models.server_facts import ATTEMPTS, ServerFacts, learn_facts, patiently
 from leadline.models.server_frame import FrameFinder, can_begin_answer, continues_with, conversation
 from leadline.models.server_replies import failure_of_trouble, outcome_of
+from leadline.models.server_surprise import server_nll
 from leadline.models.server_tokenizer import TELLTALE, ServerTokenizer
 from leadline.models.thinking import opens_thinking
+from leadline.text.chat import adds_bos, completion_frame, special_token
 from leadline.text.tokenizers import open_tokenizer
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
 
 
 def _json_object(value: Any) -> Any:
@@ -132,6 +137,21 @@ class OpenAIModel:
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         """Each probe, once."""
         return [self._ask(document, probe) for probe in probes]
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> Surprise | Failure:
+        options = self._options
+        return server_nll(
+            self._client, self.facts.model, ids, continuations, spans, key_name=options.api_key_env, extra=options.extra
+        )
+
+    @cached_property
+    def plain(self) -> Frame:
+        """What the tokenizer's folder says begins a text; the server adds nothing to a prompt of token ids."""
+        named = Path(self._options.tokenizer).expanduser() if self._options.tokenizer else self.facts.folder
+        folder = named if named is not None and named.is_dir() else None
+        return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
 
     def close(self) -> None:
         self._client.close()
