@@ -252,6 +252,8 @@ class _Fitting:
         """0 when every question is exact, the common difference when there is one, else None."""
         found, differences = [], set()
         for ask, offset in zip(asks, offsets, strict=True):
+            if offset and offset >= len(self.assembly.open_text):
+                return None  # nothing is left to join the question to: its white space went
             closing_ids = self.assembly.closed_with(ask.closing, leave_off=offset)
             differences.add(self.assembly.tokens + len(closing_ids) - ask.prompt_tokens)
             found.append(_Settled(ask, self.assembly.tokens, closing_ids, self.assembly.length - offset))
