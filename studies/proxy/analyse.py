@@ -13,7 +13,7 @@ import gzip
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,8 +22,10 @@ import numpy as np
 
 from leadline.report.figures import write_figure
 from leadline.report.scatter import scatter
+from leadline.report.two_axes import trap_figure
 from leadline.stats.correlate import correlation_difference, correlations, spearman
-from leadline.stats.soundings import metric_of
+from leadline.stats.intervals import Estimate, mean_interval
+from leadline.stats.soundings import metric_of, ratio_interval
 
 PUBLISHED = {"spearman": (0.723, 0.350, 0.885), "pearson": (0.600,), "skipped spearman": (0.578,)}
 """Of retrieval gain against a downstream benchmark, over 17 models of many makers."""
@@ -37,7 +39,11 @@ class Records:
     numbers: dict[tuple[str, int], list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))
     gains: dict[tuple[str, int], dict[str, list[float]]] = field(default_factory=lambda: defaultdict(dict))
     """Retrieval gain by document."""
+    documents: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+    """Of `numbers`, one by one."""
     scores: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
+    clusters: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
+    """The documents of `scores`, one by one."""
     tokens: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
     """By what was measured and length, of the native model."""
 
@@ -59,10 +65,18 @@ class Records:
             evaluated = run.startswith("evaluated")
             renamed = {f"{k} evaluated" if evaluated else k: v for k, v in value.items()}
             self.numbers[variant, length].append(renamed)
+            self.documents[variant, length].append(document)
             if "retrieval_gain" in value:
                 self.gains[variant, length].setdefault(document, []).append(value["retrieval_gain"])
         elif value is not None:
             self.scores[variant, length].append(value)
+            self.clusters[variant, length].append(document)
+
+    def of(self, variant: str, length: int, name: str) -> tuple[list[float], list[str]]:
+        """A number wherever it is, and the document it is of."""
+        pairs = zip(self.numbers[variant, length], self.documents[variant, length], strict=True)
+        found = [(row[name], document) for row, document in pairs if name in row]
+        return [value for value, _ in found], [document for _, document in found]
 
     @property
     def lengths(self) -> list[int]:
@@ -213,6 +227,26 @@ def fewer_documents(records: Records, lengths: Sequence[int]) -> dict[int, dict[
     return found
 
 
+def draw_trap(records: Records, variant: str, stem: Path) -> None:
+    """Perplexity against retrieval of one variant over the lengths, as `leadline run trap` draws it."""
+
+    def by_length(made: Callable[[int], tuple[list[float], list[str]]]) -> dict[int, Estimate]:
+        return {n: found for n in records.lengths if (found := _mean(*made(n))) is not None}
+
+    losses = by_length(lambda n: records.of(variant, n, "mean_nll"))
+    gains = by_length(lambda n: records.of(variant, n, "retrieval_gain"))
+    answers = {
+        n: mean_interval(records.scores[variant, n], records.clusters[variant, n])
+        for n in records.lengths
+        if records.scores.get((variant, n))
+    }
+    write_figure(trap_figure(losses, answers, gains), stem, ["png"])
+
+
+def _mean(values: list[float], documents: list[str]) -> Estimate | None:
+    return ratio_interval(values, [1.0] * len(values), documents) if values else None
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
@@ -224,6 +258,7 @@ def main() -> None:
     results["documents"] = {
         name: fewer_documents(records, lengths) for name, lengths in views.items() if results[name]["proxies"]
     }
+    draw_trap(records, "dynamic 2", folder / "figures" / "trap")
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     for name in views:
         print(f"\n{name}: {results[name]['models']} variants\n\n{table(results[name])}")

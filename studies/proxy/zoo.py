@@ -43,32 +43,36 @@ class Variant:
         return ",".join(f"{k}={v}" for k, v in asdict(self).items() if k != "name")
 
 
+BASE = "dynamic:2"
+"""Of variants that change what is seen and not where it stands: up to the native window it changes nothing, and beyond
+it the model goes on reading, so that there is something left to lose."""
+
 ZOO = (
     Variant("native"),
+    Variant("dynamic 2", rope="dynamic:2"),
     Variant("linear 2", rope="linear:2"),
     Variant("yarn 2", rope="yarn:2"),
     Variant("yarn 4", rope="yarn:4"),
-    Variant("dynamic 2", rope="dynamic:2"),
-    Variant("window 512", window=512),
-    Variant("window 1k", window=1024),
-    Variant("window 2k", window=2048),
-    Variant("window 4k", window=4096),
-    Variant("sinks 1k", window=1024, sinks=4),
-    Variant("sinks 4k", window=4096, sinks=4),
-    Variant("quantised 4", bits=4),
-    Variant("quantised 3", bits=3),
-    Variant("quantised 2", bits=2),
-    Variant("evicted 50%", kept=0.5),
-    Variant("evicted 75%", kept=0.25),
-    Variant("scrambled 4", scramble=4),
-    Variant("scrambled 32", scramble=32),
-    Variant("linear 4", rope="linear:4"),
+    Variant("window 512", BASE, window=512),
+    Variant("window 1k", BASE, window=1024),
+    Variant("window 2k", BASE, window=2048),
+    Variant("window 4k", BASE, window=4096),
+    Variant("sinks 1k", BASE, window=1024, sinks=4),
+    Variant("sinks 4k", BASE, window=4096, sinks=4),
+    Variant("quantised 4", BASE, bits=4),
+    Variant("quantised 3", BASE, bits=3),
+    Variant("quantised 2", BASE, bits=2),
+    Variant("evicted 50%", BASE, kept=0.5),
+    Variant("evicted 75%", BASE, kept=0.25),
+    Variant("scrambled 4", BASE, scramble=4),
+    Variant("scrambled 32", BASE, scramble=32),
     Variant("ntk 4", rope="ntk:4"),
     Variant("yarn 8", rope="yarn:8"),
     Variant("dynamic 4", rope="dynamic:4"),
-    Variant("sinks 2k", window=2048, sinks=4),
-    Variant("evicted 20%", kept=0.8),
-    Variant("quantised 8", bits=8),
+    Variant("sinks 2k", BASE, window=2048, sinks=4),
+    Variant("evicted 20%", BASE, kept=0.8),
+    Variant("linear 4", rope="linear:4"),
+    Variant("quantised 8", BASE, bits=8),
 )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import altair as alt
 
 from leadline.report.curves import SERIES
-from leadline.report.theme import MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered
+from leadline.report.theme import LINE, QUIET, TEXT, Figure, Row, Spec, caption, layered
 from leadline.report.words import inert
 from leadline.stats.correlate import Correlation, Method
 
@@ -36,15 +38,12 @@ def scatter(
         }
         for number, (name, x, y) in enumerate(zip(names, proxy, target, strict=True))
     ]
-    wide = 320 if narrow else 520
+    wide = 340 if narrow else 520
+    pane = Pane(span_of(proxy), span_of(target), wide, wide * 0.72)
+    pane.place_names(rows)
     words = correlation_words(found)
-    chart: Spec = {
-        "vconcat": [
-            layered(_layers(proxy_name, target_name), wide, wide * 0.72) | {"data": {"name": "models"}},
-            caption(words, wide),
-        ],
-        "spacing": 12,
-    }
+    drawn = layered(_layers(pane, proxy_name, target_name), pane.width, pane.height)
+    chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(words, wide)], "spacing": 12}
     said = "; ".join(row["label"] for row in rows)
     return Figure(chart, {"models": rows}, f"{inert(target_name, 60)} against {inert(proxy_name, 60)}. {words} {said}.")
 
@@ -61,25 +60,84 @@ def correlation_words(found: Mapping[Method, Correlation]) -> str:
     return f"{', '.join(parts)} over {first.n} models{marked}. Intervals: 95%, {first.resamples:,} resamples."
 
 
-def _layers(proxy_name: str, target_name: str) -> list[alt.Chart]:
-    x = alt.X("x:Q", scale=alt.Scale(zero=False, nice=True, padding=14), axis=_axis(proxy_name))
-    y = alt.Y("y:Q", scale=alt.Scale(zero=False, nice=True, padding=14), axis=_axis(target_name))
-    base = alt.Chart().encode(x, y)
+Span = tuple[float, float]
+_LETTER, _LINE = 5.2, 11.0
+"""Width of a letter and height of a line of names, in pixels."""
+
+
+def span_of(values: Sequence[float]) -> Span:
+    """The values with some room around them."""
+    low, high = min(values), max(values)
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - room, high + room
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """The drawing area: what numbers it spans, and how large it is in pixels."""
+
+    x: Span
+    y: Span
+    width: float
+    height: float
+
+    def place_names(self, rows: list[Row]) -> None:
+        """Puts each name beside its point where it covers no other name or point: right, left, then further off."""
+        points = [self._pixels(row["x"], row["y"]) for row in rows]
+        taken = [(px - 5, py - 5, px + 5, py + 5) for px, py in points]
+        for row, (px, py) in sorted(zip(rows, points, strict=True), key=lambda pair: pair[1]):
+            size = _LETTER * len(row["name"])
+            for side, dx, dy in _PLACES:
+                left = px + dx if side == "left" else px - dx - size
+                box = (left, py + dy - _LINE / 2, left + size, py + dy + _LINE / 2)
+                inside = box[0] >= 0 and box[2] <= self.width and box[1] >= 0 and box[3] <= self.height
+                if inside and not any(_overlap(box, other) for other in taken):
+                    break
+            taken.append(box)
+            at = left if side == "left" else left + size
+            row |= {"side": side, "nx": self._number(at, self.x, self.width), "far": abs(dy) > _LINE,
+                    "ny": self._number(self.height - py - dy, self.y, self.height)}  # fmt: skip
+
+    def _pixels(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0]) * self.width
+        return across, self.height - (y - self.y[0]) / (self.y[1] - self.y[0]) * self.height
+
+    def _number(self, pixels: float, span: Span, size: float) -> float:
+        return span[0] + pixels / size * (span[1] - span[0])
+
+
+_PLACES = [
+    ("left", 7.0, 0.0), ("right", 7.0, 0.0), ("left", 3.0, -10.0), ("left", 3.0, 10.0),
+    *((side, 14.0, sign * 12.0 * step) for step in range(1, 16) for sign in (-1, 1) for side in ("left", "right")),
+]  # fmt: skip
+"""Where a name may stand: the edge of it that is nearest to the point, and how far off, in pixels."""
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _layers(pane: Pane, proxy_name: str, target_name: str) -> list[alt.Chart]:
+    across: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.x), nice=False), "axis": _axis(proxy_name)}
+    up: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.y), nice=False), "axis": _axis(target_name)}
+    base = alt.Chart().encode(alt.X("x:Q", **across), alt.Y("y:Q", **up))
+    names = alt.Chart().encode(alt.X("nx:Q", **across), alt.Y("ny:Q", **up), alt.Text("name:N"))
+    leads = base.transform_filter("datum.far").encode(alt.X2("nx:Q"), alt.Y2("ny:Q"))
     plain = base.transform_filter(f"datum.kind === '{PLAIN}'")
     outlier = base.transform_filter(f"datum.kind === '{OUTLIER}'")
+    described = alt.Description("label:N")
     return [
-        plain.mark_circle(size=64, opacity=0.9, color=SERIES[0], ariaRoleDescription="model").encode(
-            alt.Description("label:N")
-        ),
-        outlier.mark_point(size=80, strokeWidth=2, color=SERIES[4], ariaRoleDescription="outlier").encode(
-            alt.Description("label:N")
-        ),
-        plain.mark_text(align="left", dx=7, fontSize=9.5, color=TEXT, aria=False).encode(alt.Text("name:N")),
-        outlier.mark_text(align="left", dx=7, fontSize=9.5, color=MUTED, fontStyle="italic", aria=False).encode(
-            alt.Text("name:N")
+        leads.mark_rule(color=LINE, strokeWidth=1, aria=False),
+        plain.mark_circle(size=64, opacity=0.9, color=SERIES[0], ariaRoleDescription="model").encode(described),
+        outlier.mark_point(size=80, strokeWidth=2, color=SERIES[4], ariaRoleDescription="outlier").encode(described),
+        *(
+            names.transform_filter(f"datum.side === '{side}'").mark_text(
+                align=side, fontSize=9.5, color=TEXT, aria=False
+            )
+            for side in ("left", "right")
         ),
     ]
 
 
 def _axis(title: str) -> alt.Axis:
-    return alt.Axis(title=inert(title, 80), grid=True, **QUIET)
+    return alt.Axis(title=inert(title, 80), grid=True, tickCount=6, **QUIET)

@@ -17,6 +17,7 @@ from leadline.report.words import length_words, percent
 from leadline.stats.intervals import Estimate
 
 Scale = Callable[[float], float]
+ByLength = Mapping[int, Estimate]
 PERPLEXITY, ACCURACY, GAIN = "perplexity", "retrieval accuracy", "retrieval gain"
 COLOURS = {PERPLEXITY: SERIES[1], ACCURACY: SERIES[0], GAIN: SERIES[3]}
 NOTE = (
@@ -31,13 +32,14 @@ def has_two_axes(run: Run) -> bool:
 
 
 def two_axes(run: Run, *, narrow: bool = False) -> Figure:
-    left = [_row(PERPLEXITY, n, e, math.exp) for n, e in _of(run, "mean_nll").items()]
-    right = [
-        _row(ACCURACY, n, t.estimate, lambda share: share)
-        for n, t in sorted(run.table.by_length.items())
-        if t.estimate is not None
-    ]
-    gains = _of(run, "retrieval_gain")
+    accuracy = {n: t.estimate for n, t in sorted(run.table.by_length.items()) if t.estimate is not None}
+    return trap_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"), narrow=narrow)
+
+
+def trap_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow: bool = False) -> Figure:
+    """From estimates by length: mean surprise in nats, share of needles found, gain in nats."""
+    left = [_row(PERPLEXITY, n, e, math.exp) for n, e in losses.items()]
+    right = [_row(ACCURACY, n, e, lambda share: share) for n, e in accuracy.items()]
     most = max((e.mean for e in gains.values()), default=0.0)
     if most > 0:
         right += [_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of most") for n, e in gains.items()]
@@ -80,7 +82,7 @@ def trap_words(run: Run) -> str:
     )
 
 
-def _of(run: Run, name: str) -> Mapping[int, Estimate]:
+def _of(run: Run, name: str) -> ByLength:
     """A metric by length, from the task of that name where several have it."""
     found = {m.task: lengths for m, lengths in run.measures.estimates.items() if m.name == name}
     return found.get(name) or next(iter(found.values()), {})
