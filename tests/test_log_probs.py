@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -353,6 +354,23 @@ def test_a_corpus_that_cannot_be_read_says_what_is_wrong(tmp_path: Path, monkeyp
     assert "field=body" in str(caught.value)
     with pytest.raises(SourceError, match="there are no documents"):
         plan(spec(options={"documents": str(tmp_path / "missing")}))
+
+
+def test_a_download_is_read_from_its_archive_and_asked_for_where_it_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    use(monkeypatch, SurprisedModel(remembers))
+    with pytest.raises(SourceError) as caught:
+        plan(spec(options={"documents": "govreport"}))
+    assert "leadline sources pull govreport" in caught.value.fix
+    (tmp_path / "data").mkdir()
+    with zipfile.ZipFile(tmp_path / "data" / "gov_report.zip", "w") as archive:
+        for split in ("train", "validation"):
+            lines = [json.dumps({"id": n, "input": " ".join(f"{split}{n}.{i}" for i in range(300))}) for n in range(3)]
+            archive.writestr(f"gov_report/{split}.jsonl", "\n".join(lines))
+    measure(spec(options={"documents": "govreport"}), tmp_path / "run")
+    assert all("validation" in record.question for record in read_records(tmp_path / "run"))
 
 
 def test_built_in_texts_are_cut_into_documents_that_share_nothing(

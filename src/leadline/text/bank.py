@@ -122,10 +122,11 @@ _inside: dict[tuple[str, str, str], bool] = {}
 
 
 def splits_inside(tokenizer: Tokenizer, left: str, right: str) -> bool:
-    """Whether a tokenizer always splits between two such characters. Beside white space all do; within a word only
-    those that cut words up before looking at them, so there it is tried on words drawn at random."""
+    """Whether a tokenizer always splits between two such characters. Beside white space all do, but within it they may
+    do otherwise for what comes next; within a word only those do that cut words up before looking at them, so there it
+    is tried on words drawn at random."""
     if left.isspace() or right.isspace():
-        return True
+        return not (left.isspace() and right.isspace())
     kinds = (tokenizer.fingerprint, _kind(left), _kind(right))
     if kinds not in _inside:
         draw = rng("joints", *kinds[1:])

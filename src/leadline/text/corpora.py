@@ -3,12 +3,15 @@
 FOLDER or GLOB     every text file in it is a document
 FILE.jsonl, .json  a line, or an item of the list, is a document: a text, or an object with a text field
 FILE               one document
+FILE.zip           the lines of the .jsonl files in it; of several splits those for validation
+govreport          the same, of what `leadline sources pull govreport` fetched
 prose, code ...    a built-in haystack cut into documents that have nothing in common
 """
 
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -19,10 +22,15 @@ from leadline.core.digest import digest
 from leadline.core.errors import SourceError
 from leadline.core.registry import names
 from leadline.core.seeds import bulk_rng
+from leadline.text.downloads import DOWNLOADS, find_data
 from leadline.text.sources import TextSource, find_files, open_source, read_text
 
 CHARACTERS_PER_TOKEN = 6
 """More than tokenizers of models make of prose and code; one that counts words may find a document short."""
+
+
+USUAL = ("text", "input", "document", "content")
+"""Fields that hold the text in most files, tried in this order unless another is named."""
 
 
 class Corpus(Protocol):
@@ -98,12 +106,12 @@ def open_corpus(name: str, field: str = "text") -> Corpus:
         if not isinstance(source, TextSource) or source.repeat:
             raise SourceError(f"{name!r} cannot be cut into documents", where="documents", fix="use prose or code")
         return Cut(name, source)
-    files = find_files(name)
+    files = [find_data(name)] if name in DOWNLOADS else find_files(name)
     if not files:
         raise SourceError(
             f"there are no documents {name!r}",
             where="documents",
-            fix="give a folder, a glob, a .jsonl or .json file, or prose, code or reports",
+            fix="give a folder, a glob, a .jsonl or .json file, or prose, code, reports or govreport",
         )
     texts = [text for file in files for text in _texts(file, field)]
     kept = [text for text in texts if text.strip()]
@@ -114,9 +122,10 @@ def open_corpus(name: str, field: str = "text") -> Corpus:
 
 def _texts(file: Path, field: str) -> Iterator[str]:
     if file.suffix == ".jsonl":
-        for number, line in enumerate(read_text(file).splitlines(), 1):
-            if line.strip():
-                yield _text(_decoded(line, f"{file}:{number}"), field, f"{file}:{number}")
+        yield from _lines(read_text(file), field, str(file))
+    elif file.suffix == ".zip":
+        for member, text in _unpacked(file):
+            yield from _lines(text, field, f"{file}/{member}")
     elif file.suffix == ".json":
         items = _decoded(read_text(file), str(file))
         if isinstance(items, dict):  # such as {"data": [...]}
@@ -127,12 +136,30 @@ def _texts(file: Path, field: str) -> Iterator[str]:
         yield read_text(file)
 
 
+def _lines(text: str, field: str, where: str) -> Iterator[str]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            yield _text(_decoded(line, f"{where}:{number}"), field, f"{where}:{number}")
+
+
+def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = sorted(n for n in archive.namelist() if n.endswith(".jsonl") and not n.startswith("__MACOSX"))
+            chosen = [n for n in members if "validation" in n] or members
+            for name in chosen:
+                yield name, archive.read(name).decode("utf-8")
+    except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
+        raise SourceError(f"cannot be unpacked: {error}", where=str(file)) from None
+
+
 def _text(item: Any, field: str, where: str) -> str:
     if isinstance(item, str):
         return item
-    if isinstance(item, dict) and isinstance(item.get(field), str):
-        text: str = item[field]
-        return text
+    for name in (field, *(USUAL if field == USUAL[0] else ())):
+        if isinstance(item, dict) and isinstance(item.get(name), str):
+            text: str = item[name]
+            return text
     known = [k for k, v in item.items() if isinstance(v, str)] if isinstance(item, dict) else []
     raise SourceError(
         f"this document has no text field {field!r}",

@@ -47,7 +47,7 @@ _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot/"
 _MIRROR = "https://huggingface.co/datasets/"
 
 # Hashes as several independent projects publish them for these addresses. The second mirror of HotpotQA holds the same
-# questions written by another JSON writer, hence another hash.
+# questions written by another JSON writer, hence another hash. Nobody publishes one for GovReport's archive.
 DOWNLOADS: Mapping[str, Download] = {
     download.name: download
     for download in (
@@ -86,6 +86,14 @@ DOWNLOADS: Mapping[str, Download] = {
                     f"{_HOTPOT}hotpot_train_v1.1.json",
                     "26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
                 ),
+            ),
+        ),
+        Download(
+            "govreport", "gov_report.zip", "GovReport as SCROLLS packs it (316 MB), for documents=govreport",
+            "works of the US government",
+            (
+                Place("https://scrolls-tau.s3.us-east-2.amazonaws.com/gov_report.zip"),
+                Place(f"{_MIRROR}tau/scrolls/resolve/main/gov_report.zip"),
             ),
         ),
     )
