@@ -23,7 +23,7 @@ from leadline.core import registry
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document
 from leadline.models.hf import HF
-from leadline.models.hf_plain import generate_plain
+from leadline.models.in_process.plain import generate_plain
 from leadline.run.grid import jobs
 from leadline.text.fit import fit
 

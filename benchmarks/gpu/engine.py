@@ -22,10 +22,10 @@ import shapes
 import torch
 from shapes import DEPTHS, LENGTHS, NEW, Ids
 
-from leadline.models.hf_engine import Ask, Engine
-from leadline.models.hf_nll import Scored
-from leadline.models.hf_plain import generate_plain
-from leadline.models.memory import GIB, Shape
+from leadline.models.in_process.engine import Ask, Engine
+from leadline.models.in_process.memory import GIB, Shape
+from leadline.models.in_process.plain import generate_plain
+from leadline.models.in_process.surprise import Scored
 
 SAMPLES = 3
 FUSED = "fused" in sys.argv

@@ -11,10 +11,11 @@ from torch import Tensor
 from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
-from leadline.models import hf_reader, shared_prefix
+from leadline.models import shared_prefix
 from leadline.models.hf import HF
-from leadline.models.hf_attention import attend, attend_where, fold, merge, merge_into
-from leadline.models.hf_model import HFModel
+from leadline.models.in_process import reader as hf_reader
+from leadline.models.in_process.attention import attend, attend_where, fold, merge, merge_into
+from leadline.models.in_process.model import HFModel
 from leadline.models.shared_prefix import Chunk, Read, Rows, Store
 
 MOST_TOKENS = 1 << 17

@@ -45,7 +45,7 @@ def _real_model_is_here() -> bool:
     from leadline.cli.screen import warn
     from leadline.core.errors import LeadlineError
     from leadline.models import smollm2
-    from leadline.models.hf_load import require_torch
+    from leadline.models.in_process.load import require_torch
 
     try:
         require_torch("demo")

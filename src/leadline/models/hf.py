@@ -15,10 +15,10 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from leadline.core.contracts import ModelProvider
 from leadline.core.spec import parse_length
-from leadline.models.hf_load import DTYPES, Dtype, Wanted, load, parse_rope, require_torch
+from leadline.models.in_process.load import DTYPES, Dtype, Wanted, load, parse_rope, require_torch
 
 if TYPE_CHECKING:
-    from leadline.models.hf_model import HFModel
+    from leadline.models.in_process.model import HFModel
 
 
 def _dtype(value: object) -> object:
@@ -61,7 +61,7 @@ class HF(ModelProvider):
 
     def open(self, name: str) -> HFModel:
         require_torch(f"hf:{name}")
-        from leadline.models.hf_model import HFModel
+        from leadline.models.in_process.model import HFModel
 
         wanted = Wanted(
             name=name,

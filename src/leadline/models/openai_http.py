@@ -27,13 +27,13 @@ from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.http_client import HttpClient, HttpTrouble
-from leadline.models.server_facts import ATTEMPTS, ServerFacts, learn_facts, patiently
-from leadline.models.server_frame import FrameFinder, can_begin_answer, continues_with, conversation
-from leadline.models.server_replies import failure_of_trouble, outcome_of
-from leadline.models.server_surprise import server_nll
-from leadline.models.server_tokenizer import TELLTALE, ServerTokenizer
-from leadline.models.thinking import opens_thinking
+from leadline.models.server.client import HttpClient, HttpTrouble
+from leadline.models.server.facts import ATTEMPTS, ServerFacts, learn_facts, patiently
+from leadline.models.server.frame import FrameFinder, can_begin_answer, continues_with, conversation
+from leadline.models.server.replies import failure_of_trouble, outcome_of
+from leadline.models.server.surprise import server_nll
+from leadline.models.server.thinking import opens_thinking
+from leadline.models.server.tokenizer import TELLTALE, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, special_token
 from leadline.text.tokenizers import open_tokenizer
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from leadline.models.hf_attention import STEP, attend, attend_where, fold, merge, merge_into, stretches
+from leadline.models.in_process.attention import STEP, attend, attend_where, fold, merge, merge_into, stretches
 
 NAME = "leadline_shared_prefix"
 

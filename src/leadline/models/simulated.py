@@ -21,10 +21,10 @@ from leadline.core.errors import UnknownName
 from leadline.core.seeds import rng
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models import sim_wording
-from leadline.models.sim_profiles import ARCHETYPES, Profile, success_probability
-from leadline.models.sim_reading import Body, Evidence, read
-from leadline.models.sim_surprise import continuation_surprise, surprise_at
+from leadline.models.sim import wording
+from leadline.models.sim.profiles import ARCHETYPES, Profile, success_probability
+from leadline.models.sim.reading import Body, Evidence, read
+from leadline.models.sim.surprise import continuation_surprise, surprise_at
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
@@ -176,20 +176,20 @@ class SimulatedModel:
         if self.archetype == "empty":
             return "", "stop"
         if self.archetype == "refuses":
-            return sim_wording.without(truth, draw, sim_wording.REFUSALS), "stop"
+            return wording.without(truth, draw, wording.REFUSALS), "stop"
         if self.archetype == "wanders":
-            return sim_wording.without(truth, draw, sim_wording.RAMBLES), "stop"
+            return wording.without(truth, draw, wording.RAMBLES), "stop"
         if self.archetype == "cuts-off":
-            return sim_wording.without(truth, draw, sim_wording.BEGINNINGS), "length"
+            return wording.without(truth, draw, wording.BEGINNINGS), "length"
         if not truth:
-            return draw.choice(sim_wording.NOT_FOUND), "stop"
+            return draw.choice(wording.NOT_FOUND), "stop"
         length = _prompt_tokens(probe) + probe.allowance
         kept = [f.value for f in evidence.findings if draw.random() < self._chance(length, f.places)]
         if len(kept) == len(truth):
-            return sim_wording.right(kept), "stop"
+            return wording.right(kept), "stop"
         if kept:
-            return sim_wording.mixed(draw, kept, truth, evidence.mistake), "stop"
-        return sim_wording.wrong(draw, truth, evidence.mistake), "stop"
+            return wording.mixed(draw, kept, truth, evidence.mistake), "stop"
+        return wording.wrong(draw, truth, evidence.mistake), "stop"
 
     def _chance(self, length: int, places: Sequence[float]) -> float:
         """Evidence that stands in many places is seen as often as its places are, on average."""

@@ -83,7 +83,7 @@ def ensure_folder(progress: Callable[[str], None] = lambda words: None) -> Path:
     """The model as an ordinary folder for `hf:`, converted the first time (540 MB in float32) and kept."""
     folder = gguf_path().with_suffix("")
     if not (folder / "config.json").is_file():
-        from leadline.models.hf_smollm2 import convert
+        from leadline.models.in_process.smollm2_folder import convert
 
         gguf = fetch_gguf(progress)
         progress("converting the weights (once)")

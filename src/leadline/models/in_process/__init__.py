@@ -1,0 +1,1 @@
+"""What `hf:` is made of: reading with transformers, in this process."""

@@ -1,0 +1,1 @@
+"""What `sim:` is made of: how a simulated model reads, forgets and answers."""

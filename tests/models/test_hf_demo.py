@@ -1,0 +1,37 @@
+"""The demo falls back on a simulated model, and says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from leadline.cli import demo
+from leadline.core.errors import MissingExtra, SourceError
+from leadline.core.spec import make_spec
+from leadline.models import smollm2
+from leadline.models.in_process import load
+
+
+def test_the_demo_asks_a_real_model_inside_and_past_its_window() -> None:
+    spec = make_spec(demo.SPEC)
+    assert spec.model == "hf:smollm2"
+    assert min(spec.lengths) < 8192 < max(spec.lengths)
+
+
+@pytest.mark.parametrize(
+    "trouble", [SourceError("pip could not get it", fix="check the network"), MissingExtra("torch", "hf")]
+)
+def test_what_stands_in_the_way_is_said(
+    trouble: SourceError | MissingExtra, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> Path:
+        raise trouble
+
+    monkeypatch.setattr(load, "require_torch", lambda where: None)
+    monkeypatch.setattr(smollm2, "ensure_folder", fail)
+    assert demo._real_model_is_here() is False
+    said = capsys.readouterr().err
+    assert trouble.what in said
+    assert trouble.fix in said
+    assert "simulated" in said

@@ -1,0 +1,65 @@
+"""Fused kernels are used where they are the same, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from leadline.models.in_process import fused  # noqa: E402
+from tiny_models import tiny  # noqa: E402
+
+
+class Kernels:
+    """What Triton would do, in plain torch; `error` is how wrong it is."""
+
+    def __init__(self, error: float) -> None:
+        self.error = error
+
+    def rms_norm(self, x: Any, weight: Any, eps: float) -> Any:
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + self.error
+
+    def silu_times(self, gate: Any, up: Any) -> Any:
+        return torch.nn.functional.silu(gate) * up + self.error
+
+
+def test_nothing_is_replaced_on_a_cpu() -> None:
+    assert fused.fuse(tiny("llama")) == []
+
+
+@pytest.mark.parametrize(("error", "replaced"), [(0.0, ["LlamaMLP", "LlamaRMSNorm"]), (0.01, [])])
+def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
+    error: float, replaced: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fused, "_kernels", lambda model: Kernels(error))
+    monkeypatch.setattr(fused, "_fuse_rotation", lambda module, kernels: False)
+    model, own = tiny("llama"), tiny("llama")
+    assert fused.fuse(model) == replaced
+    ids = torch.arange(8, 40)[None]
+    with torch.inference_mode():
+        assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
+
+
+def test_kernels_round_where_transformers_rounds() -> None:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
+        pytest.skip("needs a GPU, or TRITON_INTERPRET=1 from the beginning")
+    pytest.importorskip("triton")
+    from leadline.models.in_process import fused_kernels as kernels
+
+    def draw(*shape: int) -> Any:
+        return torch.randn(*shape, device=device)
+
+    x, weight = draw(2, 5, 48), draw(48)
+    want = weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
+    assert torch.allclose(kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
+    gate, up = draw(3, 700), draw(3, 700)
+    want = torch.nn.functional.silu(gate) * up
+    assert torch.allclose(kernels.silu_times(gate, up), want, atol=1e-5)
+    q, cos, sin = draw(2, 7, 6, 16).transpose(1, 2), draw(2, 7, 16), draw(2, 7, 16)
+    turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
+    assert torch.allclose(kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)

@@ -1,0 +1,139 @@
+"""The memory and cost model, and what happens when memory really runs out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from leadline.core.errors import SourceError, UsageError
+from leadline.models.in_process.memory import (
+    GIB,
+    Reading,
+    Shape,
+    cost,
+    longest_that_fits,
+    read_shape,
+    refuse_what_cannot_fit,
+    weights_bytes,
+)
+
+LLAMA_8B = Shape.of(
+    {
+        "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "model_type": "llama",
+    }
+)  # fmt: skip
+
+
+def test_an_8b_model_has_the_published_sizes() -> None:
+    assert LLAMA_8B.parameters == pytest.approx(8.03e9, rel=0.001)
+    assert LLAMA_8B.kv_bytes("bfloat16") == 128 * 1024
+    assert LLAMA_8B.flops_read(131072) == pytest.approx(6.33e15, rel=0.01)
+    assert LLAMA_8B.flops_head == pytest.approx(1.05e9, rel=0.01)
+
+
+def test_reading_the_rest_of_a_document_costs_the_difference() -> None:
+    whole, half = LLAMA_8B.flops_read(8192), LLAMA_8B.flops_read(4096)
+    assert LLAMA_8B.flops_read(8192, start=4096) == pytest.approx(whole - half)
+
+
+def test_a_nested_heatmap_costs_a_fraction_of_a_fresh_one() -> None:
+    lengths = [1024 * 2**i for i in range(8)]
+    fresh = [Reading(((n - 56, 40, 16),)) for n in lengths for _ in range(33)]
+    nested = [Reading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))] * 3
+    weights = LLAMA_8B.parameters * 2
+    slow = cost(LLAMA_8B, fresh, dtype="bfloat16", weights=weights, chunk=8192)
+    quick = cost(LLAMA_8B, nested, dtype="bfloat16", weights=weights, chunk=8192)
+    assert slow.flops == pytest.approx(33 * (13.96e9 * 255 * 1024 + 0.524e6 * 1.1453e10), rel=0.01)
+    assert slow.flops / quick.flops > 15
+    assert quick.cache == (131072 - 56) * 128 * 1024
+    assert quick.memory > weights + quick.cache
+    assert quick.seconds(flops_per_second=4e14, bytes_per_second=4e12) < slow.seconds(
+        flops_per_second=4e14, bytes_per_second=4e12
+    )
+
+
+def test_what_fits_is_said_when_a_length_does_not() -> None:
+    weights = LLAMA_8B.parameters * 2
+    fits = longest_that_fits(LLAMA_8B, dtype="bfloat16", weights=weights, memory=24 * GIB)
+    assert 50_000 < fits < 70_000
+    with pytest.raises(UsageError, match=r"131072 tokens need 3\d\.\d GiB") as caught:
+        refuse_what_cannot_fit(
+            LLAMA_8B, [4096, 32768, 131072], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model"
+        )
+    assert "--lengths 4096,32768" in caught.value.fix
+    refuse_what_cannot_fit(LLAMA_8B, [32768], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model")
+
+
+def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
+    with pytest.raises(UsageError) as caught:
+        refuse_what_cannot_fit(LLAMA_8B, [4096], dtype="float32", weights=32 * GIB, memory=24 * GIB, where="model")
+    assert "device_map" in caught.value.fix
+
+
+def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError):
+        read_shape(tmp_path)
+    (tmp_path / "config.json").write_text('{"hidden_size": 8, "num_attention_heads": 2}')
+    with pytest.raises(SourceError, match="num_hidden_layers"):
+        read_shape(tmp_path)
+
+
+def test_weights_are_counted_in_the_files_and_agree_with_the_shape(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tiny_models import model_folder
+
+    folder = model_folder(tmp_path, "llama")
+    shape = read_shape(folder)
+    assert weights_bytes(folder, shape, "float32") == pytest.approx(shape.parameters * 4, rel=0.01)
+    assert weights_bytes(folder, shape, "bfloat16") * 2 == weights_bytes(folder, shape, "float32")
+
+
+class Shortage:
+    """A reader whose passes fail when they bring more tokens than the pretended memory holds."""
+
+    def __init__(self, engine: Any, *, chunk: int, capacity: int) -> None:
+        self.run, self.chunk, self.capacity = engine.reader.run, chunk, capacity
+        self.seen: list[int] = []
+        engine.reader.run = self
+
+    def __call__(self, step: Any, ids: Any, positions: Any) -> Any:
+        import torch
+
+        self.seen.append(ids.numel())
+        if ids.numel() > self.chunk or int(positions.max()) >= self.capacity:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate more than there is")
+        return self.run(step, ids, positions)
+
+
+def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
+    pytest.importorskip("torch")
+    from leadline.models.in_process.engine import Ask, Engine
+    from tiny_models import random_ids, tiny
+
+    document = random_ids(0, 3000)
+    asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (400, 1500, 2990)]
+    plenty = Engine(tiny("llama", max_position_embeddings=4096), [], chunk=2048)
+    want = plenty.ask(document, asks)
+    engine = Engine(plenty.model, [], chunk=2048)
+    short = Shortage(engine, chunk=512, capacity=5000)
+    assert engine.ask(document, asks) == want
+    assert max(short.seen) == 2048
+    assert engine.reader.chunk == 2048
+
+
+def test_what_never_fits_fails_alone_and_the_rest_is_answered() -> None:
+    pytest.importorskip("torch")
+    from leadline.models.in_process.engine import Ask, Engine
+    from tiny_models import random_ids, tiny
+
+    document = random_ids(0, 3000)
+    asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (2990, 400, 1500, 2990)]
+    plenty = Engine(tiny("llama", max_position_embeddings=4096), [], chunk=1024)
+    want = plenty.ask(document, asks)
+    engine = Engine(plenty.model, [], chunk=1024)
+    Shortage(engine, chunk=1024, capacity=2000)
+    got = engine.ask(document, asks)
+    assert [told.answer for told in got] == [None, want[1].answer, want[2].answer, None]

@@ -1,0 +1,235 @@
+"""`hf:` as a model: opening, what it says of itself, what it sends, what it refuses."""
+
+from __future__ import annotations
+
+import builtins
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from leadline.core.contracts import Continuation, Surprise, Surprised
+from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownName, UsageError
+from leadline.core.registry import ModelName, provider
+from leadline.core.types import Cell, Completion, Document, Failure, Probe
+from leadline.models.in_process import forecast
+from leadline.models.in_process.engine import Ask, Engine
+from leadline.models.in_process.model import HFModel
+from leadline.models.in_process.plain import generate_plain
+from tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
+
+
+def opened(name: str) -> HFModel:
+    model = provider(ModelName.parse(name)).open(ModelName.parse(name).name)
+    assert isinstance(model, HFModel)
+    return model
+
+
+def document(model: HFModel, cuts: list[int], allowance: int = 4) -> Document:
+    ids = random_ids(3, 120)
+    probes = []
+    for i, cut in enumerate(cuts):
+        closing = random_ids(10 + i, 4)
+        tokens = cut + len(closing)
+        cell = Cell("niah", tokens + allowance, 0.5, i)
+        probes.append(Probe(cell, cut, 0, "", closing, tokens, "", "", ("x",), (), (), allowance, ("match.all",)))
+    return Document("d", "c", model.frame, "", ids, 0, 0, (), tuple(probes))
+
+
+def test_a_folder_opens_with_its_window_template_and_stop_tokens(tmp_path: Path) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}")
+    assert model.card.window == 512
+    assert model.card.window_is_hard is False
+    assert model.frame.form == "chat"
+    assert model.frame.before == "<|start|>user\n"
+    assert model.engine.stops == (STOP, 4)  # end of text, and the template's end of turn
+    assert model.grain == "document"
+    assert model.tokenizer.encode("w8 w9").tolist() == [8, 9]
+    assert isinstance(model, Surprised)
+
+
+def test_an_answer_says_what_was_read_and_how(tmp_path: Path) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}")
+    doc = document(model, [10, 50, 120])
+    answers = model.answer(doc, doc.probes)
+    for probe, answer in zip(doc.probes, answers, strict=True):
+        assert isinstance(answer.outcome, Completion)
+        assert answer.outcome.prompt_tokens == probe.prompt_tokens
+        assert answer.sent.form == "ids"
+        assert answer.sent.notes == ()
+    assert len({a.sent.digest for a in answers}) == 3
+
+
+def test_switching_shared_reading_off_changes_no_answer_but_is_said(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    quick, slow = opened(f"hf:{folder}"), opened(f"hf:{folder}?shared=false")
+    doc = document(quick, [10, 50, 120])
+    one, other = quick.answer(doc, doc.probes), slow.answer(doc, doc.probes)
+    assert [a.outcome for a in one] == [a.outcome for a in other]
+    assert other[0].sent.notes == ("plain path: shared reading is switched off",)
+
+
+def test_a_question_past_the_window_is_asked_and_marked(tmp_path: Path) -> None:
+    model = opened(f"hf:{model_folder(tmp_path, max_position_embeddings=64)}")
+    doc = document(model, [20, 100])
+    notes = [a.sent.notes for a in model.answer(doc, doc.probes)]
+    assert notes == [(), ("beyond the window of 64 tokens",)]
+
+
+def test_a_model_without_a_template_is_asked_in_completion_form(tmp_path: Path) -> None:
+    model = opened(f"hf:{model_folder(tmp_path, chat=False)}")
+    assert model.frame.form == "completion"
+    assert "completion form: no chat template" in model.card.notes
+    with pytest.raises(UsageError, match="no chat template"):
+        opened(f"hf:{tmp_path}?form=chat")
+
+
+@pytest.mark.parametrize(
+    ("rope", "window", "nested"), [("linear:2", 1024, False), ("yarn:4", 2048, False), ("dynamic:2", 1024, True)]
+)
+def test_stretching_positions_goes_through_transformers_own_configuration(
+    tmp_path: Path, rope: str, window: int, nested: bool
+) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}?rope={rope}")
+    assert model.card.window == window
+    assert bool(model.card.nested_problem) is nested
+    parameters = model.engine.model.config.rope_parameters
+    assert (parameters["rope_type"], parameters["factor"]) == (rope.split(":")[0], float(rope.split(":")[1]))
+    plain = opened(f"hf:{tmp_path}")
+    assert plain.card.fingerprints["rope"] != model.card.fingerprints["rope"]
+    doc = document(plain, [100])
+    assert isinstance(model.answer(doc, doc.probes)[0].outcome, Completion)
+
+
+@pytest.mark.parametrize("family", ELSEWHERE)
+def test_architectures_that_cannot_share_a_reading_take_the_plain_path_and_say_so(family: str) -> None:
+    model = tiny(family)
+    engine = Engine(model, [STOP], chunk=64)
+    text = random_ids(0, 100)
+    asks = [Ask(100, random_ids(1, 5), 5), Ask(70, random_ids(2, 5), 5)]
+    told = engine.ask(text, asks)
+    assert all(one.plain for one in told)
+    engine.reader.use_own_attention()
+    for ask, one in zip(asks, told, strict=True):
+        prompt = np.concatenate([text[: ask.cut], ask.closing])
+        assert one.answer == generate_plain(model, prompt, 5, [STOP])
+
+
+@pytest.mark.parametrize("family", ["mistral_sliding", "gemma3", "dynamic"])
+def test_what_lies_inside_a_sliding_window_or_the_original_length_is_shared(family: str) -> None:
+    model = tiny(family)
+    engine = Engine(model, [STOP], chunk=64)
+    text = random_ids(0, 14)
+    told = engine.ask(text, [Ask(14, random_ids(1, 5), 5), Ask(9, random_ids(2, 5), 5)])
+    assert not any(one.plain for one in told)
+    engine.reader.use_own_attention()
+    assert told[0].answer == generate_plain(model, np.concatenate([text, random_ids(1, 5)]), 5, [STOP])
+
+
+def test_dynamic_positions_forget_longer_texts_met_before() -> None:
+    model = tiny("dynamic")
+    first = generate_plain(model, random_ids(1, 80), 6, [])
+    generate_plain(model, random_ids(2, 400), 2, [])
+    assert generate_plain(model, random_ids(1, 80), 6, []) == first
+
+
+def test_two_checkpoints_of_one_shape_have_different_fingerprints(tmp_path: Path) -> None:
+    one = opened(f"hf:{model_folder(tmp_path / 'a')}")
+    other = tiny("llama")
+    other.lm_head.weight.data[0, 0] += 1
+    model_folder(tmp_path / "b")
+    other.save_pretrained(tmp_path / "b")
+    assert one.card.fingerprints["revision"] != opened(f"hf:{tmp_path / 'b'}").card.fingerprints["revision"]
+
+
+def test_bad_names_options_and_folders_are_clear_errors(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="no model folder"):
+        opened("hf:./nowhere")
+    with pytest.raises(SourceError, match=r"no config\.json"):
+        opened(f"hf:{tmp_path}")
+    with pytest.raises(UsageError, match="rope"):
+        opened("hf:x?rope=stretchy:2")
+    with pytest.raises(UnknownName):
+        opened("hf:x?dtypo=bf16")
+    with pytest.raises(UsageError, match="dtype"):
+        opened("hf:x?dtype=int3")
+    with pytest.raises(SourceError, match="no file"):
+        opened(f"hf:{tmp_path}/none.gguf")
+    folder = model_folder(tmp_path)
+    with pytest.raises(UsageError, match="device"):
+        opened(f"hf:{folder}?device=warp")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(SourceError, match="weights could not be read"):
+        opened(f"hf:{folder}")
+
+
+def test_without_torch_the_pip_line_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = builtins.__import__
+
+    def without(name: str, *args: Any, **kwargs: Any) -> Any:
+        if name == "torch":
+            raise ImportError(name)
+        return own(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(MissingExtra) as caught:
+        opened("hf:anything/else")
+    assert caught.value.fix == 'pip install "leadline[hf]"'
+
+
+def test_a_lost_gpu_stops_the_run_so_that_it_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}")
+
+    def lost(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(model.engine, "ask", lost)
+    doc = document(model, [10])
+    with pytest.raises(RunStopped, match="GPU stopped working"):
+        model.answer(doc, doc.probes)
+
+
+def test_running_out_of_memory_is_a_failure_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    model = opened(f"hf:{model_folder(tmp_path)}")
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(model.engine.reader, "run", full)
+    doc = document(model, [10, 100])
+    outcomes = [a.outcome for a in model.answer(doc, doc.probes)]
+    assert all(isinstance(o, Failure) and o.why == "out_of_memory" for o in outcomes)
+    assert isinstance(model.nll(doc.ids, spans=[(1, 50)]), Failure)
+
+
+def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}")
+    ids = random_ids(0, 50)
+    found = model.nll(ids, [Continuation(50, random_ids(1, 4))], [(1, 50)])
+    assert isinstance(found, Surprise)
+    assert (len(found.continuations[0]), len(found.spans[0])) == (4, 49)
+    with pytest.raises(ValueError, match="first token"):
+        model.nll(ids, [Continuation(0, random_ids(1, 4))])
+    with pytest.raises(ValueError, match="span"):
+        model.nll(ids, spans=[(0, 4)])
+    with pytest.raises(ValueError, match="does not fit"):
+        model.nll(ids, [Continuation(51, random_ids(1, 4))])
+
+
+def test_a_run_is_forecast_in_memory_and_time_and_refused_when_it_cannot_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    model = opened(f"hf:{model_folder(tmp_path)}")
+    words = model.forecast([[(500, 10, 4), (200, 10, 4)], [(300, 10, 4)]])
+    assert words[0].startswith("memory")
+    assert "measured on cpu" in words[1]
+    monkeypatch.setattr(forecast, "device_memory", lambda device: (1 << 30) + (1 << 20))
+    with pytest.raises(UsageError, match="tokens need"):
+        model.forecast([[(5_000_000, 10, 4)]])

@@ -1,0 +1,91 @@
+"""The HTTP client: proxies of the environment, kept connections, and nothing left over from a broken answer."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from fake_server import FakeServer, Faults
+from leadline.models.server.client import HttpClient, HttpTrouble
+
+
+class _Proxy(BaseHTTPRequestHandler):
+    seen: list[tuple[str, str, str]] = []  # noqa: RUF012  (one proxy a test)
+
+    def _answer(self, status: int) -> None:
+        self.seen.append((self.command, self.path, self.headers.get("Proxy-Authorization", "")))
+        self.send_response(status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def do_GET(self) -> None:
+        self._answer(200)
+
+    def do_CONNECT(self) -> None:
+        self._answer(502)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, str]]]:
+    """A proxy that the environment names; what it was asked for."""
+    _Proxy.seen = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Proxy) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        for name in ("http_proxy", "https_proxy"):
+            monkeypatch.setenv(name, f"http://me:s%40cret@127.0.0.1:{server.server_address[1]}")
+        monkeypatch.setenv("no_proxy", "near.invalid")
+        yield _Proxy.seen
+        server.shutdown()
+
+
+KEY = "Basic " + base64.b64encode(b"me:s@cret").decode()
+
+
+def test_a_far_server_is_asked_through_the_proxy(proxy: list[tuple[str, str, str]]) -> None:
+    client = HttpClient("http://far.invalid/v1", timeout=5)
+    assert client.get(f"{client.base_url}/models?x=1").status == 200
+    assert proxy == [("GET", "http://far.invalid/v1/models?x=1", KEY)]
+
+
+def test_a_secure_far_server_is_asked_through_a_tunnel(proxy: list[tuple[str, str, str]]) -> None:
+    client = HttpClient("https://far.invalid/v1", timeout=5)
+    with pytest.raises(HttpTrouble, match="502") as caught:
+        client.get(f"{client.base_url}/models")
+    assert caught.value.why == "connection"
+    assert proxy == [("CONNECT", "far.invalid:443", KEY)]
+
+
+def test_this_machine_and_excepted_names_are_asked_directly(proxy: list[tuple[str, str, str]]) -> None:
+    with FakeServer() as server:
+        client = HttpClient(server.base_url, timeout=5)
+        assert client.get(f"{client.base_url}/models").status == 200
+    with pytest.raises(HttpTrouble):
+        HttpClient("http://near.invalid/v1", timeout=5).get("http://near.invalid/v1/models")
+    assert proxy == []
+
+
+def test_a_connection_is_kept_between_requests() -> None:
+    with FakeServer() as server:
+        client = HttpClient(server.base_url, timeout=5)
+        for _ in range(5):
+            client.get(f"{client.base_url}/models")
+        assert server.connections == 1
+
+
+def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
+    with FakeServer(Faults(drop_midway=1.0)) as server:
+        client = HttpClient(server.base_url, timeout=5)
+        body = b'{"messages": [{"role": "user", "content": "x"}]}'
+        with pytest.raises(HttpTrouble, match="closed after"):
+            client.post(f"{client.base_url}/chat/completions", body)
+        assert b'"object": "list"' in client.get(f"{client.base_url}/models").body

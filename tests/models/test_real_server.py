@@ -1,0 +1,90 @@
+"""A real server with a real model: llama.cpp with SmolLM2-135M-Instruct, started here on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from leadline.core.registry import ModelName, provider
+from leadline.core.types import Answer, Cell, Completion, Document, Failure, Probe
+from leadline.models.openai_http import OpenAIModel
+from leadline.models.server.tokenizer import ServerTokenizer
+from leadline.models.smollm2 import fetch_gguf
+from leadline.tasks.needle import Needle
+from leadline.text.fit import fit
+from llama_server import MODEL, LlamaServer
+
+pytestmark = pytest.mark.real
+
+WINDOW = 1536
+TASK = Needle(haystack="noise")
+
+
+@pytest.fixture(scope="module")
+def base_url() -> Iterator[str]:
+    with LlamaServer(fetch_gguf(), window=WINDOW) as server:
+        yield server.base_url
+
+
+def opened(base_url: str, options: str = "") -> OpenAIModel:
+    name = ModelName.parse(f"openai:{MODEL}?base_url={base_url}{options}")
+    model = provider(name).open(name.name)
+    assert isinstance(model, OpenAIModel)
+    return model
+
+
+def asked(model: OpenAIModel, length: int, depth: float, sample: int) -> tuple[Document, Probe, Answer]:
+    document = fit(TASK.draft([Cell("niah", length, depth, sample)], seed=1), model.tokenizer, model.frame)
+    (probe,) = document.probes
+    (answer,) = model.answer(document, [probe])
+    return document, probe, answer
+
+
+def test_opening_finds_kind_window_tokenizer_and_template(base_url: str) -> None:
+    model = opened(base_url)
+    assert model.facts.kind == "llamacpp"
+    assert model.card.window == WINDOW
+    assert isinstance(model.tokenizer, ServerTokenizer)
+    assert model.frame.before.endswith("<|im_start|>user\n")
+    assert model.frame.after == "<|im_end|>\n<|im_start|>assistant\n"
+    assert "SmolLM" in model.frame.system
+    assert (model.frame.prefill, model.frame.extra_tokens) == (True, 0)
+    assert model.card.notes == ()
+
+
+def test_the_servers_tokenizer_says_where_its_tokens_end(base_url: str) -> None:
+    tokenizer = opened(base_url).tokenizer
+    text = "The naïve lighthouse keeper: 4711321 🙂 — in Zürich"
+    ids, ends = tokenizer.encode(text), tokenizer.ends(text)
+    assert ends is not None
+    assert len(ends) == len(ids)
+    assert ends[-1] == len(text)
+    assert text[: ends[0]] == "The"
+
+
+@pytest.mark.parametrize("options", ["", "&prefill=no", "&api=completions"])
+def test_receipts_match_our_own_count_to_the_token(base_url: str, options: str) -> None:
+    model = opened(base_url, f"{options}&max_tokens=1")
+    for sample, length in enumerate((192, 201, 230)):
+        _, probe, answer = asked(model, length, 0.5, sample)
+        assert isinstance(answer.outcome, Completion)
+        assert answer.outcome.prompt_tokens == probe.prompt_tokens == length - probe.allowance
+
+
+def test_a_needle_at_512_tokens_is_found_with_a_begun_answer(base_url: str) -> None:
+    model = opened(base_url)
+    document, probe, answer = asked(model, 512, 0.5, 0)
+    assert isinstance(answer.outcome, Completion)
+    assert answer.sent.prefix == "prefill"
+    assert document.prompt_text(probe).endswith(probe.answer_prefix)
+    assert not answer.outcome.text.startswith(probe.answer_prefix)
+    assert probe.targets[0] in answer.outcome.text
+    assert answer.outcome.prompt_tokens == probe.prompt_tokens == 512 - probe.allowance
+
+
+def test_a_prompt_beyond_the_window_is_refused_as_context_length(base_url: str) -> None:
+    _, _, answer = asked(opened(base_url), 4096, 0.5, 0)
+    assert isinstance(answer.outcome, Failure)
+    assert (answer.outcome.why, answer.outcome.transient) == ("context_length", False)
+    assert str(WINDOW) in answer.outcome.message

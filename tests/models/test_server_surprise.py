@@ -1,0 +1,111 @@
+"""Log-probabilities through a server: the same numbers as in process on the same weights, or why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from leadline.core.contracts import Continuation, Surprise  # noqa: E402
+from leadline.core.types import Failure  # noqa: E402
+from leadline.models.hf import HF  # noqa: E402
+from leadline.models.server.client import HttpReply, HttpTrouble  # noqa: E402
+from leadline.models.server.surprise import server_nll  # noqa: E402
+from tiny_models import model_folder, random_ids, tiny  # noqa: E402
+
+Choice = Callable[[list[int], list[float]], dict[str, Any]]
+DOCUMENT = random_ids(0, 120)
+ASKED = [Continuation(120, random_ids(1, 12), 6), Continuation(0, random_ids(1, 12), 6), Continuation(60, DOCUMENT[:4])]
+SPANS = [(1, 120), (40, 60)]
+
+
+def by_id(ids: list[int], chances: list[float]) -> dict[str, Any]:
+    """As vLLM writes prompt_logprobs."""
+    listed = [None, *({str(i): {"logprob": p, "rank": 1}} for i, p in zip(ids[1:], chances, strict=True))]
+    return {"prompt_logprobs": listed}
+
+
+def echoed(ids: list[int], chances: list[float]) -> dict[str, Any]:
+    """As OpenAI's completions do with echo: the prompt first, then the one token written."""
+    return {"logprobs": {"token_logprobs": [None, *chances, -0.5]}}
+
+
+class Server:
+    """The tiny model behind a client that is never on a network."""
+
+    base_url = "http://server/v1"
+
+    def __init__(self, choice: Choice, status: int = 200) -> None:
+        self.choice = choice
+        self.status = status
+        self.model = tiny("llama")
+        self.bodies: list[dict[str, Any]] = []
+
+    def post(self, url: str, body: bytes) -> HttpReply:
+        assert url == "http://server/v1/completions"
+        asked = json.loads(body)
+        self.bodies.append(asked)
+        if self.status != 200:
+            return HttpReply(self.status, b'{"error": {"message": "prompt_logprobs are switched off"}}')
+        ids = asked["prompt"]
+        with torch.inference_mode():
+            logits = self.model(input_ids=torch.tensor([ids])).logits[0].double().log_softmax(-1)
+        chances = [float(logits[place, token]) for place, token in enumerate(ids[1:])]
+        choice = {"index": 0, "text": " x", "finish_reason": "length", **self.choice(ids, chances)}
+        return HttpReply(200, json.dumps({"choices": [choice]}).encode())
+
+
+def asked_of(server: Any) -> Surprise | Failure:
+    return server_nll(server, "tiny", DOCUMENT, ASKED, SPANS)
+
+
+@pytest.mark.parametrize("form", [by_id, echoed])
+def test_a_server_gives_the_numbers_of_the_same_weights_in_process(tmp_path: Path, form: Choice) -> None:
+    here = HF(chunk=64).open(str(model_folder(tmp_path / "model", chat=False))).nll(DOCUMENT, ASKED, SPANS)
+    server = Server(form)
+    there = asked_of(server)
+    assert isinstance(here, Surprise)
+    assert isinstance(there, Surprise)
+    for ours, theirs in zip((*here.continuations, *here.spans), (*there.continuations, *there.spans), strict=True):
+        np.testing.assert_allclose(theirs, ours, atol=1e-4)
+    assert len(server.bodies) == len(ASKED) + 1
+    assert server.bodies[0]["prompt"] == [*DOCUMENT.tolist(), *ASKED[0].ids.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (lambda ids, chances: {}, "no log-probabilities of the prompt"),
+        (lambda ids, chances: {"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probabilities for a prompt of 132"),
+        (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "leaves out"),
+        (lambda ids, chances: by_id([i + 1 for i in ids], chances), "it read another text"),
+    ],
+)
+def test_a_server_that_cannot_says_why_not(form: Choice, words: str) -> None:
+    found = asked_of(Server(form))
+    assert isinstance(found, Failure)
+    assert found.why == "unsupported"
+    assert words in found.message
+
+
+def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
+    refused = asked_of(Server(by_id, status=400))
+    assert isinstance(refused, Failure)
+    assert "switched off" in refused.message
+
+    class Dead:
+        base_url = "http://server/v1"
+
+        def post(self, url: str, body: bytes) -> HttpReply:
+            raise HttpTrouble("connection", "nobody there")
+
+    dead = asked_of(Dead())
+    assert isinstance(dead, Failure)
+    assert dead.transient

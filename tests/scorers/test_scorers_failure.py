@@ -1,0 +1,248 @@
+"""Failure classes: every class and detail is reached, and what merely resembles one is not taken for it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
+from leadline.scorers import failure
+from leadline.scorers.failure import classify, reads_short
+from leadline.scorers.match import ALL, EXACT
+from leadline.scorers.wording import says_no, says_not_found
+from scorer_probes import make_probe, said
+
+UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
+OTHER_UUID = "77aa8c1a-0b1c-4f6a-8b7c-aa2e3f4a5b6c"
+HONEST = Receipt(ours=1000, theirs=1000)
+SILENT = Receipt(ours=1000, theirs=None)
+
+NUMBER = make_probe("4821907", distractors=["5512345", "6612345"])
+NUMBERS = make_probe("4821907", "5512345", "6612345", "7712345")
+PAIR = make_probe("misty-harbor", distractors=["bold-arrow"], question="Which word belongs to calm-brook?")
+ID = make_probe(UUID, distractors=[OTHER_UUID])
+CHAIN = make_probe(
+    "QXJTL", "MPWRA", "KKLMN",
+    distractors=["ZZKOP", "WWERT"], labels={"family": "tracing", "demonstration": "HUY PLM"},
+)  # fmt: skip
+COUNT = make_probe("fire", "water", "stone", labels={"family": "counting"}, question="Which words are most common?")
+QUESTION = make_probe("Normandy", "in Normandy", labels={"family": "questions"}, question="Where did they settle?")
+
+ANSWERS = [
+    # probe, answer, finish, class, detail
+    (NUMBER, "4821907", "stop", "correct", ""),
+    (NUMBER, "4821907", "length", "correct", ""),
+    (NUMBER, "It could be 4821907 or 5512345", "stop", "correct", ""),  # match.all gives it 1; strict scoring does not
+    (NUMBERS, "4821907 and 5512345", "stop", "partial", ""),
+    (NUMBERS, "4821907, 4821907, 4821907, 5512345", "stop", "partial", failure.DUPLICATES),
+    (NUMBERS, "4821907, 5512345, 6612345, 7712", "stop", "partial", "incomplete number"),
+    (NUMBERS, "4821907, 5512345, 6612345, 7712", "length", "cut_off", failure.INSIDE_THE_VALUE),
+    (NUMBERS, "1. 4821907\n2. 5512345\n3.", "length", "cut_off", failure.WHILE_LISTING),
+    (NUMBERS, "4821907, 5512345, 4821907, 5512345, 48", "length", "partial", failure.DUPLICATES),
+    (NUMBERS, "4821907 and 5512345. That is all there is, and now for something else", "length", "partial", ""),
+    (NUMBER, "5512345", "stop", "distractor", failure.ANOTHER_VALUE),
+    (NUMBER, "5512345 is what it says, and more text follows", "length", "distractor", failure.ANOTHER_VALUE),
+    (NUMBER, "55123456", "stop", "wrong_format", ""),  # not the planted 5512345: whole words only
+    (NUMBER, "9999999", "stop", "wrong", ""),
+    (NUMBER, "9999999 and so on with other things", "length", "wrong", ""),
+    (NUMBER, "48219", "stop", "wrong_format", "incomplete number"),
+    (NUMBER, "48219", "length", "cut_off", failure.INSIDE_THE_VALUE),
+    (NUMBER, "Rivers and mountains were described.", "stop", "wrong_format", ""),
+    (NUMBER, "Let me go through the text from its beginning. It first speaks of", "length", "cut_off",
+     failure.BEFORE_ANY_VALUE),
+    (NUMBER, "The sky is blue. " * 30, "length", "wrong_format", failure.REPEATS),
+    (NUMBER, "", "stop", "empty", ""),
+    (NUMBER, " \n\u200b\x1b[0m ... ", "stop", "empty", ""),
+    (NUMBER, "", "content_filter", "refused", failure.CONTENT_FILTER),
+    (NUMBER, "The text does not mention that number.", "stop", "not_found", ""),
+    (NUMBER, "I'm sorry, but I can't help with that.", "stop", "refused", ""),
+    (PAIR, "Sure, misty-harbor", "stop", "correct", ""),
+    (PAIR, "Okay, let me see where it stood", "length", "cut_off", failure.BEFORE_ANY_VALUE),
+    (PAIR, "Okay, that would be the harbor.", "stop", "wrong_format", ""),
+    (PAIR, "It is calm-meadow.", "stop", "wrong", ""),
+    (PAIR, "For calm-brook it is indeed calm-brook.", "stop", "wrong_format", failure.ECHO),
+    (PAIR, "It is bold-arrow.", "stop", "distractor", failure.ANOTHER_VALUE),
+    (ID, UUID, "stop", "correct", ""),
+    (ID, UUID[:18], "stop", "wrong_format", "incomplete uuid"),
+    (ID, UUID[9:], "stop", "wrong_format", "incomplete uuid"),
+    (ID, UUID[:24], "length", "cut_off", failure.INSIDE_THE_VALUE),
+    (ID, OTHER_UUID, "stop", "distractor", failure.ANOTHER_VALUE),
+    (ID, UUID[:-1] + "0", "stop", "wrong", ""),
+    (CHAIN, "QXJTL MPWRA KKLMN", "stop", "correct", ""),
+    (CHAIN, "HUY PLM", "stop", "distractor", failure.DEMONSTRATION),
+    (CHAIN, "ZZKOP WWERT", "stop", "distractor", failure.ANOTHER_CHAIN),
+    (CHAIN, "QXJTL and WWERT", "stop", "partial", failure.ANOTHER_CHAIN),
+    (CHAIN, "QXJTL HUY PLM", "stop", "partial", failure.DEMONSTRATION),
+    (CHAIN, "AAAAA, BBBBB", "stop", "wrong", ""),
+    (CHAIN, "variables are assigned in many places", "stop", "wrong_format", ""),
+    (COUNT, "the, of, to", "stop", "wrong", failure.STOP_WORDS),
+    (COUNT, "cloud, tree, bird", "stop", "wrong", ""),
+    (COUNT, "fire, the, of", "stop", "partial", failure.STOP_WORDS),
+    (QUESTION, "They settled in the valley of the Loire.", "stop", "wrong", ""),
+    (QUESTION, "They settled in the valley of the Loire", "length", "wrong", ""),
+    (QUESTION, "12 !", "stop", "wrong", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("probe", "answer", "finish", "expected", "detail"), ANSWERS)
+def test_an_answer_gets_its_class_and_detail(
+    probe: Probe, answer: str, finish: str, expected: str, detail: str
+) -> None:
+    completion = said(answer, finish)
+    scores = {"match.all": ALL.score(probe, completion)}
+    for receipt in (HONEST, SILENT):
+        assert classify(probe, completion, scores, receipt) == (expected, detail)
+
+
+def test_every_class_is_reached() -> None:
+    # These have tests of their own: the first two below, the last where log-probabilities are measured.
+    reached = {row[3] for row in ANSWERS} | {"error", "input_truncated", "measured"}
+    assert reached == set(get_args(FailureClass))
+
+
+@pytest.mark.parametrize("why", get_args(FailureKind))
+def test_no_answer_is_an_error_except_one_refused_as_too_long(why: FailureKind) -> None:
+    expected = ("input_truncated", failure.REFUSED_AS_TOO_LONG) if why == "context_length" else ("error", why)
+    assert classify(NUMBER, Failure(why, "4821907"), {}, HONEST) == expected
+
+
+def test_a_completion_without_a_score_cannot_be_classed() -> None:
+    with pytest.raises(ValueError, match="scored before"):
+        classify(NUMBER, said("4821907"), {}, HONEST)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "short"),
+    [
+        (1000, None, False), (1000, 1000, False), (1000, 937, False), (1000, 936, False), (1000, 935, True),
+        (1000, 1200, False), (100_000, 98_000, False), (100_000, 97_999, True), (127_000, 2015, True),
+    ],
+)  # fmt: skip
+def test_a_receipt_is_short_beyond_what_a_template_explains(ours: int, theirs: int | None, short: bool) -> None:
+    assert reads_short(Receipt(ours, theirs)) is short
+
+
+@pytest.mark.parametrize("answer", ["4821907", "5512345", "", "not found"])
+def test_a_cut_input_outranks_whatever_was_answered(answer: str) -> None:
+    scores = {"match.all": ALL.score(NUMBER, said(answer))}
+    assert classify(NUMBER, said(answer), scores, Receipt(8000, 2015)) == ("input_truncated", failure.FEWER_TOKENS_READ)
+
+
+def test_the_first_scorer_decides() -> None:
+    completion = said("The number is 4821907")
+    all_score, exact_score = ALL.score(NUMBER, completion), EXACT.score(NUMBER, completion)
+    assert classify(NUMBER, completion, {"a": all_score, "e": exact_score}, HONEST)[0] == "correct"
+    assert classify(NUMBER, completion, {"e": exact_score, "a": all_score}, HONEST) == (
+        "wrong_format",
+        failure.OTHER_WORDS_AROUND,
+    )
+
+
+def test_after_an_answer_prefix_many_words_without_a_value_are_off_the_way() -> None:
+    rambling = said("this text is " + " ".join(f"about matter{chr(97 + i)}" for i in range(20)), "length")
+    begun = replace(PAIR, answer_prefix="The word for calm-brook is")
+    nothing = {"match.all": Score(0.0)}
+    assert classify(PAIR, rambling, nothing, HONEST) == ("cut_off", failure.BEFORE_ANY_VALUE)
+    assert classify(begun, rambling, nothing, HONEST) == ("wrong_format", "")
+
+
+def test_hidden_thinking_alone_is_told_apart_from_nothing() -> None:
+    nothing = {"match.all": Score(0.0)}
+    assert classify(NUMBER, said("", "length", "It says 48"), nothing, HONEST) == ("cut_off", failure.THINKING)
+    assert classify(NUMBER, said("", "stop", "It says 48"), nothing, HONEST) == ("empty", failure.ONLY_THINKING)
+    assert classify(NUMBER, said("", "length"), nothing, HONEST) == ("empty", "")
+
+
+NOT_FOUND = [
+    "I could not find any such number in the text.",
+    "I couldn\u2019t locate the code you ask about.",
+    "The text does not mention a number for that key.",
+    "The provided document doesn't contain this information.",
+    "That is not mentioned in the passage.",
+    "There is no information about this in the document.",
+    "I'm sorry, but I cannot find it.",
+    "I am unable to find the number.",
+    "There isn't any mention of it in the text.",
+    "I don't know.",
+    "I do not have enough information to answer.",
+    "No such key is given.",
+    "Not found",
+    "N/A",
+    "Unknown.",
+    "The number was never given: it is not in the text.",
+]
+REFUSED = [
+    "I'm sorry, but I can't help with that request.",
+    "I cannot assist with this.",
+    "I won't be able to provide that.",
+    "As an AI language model, I must be careful here.",
+    "I must decline to answer this.",
+    "I\u2019m unable to share secret codes.",
+    "I am not able to disclose private numbers.",
+    "Sharing this would be against my guidelines.",
+    "I'm not allowed to give out passwords.",
+]
+NEITHER = [
+    "9999999",
+    "The number is 9999999.",
+    "There is no doubt: 9999999",
+    "Do not worry, the code is 9999999.",
+    "9999999, which cannot be right but stands there.",
+    "The unknown soldier",
+    "Can I help? 9999999",
+    "",
+]
+
+
+@pytest.mark.parametrize("answer", NOT_FOUND)
+def test_saying_that_it_is_not_there_is_not_found(answer: str) -> None:
+    assert classify(NUMBER, said(answer), {"s": Score(0.0)}, HONEST) == ("not_found", "")
+
+
+@pytest.mark.parametrize("answer", REFUSED)
+def test_declining_is_refused_and_not_a_failed_search(answer: str) -> None:
+    assert not says_not_found(answer)
+    assert classify(NUMBER, said(answer), {"s": Score(0.0)}, HONEST) == ("refused", "")
+
+
+@pytest.mark.parametrize("answer", NEITHER)
+def test_other_answers_are_neither(answer: str) -> None:
+    assert not says_not_found(answer)
+    assert not says_no(answer)
+
+
+def test_wording_far_into_an_answer_is_not_the_models_own() -> None:
+    assert not says_not_found("Chapter one begins. " * 60 + "The text does not mention it.")
+
+
+@pytest.mark.parametrize("scored", [0.0, 0.4, 1.0])
+@settings(max_examples=80, deadline=None)
+@given(answer=st.text(max_size=60), finish=st.sampled_from(["stop", "length", "", "content_filter"]))
+def test_every_completion_gets_a_class_that_agrees_with_its_score(scored: float, answer: str, finish: str) -> None:
+    given_class, detail = classify(CHAIN, said(answer, finish), {"s": Score(scored)}, HONEST)
+    assert given_class in get_args(FailureClass)
+    assert (given_class == "correct") is (scored == 1.0)
+    assert len(detail) < 60
+
+
+def test_a_very_long_answer_against_thousands_of_planted_values_is_classed_in_bounded_time() -> None:
+    many = make_probe("4821907", distractors=[str(5_000_000 + i) for i in range(6000)])
+    text = " ".join(f"w{i}" for i in range(40_000))
+    began = time.process_time()
+    assert classify(many, said(text, "length"), {"s": Score(0.0)}, HONEST)[0] == "cut_off"
+    assert classify(many, said(f"{text} 5005000"), {"s": Score(0.0)}, HONEST)[0] == "distractor"
+    assert time.process_time() - began < 4
+
+
+def test_the_documentation_names_every_class_and_detail() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "scorers.md").read_text()
+    details = [value for name, value in vars(failure).items() if name.isupper() and isinstance(value, str)]
+    assert len(details) > 10
+    for name in [*get_args(FailureClass), *details, *failure.INCOMPLETE.values()]:
+        assert f"`{name}`" in page

@@ -1,0 +1,34 @@
+"""Export: the same rows in every format, failures with empty fields rather than zeros."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import msgspec
+
+from leadline.core.types import Score
+from leadline.store.export import COLUMNS, rows, write_csv, write_jsonl
+from plain_records import record
+
+
+def test_a_row_is_flat_and_a_failure_has_no_score() -> None:
+    right, failed = rows([record(0), record(1, failed=True)])
+    assert (right["task"], right["length"], right["depth"], right["sample"]) == ("niah", 1024, 0.5, 0)
+    assert (right["score"], right["answer"], right["failure"]) == (1.0, "42", None)
+    assert (failed["score"], failed["answer"], failed["failure"]) == (None, None, "server")
+
+
+def test_csv_and_jsonl_hold_every_record_and_every_score(tmp_path: Path) -> None:
+    two = msgspec.structs.replace(record(0, text='a "quote",\nand a line'), scores={"a": Score(1.0), "b": Score(0.5)})
+    records = [two, record(1, failed=True)]
+    assert write_csv(records, tmp_path / "r.csv") == 2
+    assert write_jsonl(records, tmp_path / "r.jsonl") == 2
+    with (tmp_path / "r.csv").open(newline="") as file:
+        read = list(csv.DictReader(file))
+    assert list(read[0]) == [*COLUMNS, "score.a", "score.b"]
+    assert read[0]["answer"] == 'a "quote",\nand a line'
+    assert (read[0]["score.b"], read[1]["score.b"], read[1]["score"]) == ("0.5", "", "")
+    lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
+    assert lines[1]["failure_message"] == "500"

@@ -1,0 +1,253 @@
+"""Run folders: nothing recorded is lost, nothing foreign is touched, one writer at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from leadline.core.errors import LockedError, OtherRunError, StoreError
+from leadline.core.types import Cell, Completion
+from leadline.store.manifest import read_manifest
+from leadline.store.provenance import command_line, redact, session
+from leadline.store.runs import PROMPTS, RECORDS, count_done, open_run, read_records
+from plain_records import manifest, record
+
+
+def test_records_are_on_disk_when_append_returns(tmp_path: Path) -> None:
+    with open_run(tmp_path / "run", manifest()) as writer:
+        writer.append(record(0))
+        assert [r.cell.sample for r in read_records(tmp_path / "run")] == [0]
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.done == frozenset()
+        writer.append(record(0))
+        writer.append(record(1, failed=True))
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.done == {record(0).cell.key}
+        assert writer.failed == {record(1).cell.key}
+    assert len(read_manifest(tmp_path).sessions) == 2
+
+
+def test_the_newest_record_of_a_cell_wins_and_a_failure_is_not_done(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.append(record(0, failed=True))
+        writer.append(record(1))
+        writer.append(record(0, text="later"))
+    found = {r.cell.sample: r.outcome for r in read_records(tmp_path)}
+    assert found == {0: Completion("later"), 1: Completion("42")}
+    assert count_done(tmp_path) == (2, 0)
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100])
+def test_a_torn_last_line_is_cut_off_and_the_rest_kept(tmp_path: Path, cut: int) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.append(record(0))
+        writer.append(record(1))
+    path = tmp_path / RECORDS
+    whole = path.read_bytes()
+    second = whole.index(b"\n") + 1
+    path.write_bytes(whole[: len(whole) - 1 - cut])
+    assert [r.cell.sample for r in read_records(tmp_path)] == [0]  # a reader passes over it ...
+    with open_run(tmp_path, manifest()) as writer:  # ... and the writer repairs it
+        assert writer.torn_bytes == len(whole) - 1 - cut - second
+        assert writer.done == {record(0).cell.key}
+        writer.append(record(1))
+    assert path.read_bytes() == whole
+
+
+def test_a_whole_record_that_lost_only_its_line_break_is_kept(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.append(record(0))
+    path = tmp_path / RECORDS
+    path.write_bytes(path.read_bytes()[:-1])
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.torn_bytes == 0
+        assert len(writer.done) == 1
+        writer.append(record(1))
+    assert [r.cell.sample for r in read_records(tmp_path)] == [0, 1]
+
+
+def test_a_tail_of_zero_bytes_after_a_power_cut_is_a_torn_line(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.append(record(0))
+    with (tmp_path / RECORDS).open("ab") as file:
+        file.write(b"\0" * 300)
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.torn_bytes == 300
+        assert len(writer.done) == 1
+
+
+def test_a_bad_line_elsewhere_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        for sample in range(3):
+            writer.append(record(sample))
+    path = tmp_path / RECORDS
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"{nonsense}\n" + lines[2])
+    with pytest.raises(StoreError, match="line 2 is not a record"):
+        list(read_records(tmp_path))
+    with pytest.raises(StoreError, match="line 2 is not a record"):
+        open_run(tmp_path, manifest())
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"spec": {"model": "sim:perfect", "samples": 5, "tasks": [{"name": "niah", "options": {}}]}}, "spec.samples"),
+        ({"fingerprints": {"model.tokenizer": "t2", "task.niah.version": "1"}}, "model.tokenizer is 't1' there"),
+        ({"fingerprints": {"model.tokenizer": "t1"}}, "task.niah.version is '1' there and absent here"),
+        (
+            {"spec": {"model": "sim:perfect", "samples": 3, "tasks": [{"name": "niah", "options": {"keys": 4}}]}},
+            "tasks[0].options.keys is absent there and 4 here",
+        ),
+    ],
+)
+def test_a_folder_of_another_run_is_refused_and_the_difference_named(
+    tmp_path: Path, changes: dict[str, object], named: str
+) -> None:
+    open_run(tmp_path, manifest()).close()
+    with pytest.raises(OtherRunError) as refused:
+        open_run(tmp_path, manifest(**changes))
+    assert named in refused.value.what
+    assert refused.value.exit_code == 73
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("precious")
+    with pytest.raises(OtherRunError, match="holds no run"):
+        open_run(tmp_path, manifest())
+    assert (tmp_path / "thesis.tex").read_text() == "precious"
+
+
+def test_a_damaged_manifest_and_one_from_the_future_are_errors(tmp_path: Path) -> None:
+    open_run(tmp_path, manifest()).close()
+    path = tmp_path / "manifest.json"
+    later = json.loads(path.read_text()) | {"version": 99}
+    path.write_text(json.dumps(later))
+    with pytest.raises(StoreError, match="newer Leadline"):
+        read_manifest(tmp_path)
+    path.write_text("{")
+    with pytest.raises(StoreError, match="damaged"):
+        open_run(tmp_path, manifest())
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from leadline.store.lock import Lock
+lock = Lock(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_kept_out_and_told_who_is_in(tmp_path: Path) -> None:
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockedError, match=f"process {holder.pid} on ") as refused:
+            open_run(tmp_path, manifest())
+        assert refused.value.exit_code == 75
+        holder.kill()  # kill -9: the system itself drops the lock
+        holder.wait()
+    open_run(tmp_path, manifest()).close()
+
+
+def test_many_threads_append_whole_lines(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+
+        def write(first: int) -> None:
+            for sample in range(first, first + 50):
+                writer.append(record(sample, text="x" * 5000))
+
+        threads = [threading.Thread(target=write, args=(n * 50,)) for n in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(r.cell.sample for r in read_records(tmp_path)) == list(range(400))
+
+
+FILL = """
+import resource, sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from leadline.core.errors import StoreError
+from leadline.store.runs import open_run
+from plain_records import manifest, record
+writer = open_run(Path(sys.argv[1]), manifest())
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+for sample in range(100):
+    try:
+        writer.append(record(sample, text="x" * 700))
+    except StoreError:
+        break
+    print(sample, flush=True)
+try:
+    writer.append(record(99))
+except StoreError as error:
+    print("still full", error.fix, flush=True)
+"""
+
+
+def test_a_disk_that_is_full_loses_nothing_that_was_recorded(tmp_path: Path) -> None:
+    """The system's own limit on a file's size stops a write half-way, as a full disk does."""
+    done = subprocess.run(
+        [sys.executable, "-c", FILL, str(tmp_path), str(Path(__file__).parents[1])],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    *written, last = done.stdout.splitlines()
+    assert "still full make room" in last
+    assert 5 < len(written) < 100
+    assert (tmp_path / RECORDS).read_bytes().endswith(b"}\n")
+    assert [r.cell.sample for r in read_records(tmp_path)] == [int(n) for n in written]
+
+
+def test_prompts_are_kept_as_text_files_named_by_their_cell(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.keep_prompt(Cell("a/b[x=1]", 1024, 0.5, 2), "the whole prompt")
+    assert (tmp_path / PROMPTS / "a-b[x=1]-1024-0.5000-2.txt").read_text() == "the whole prompt"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_fix(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot make the run's folder"):
+        open_run(tmp_path / "file" / "run", manifest())
+
+
+def test_secrets_are_blotted_out_of_command_lines_and_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-very-secret-1")
+    shown = command_line(
+        [
+            "/opt/x/bin/leadline",
+            "run",
+            "--model",
+            "openai:m?base_url=http://me:pass@h/v1&api_key=abc",
+            "sk-very-secret-1",
+        ]
+    )
+    assert shown.startswith("leadline run --model")
+    for secret in ("pass@", "abc", "sk-very-secret-1"):
+        assert secret not in shown
+    assert redact("wrong key sk-very-secret-1 given") == "wrong key *** given"
+    assert redact("tokenizer=bytes&max_tokens=5") == "tokenizer=bytes&max_tokens=5"
+
+
+def test_the_session_names_versions_and_no_folder_of_this_machine() -> None:
+    made = session(["/somewhere/bin/leadline", "run"])
+    assert made.command == "leadline run"
+    assert {"numpy", "msgspec"} <= set(made.packages)
+    assert os.fspath(Path.home()) not in made.command

@@ -1,0 +1,127 @@
+"""The needle family: what is planted, where, and how it is asked for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from leadline.core.errors import UsageError
+from leadline.core.registry import task as find_task
+from leadline.core.spec import TaskSpec
+from leadline.core.types import Cell, Document
+from leadline.tasks.needle import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS, Needle
+from leadline.text.chat import completion_frame
+from leadline.text.fit import fit
+from toy_tokenizers import SMALL_PROSE, toy_tokenizer
+
+
+def needle(**options: object) -> Needle:
+    return Needle.model_validate({"haystack": SMALL_PROSE, **options})
+
+
+def document(task: Needle, *cells: Cell, seed: int = 1) -> Document:
+    return fit(task.write(cells, seed=seed), toy_tokenizer("gpt2"), completion_frame())
+
+
+@pytest.mark.parametrize("kind", ["words", "numbers", "uuids"])
+def test_the_value_stands_in_the_text_once_and_is_not_in_the_question(kind: str) -> None:
+    made = document(needle(value_kind=kind, keys=4), Cell("niah", 2048, 0.4, 0))
+    [probe] = made.probes
+    [target] = probe.targets
+    body = made.text[: probe.cut_characters]
+    assert body.count(target) == 1
+    assert target not in probe.tail + probe.answer_prefix
+    assert len(probe.distractors) == 3
+    assert all(d in body for d in probe.distractors)
+    shapes = {"words": r"[a-z]+-[a-z]+", "numbers": r"[1-9]\d{6}", "uuids": r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-.*"}
+    assert re.fullmatch(shapes[kind], target)
+
+
+def test_samples_of_a_cell_differ_in_needle_haystack_and_wording() -> None:
+    made = [document(needle(), Cell("niah", 2048, 0.5, sample)) for sample in range(12)]
+    assert len({m.probes[0].targets for m in made}) == 12
+    assert len({m.text[300:600] for m in made}) == 12
+    assert len({m.probes[0].labels["wording"] for m in made}) > 2
+    assert len({m.probes[0].question.split(" belongs")[0][:22] for m in made}) > 1
+
+
+def test_depths_of_one_sample_share_their_haystack() -> None:
+    early, late = (document(needle(), Cell("niah", 4096, d, 0)) for d in (0.5, 1.0))
+    assert early.cluster == late.cluster
+    assert early.id != late.id
+    half = early.facts[0].start
+    assert (early.ids[: half // 2] == late.ids[: half // 2]).all()
+
+
+def test_questions_do_not_copy_the_needle() -> None:
+    def words(text: str) -> list[str]:
+        return re.sub(r"\{\w+\}", "", text.lower()).split()
+
+    for wording in WORDINGS:
+        for question in (*QUESTIONS, *QUESTIONS_FOR_SEVERAL):
+            said, asked = words(wording), words(question)
+            runs = {tuple(said[i : i + 3]) for i in range(len(said) - 2)}
+            assert not runs & {tuple(asked[i : i + 3]) for i in range(len(asked) - 2)}
+
+
+def test_several_values_stand_in_a_band_around_the_depth() -> None:
+    made = document(needle(values=4, spread=0.4), Cell("niah", 4096, 0.5, 0))
+    depths = [f.depth for f in made.planted(made.probes[0])]
+    assert depths == sorted(depths)
+    assert depths[0] == pytest.approx(0.3, abs=0.03)
+    assert depths[-1] == pytest.approx(0.7, abs=0.03)
+    assert len(made.probes[0].targets) == 4
+
+
+def test_asking_for_four_keys_plants_four() -> None:
+    made = document(needle(queries=4), Cell("niah", 2048, 0.5, 0))
+    [probe] = made.probes
+    assert len(made.facts) == len(probe.targets) == 4
+    assert probe.question.count("-") >= 4
+
+
+def test_a_haystack_of_needles_never_answers_the_question() -> None:
+    for sample in range(5):
+        made = document(needle(haystack="needles"), Cell("niah", 4096, 0.5, sample))
+        [probe] = made.probes
+        [key] = re.findall(r"[a-z]+-[a-z]+", probe.answer_prefix)
+        body = made.text[: probe.cut_characters]
+        assert body.count(probe.targets[0]) == 1
+        assert len(re.findall(rf"\b{key}\b", body)) == 1
+        keys = re.findall(r"kept for ([a-z]+-[a-z]+) is", body)
+        assert len(keys) == len(set(keys)) > 100
+        lines = body.split("\n\n", 1)[1].splitlines()
+        assert all(re.fullmatch(r"The number kept for [a-z]+-[a-z]+ is \d{7}\.", line) for line in lines[:-1])
+
+
+def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
+    own = needle(
+        needle="The best thing to do in Port Ember is to watch the tide from the old crane.",
+        question="What is the best thing to do in Port Ember?",
+        answers=("watch the tide", "the old crane"),
+    )
+    made = document(own, Cell("niah", 1024, 0.5, 0))
+    assert made.text.count("Port Ember") == 1
+    assert made.probes[0].targets == ("watch the tide", "the old crane")
+    assert made.probes[0].scorers == ("match.any",)
+    with pytest.raises(UsageError, match="several depths at once"):
+        own.write([Cell("niah", 1024, 0.0, 0), Cell("niah", 1024, 1.0, 0)], seed=0)
+    with pytest.raises(UsageError, match="belong together"):
+        find_task(TaskSpec(name="niah", options={"needle": "A fact."}))
+
+
+def test_sweeps_over_an_option_draw_the_same_samples() -> None:
+    one, two = (
+        document(needle(keys=keys), Cell(f"niah[keys={keys}]", 2048, 0.5, 0)).probes[0].targets for keys in (1, 2)
+    )
+    assert one == two
+
+
+def test_essays_serve_as_a_haystack_where_they_are_at_hand() -> None:
+    essays = Path(__file__).parents[3] / "shared" / "data" / "paul_graham.txt"
+    if not essays.is_file():
+        pytest.skip("the essays are not on this machine")
+    made = document(needle(haystack=str(essays)), Cell("niah", 8192, 0.5, 0))
+    assert len(made.prompt_ids(made.probes[0])) == 8192 - 64

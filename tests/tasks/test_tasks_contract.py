@@ -1,0 +1,222 @@
+"""Whatever a registered task is, it keeps these promises. A new one is tested without a line of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from leadline.core import registry
+from leadline.core.contracts import Task, Tokenizer
+from leadline.core.errors import LengthError, SourceError, UsageError
+from leadline.core.spec import TaskSpec, make_spec
+from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.models.sim.wording import REFUSALS, joined
+from leadline.run.grid import depths_of
+from leadline.text.chat import completion_frame
+from leadline.text.fit import fit
+from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
+
+
+def asks_questions(name: str) -> bool:
+    """Tasks that only measure surprise write no documents with questions."""
+    return type(registry.task(TaskSpec(name=name))).draft is not Task.draft
+
+
+TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
+PLACEMENTS = ("depth", "anywhere")
+LISTS = ("cwe", "fwe")
+"""One list has its frequent words around one depth only."""
+SEED = 11
+
+
+@cache
+def made(name: str, placement: str = "depth") -> Task:
+    """The task with the small prose in place of all of it, and skipped where it needs data that is not here."""
+    options: dict[str, object] = {"placement": placement}
+    if "prose" in registry.task(TaskSpec(name=name)).model_dump(mode="json").values():
+        options["haystack"] = SMALL_PROSE
+    try:
+        task = registry.task(TaskSpec(name=name, options=options))
+        task.sources()
+    except SourceError as error:
+        pytest.skip(f"{name} needs data: {error.what}")
+    return task
+
+
+def written(name: str, cells: Sequence[Cell], placement: str = "depth", tokens: Tokenizer | None = None) -> Document:
+    return fit(made(name, placement).write(cells, seed=SEED), tokens or WhitespaceTokenizer(), completion_frame())
+
+
+def one(name: str, length: int = 3000, placement: str = "depth", sample: int = 0, depth: float = 0.4) -> Document:
+    return written(name, [Cell(name, length, depth if placement == "depth" else None, sample)], placement)
+
+
+def assert_exact(document: Document, tokens: Tokenizer) -> None:
+    for probe in document.probes:
+        ids = document.prompt_ids(probe)
+        assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
+        assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
+
+
+def right_answer(probe: Probe) -> str:
+    takes_any = probe.labels.get("family") == "questions" or probe.scorers == ("match.any",)
+    return f" {joined(probe.targets[:1] if takes_any else probe.targets)}."
+
+
+# --- the same coordinates, the same document ---
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("name", TASKS)
+def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, placement: str) -> None:
+    depths = (0.0, 0.7) if made(name, placement).has_depth else (None,)
+    places = [(depth, sample) for depth in depths for sample in range(2)]
+
+    def prompts(order: list[tuple[float | None, int]]) -> dict[tuple[float | None, int], str]:
+        return {
+            (depth, sample): written(name, [Cell(name, 3000, depth, sample)], placement).text for depth, sample in order
+        }
+
+    first, again = prompts(places), prompts(places[::-1])
+    assert first == again
+    assert len(set(first.values())) == len(places)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_samples_differ_in_answer_text_and_place(name: str) -> None:
+    documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
+    assert len({d.probes[0].targets for d in documents}) == 6
+    assert len({d.text[d.body_start_characters :] for d in documents}) == 6
+    places = {d.facts[0].start for d in documents if d.facts}
+    assert not documents[0].facts or len(places) >= 4
+
+
+# --- exactly as long as asked ---
+
+LENGTHS = (2600, 5003)
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "bytes", "whitespace"])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_prompt_is_exactly_as_long_as_asked_in_every_kind_of_tokenizer(name: str, family: str) -> None:
+    tokens: Tokenizer = (
+        ByteTokenizer()
+        if family == "bytes"
+        else toy_tokenizer(family)
+        if family in FAMILIES
+        else (WhitespaceTokenizer())
+    )
+    scale = {"bytes": 5}.get(family, 2 if family in FAMILIES else 1)  # toy vocabularies are small
+    depth = 0.3 if made(name).has_depth else None
+    for length in LENGTHS:
+        assert_exact(written(name, [Cell(name, scale * length, depth, 1)], tokens=tokens), tokens)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_length_that_cannot_be_is_an_error_with_a_floor_that_can(name: str) -> None:
+    with pytest.raises(LengthError) as caught:
+        one(name, 60)
+    assert caught.value.floor is not None
+    floor = length = caught.value.floor
+    assert floor > 60
+    for _ in range(4):  # what was estimated at one length may be a little more at the next
+        document, higher = tried(name, length)
+        if document is not None:
+            break
+        assert higher is not None
+        assert higher > length
+        length = higher
+    assert document is not None
+    assert length < 2 * floor
+    assert_exact(document, WhitespaceTokenizer())
+
+
+def tried(name: str, length: int) -> tuple[Document | None, int | None]:
+    """The document, or the floor that the error gives."""
+    try:
+        return one(name, length), None
+    except LengthError as error:
+        return None, error.floor
+
+
+@pytest.mark.parametrize("reading", ["shared", "nested"])
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("name", TASKS)
+def test_one_document_answers_all_its_cells_where_the_task_says_so(name: str, placement: str, reading: str) -> None:
+    task = made(name, placement)
+    if reading not in task.readings:
+        pytest.skip(f"{name} cannot be read {reading}")
+    spec = make_spec({"model": "sim:perfect", "tasks": [name], "lengths": "4k", "depths": "0.1,0.5,0.9"})
+    lengths = (4096,) if reading == "shared" else (3000, 5000, 9000)
+    cells = [Cell(name, length, depth, 2) for length in lengths for depth in depths_of(spec, task)]
+    if name in LISTS and placement == "depth":
+        with pytest.raises(UsageError, match="several depths"):
+            written(name, cells, placement)
+        return
+    document = written(name, cells, placement)
+    assert [p.cell for p in document.probes] == cells
+    assert_exact(document, WhitespaceTokenizer())
+    assert len({p.question for p in document.probes}) == len(cells) or reading == "nested"
+    for probe in document.probes:
+        assert_answer_is_in_the_text_alone(document, probe)
+        assert all(fact.end <= probe.body_tokens for fact in document.planted(probe))
+
+
+# --- the answer ---
+
+
+def assert_answer_is_in_the_text_alone(document: Document, probe: Probe) -> None:
+    before = document.text[: document.body_start_characters].lower()
+    body = document.text[document.body_start_characters : probe.cut_characters]
+    takes_any = probe.labels.get("family") == "questions"
+    present = [target in body for target in probe.targets]
+    assert any(present) if takes_any else all(present)
+    assert not any(target.lower() in before + probe.tail.lower() for target in probe.targets)
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("name", TASKS)
+def test_the_answer_stands_in_the_document_and_nowhere_else(name: str, placement: str) -> None:
+    for sample in range(3):
+        document = one(name, 3000, placement, sample)
+        assert_answer_is_in_the_text_alone(document, document.probes[0])
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_reader_of_the_document_finds_the_answer_and_one_without_it_does_not(name: str) -> None:
+    document = one(name)
+    [probe] = document.probes
+    if probe.labels.get("family") == "questions":
+        pytest.skip("simulated models quote a sentence here")
+    model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
+    [answer] = model.answer(document, [probe])
+    assert isinstance(answer.outcome, Completion)
+    assert {s: registry.scorer(s).score(probe, answer.outcome).value for s in probe.scorers} == dict.fromkeys(
+        probe.scorers, 1.0
+    )
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_right_answer_scores_one_and_a_refusal_nothing(name: str) -> None:
+    for sample in range(3):
+        [probe] = one(name, sample=sample).probes
+        assert probe.scorers
+        for scorer in probe.scorers:
+            found = registry.scorer(scorer)
+            assert found.score(probe, Completion(right_answer(probe))).value == 1.0
+            for refusal in ("", *REFUSALS):
+                assert found.score(probe, Completion(refusal)).value == 0.0
+
+
+# --- suites ---
+
+
+@pytest.mark.parametrize("name", registry.names("suites"))
+def test_a_suite_names_tasks_that_there_are_with_options_they_have(name: str) -> None:
+    spec = make_spec({**registry.find("suites", name).values, "model": "sim:perfect"})
+    for asked in spec.tasks:
+        assert spec.reading in registry.task(asked).readings
