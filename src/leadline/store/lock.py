@@ -4,26 +4,56 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from pathlib import Path
 
 from leadline.core.errors import LockedError, StoreError
 
 LOCK = "lock"
+PATIENCE_SECONDS = 0.2
+"""How long a writer tries: whoever looks whether a run is being written holds its lock for an instant."""
+
+
+def is_held(folder: Path) -> bool | None:
+    """Whether a process writes the run; None where the system cannot tell."""
+    try:
+        import fcntl
+
+        fd = os.open(folder / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except (ImportError, OSError):
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return False
+
+
+def machine_of(folder: Path) -> str:
+    """The machine whose process wrote the run last, as that process signed."""
+    try:
+        return (folder / LOCK).read_text("utf-8", "replace").rpartition(" on ")[2].strip()
+    except OSError:
+        return ""
 
 
 class Lock:
     """Held from construction to `release`. The file's text only says who, for the message; the lock is flock's."""
 
     def __init__(self, folder: Path) -> None:
-        import fcntl  # only writers need it, and Windows, which can read runs, has none
-
         self._path = folder / LOCK
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StoreError(f"cannot write to the run: {error.strerror}", where=str(folder)) from None
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
         except BlockingIOError:
             holder = os.read(self._fd, 200).decode("utf-8", "replace").strip() or "another process"
             os.close(self._fd)
@@ -36,6 +66,18 @@ class Lock:
             os.close(self._fd)
             raise StoreError(f"this file system cannot lock: {error.strerror}", where=str(self._path)) from None
         self._sign()
+
+    def _take(self) -> None:
+        import fcntl  # only writers need it, and Windows, which can read runs, has none
+
+        last = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > last:
+                    raise
+                time.sleep(0.01)
 
     def _sign(self) -> None:
         try:

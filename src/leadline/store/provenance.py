@@ -38,6 +38,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     platform: str
     cores: int
     packages: dict[str, str]
+    ended: str = ""
+    """When it had nothing left to ask; empty while it goes on, and for good if it was stopped before."""
 
 
 def session(argv: Sequence[str] | None = None) -> Session:

@@ -25,6 +25,7 @@ from leadline.store import codec
 from leadline.store.files import AppendFile, replace_file
 from leadline.store.lock import LOCK, Lock
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest, refuse_other_run
+from leadline.store.provenance import now
 
 RECORDS = "records.jsonl"
 PROMPTS = "prompts"
@@ -41,9 +42,9 @@ def read_records(folder: Path | str) -> Iterator[Record]:
     for line in _lines(path):
         newest[line.seen.cell.key] = line.start
         end = line.end
+    current = set(newest.values())
     for start, text in _whole_lines(path, end):
-        seen = codec.decode_seen(text)
-        if newest[seen.cell.key] == start:
+        if start in current:
             yield codec.decode(text)
 
 
@@ -145,12 +146,20 @@ class RunWriter:
         """Forces to disk what is due."""
         self._records.sync()
 
-    def close(self) -> None:
-        """Everything to disk, and the run is free for another writer."""
+    def close(self, *, ended: bool = False) -> None:
+        """Everything to disk, and the run is free for another writer. `ended` says that nothing is left to ask."""
         try:
             self._records.close()
+            if ended:
+                self._sign_off()
         finally:
             self._lock.release()
+
+    def _sign_off(self) -> None:
+        *before, last = self.manifest.sessions
+        last = msgspec.structs.replace(last, ended=now())
+        self.manifest = msgspec.structs.replace(self.manifest, sessions=(*before, last))
+        replace_file(self.folder / MANIFEST, codec.encode_pretty(self.manifest))
 
     def __enter__(self) -> RunWriter:
         return self
@@ -158,7 +167,7 @@ class RunWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(ended=kind is None and bool(self.manifest.sessions))
 
 
 def slug(text: str) -> str:
