@@ -55,7 +55,7 @@ def test_token_ends_agree_with_token_counts(name: str) -> None:
     ends = tokenizer.ends(text)
     assert ends is not None
     assert len(ends) == len(tokenizer.encode(text))
-    assert ends == sorted(ends)
+    assert list(ends) == sorted(ends)
     assert ends[-1] == len(text)
 
 

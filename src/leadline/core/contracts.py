@@ -42,7 +42,7 @@ class Tokenizer(Protocol):
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]: ...
 
-    def ends(self, text: str) -> list[int] | None:
+    def ends(self, text: str) -> Sequence[int] | None:
         """The character at which each token of `text` ends, or None when it cannot be told."""
         ...
 

@@ -12,15 +12,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-from tenacity import RetryCallState, Retrying, retry_if_result, stop_after_attempt
+from typing import TYPE_CHECKING, Protocol
 
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import Limits
 from leadline.core.types import Answer, Document, Failure, Probe
 from leadline.run.events import Waiting
 from leadline.run.stopping import Stop
+
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -49,21 +50,28 @@ class Asker:
         self._stop = stop
         self._notify = notify
         self._pause = Pause()
-        self._retrying = Retrying(
-            stop=stop_after_attempt(limits.attempts),
-            wait=self._wait,
-            retry=retry_if_result(_has_open_probes),
-            sleep=self._sleep,
-            retry_error_callback=lambda state: None,
-        )
 
     def ask(self, document: Document, probes: Sequence[Probe]) -> list[Asked]:
         """One final answer per probe, in order. A probe given up because the run stops has none: it is asked again
         when the run goes on."""
         round_ = _Round(document, probes)
-        self._retrying(self._once, round_)
+        if _has_open_probes(self._once(round_)):
+            self._again(round_)
         settled = round_.settled if round_.abandoned else round_.settled | round_.open
         return [settled[p.cell.key] for p in probes if p.cell.key in settled]
+
+    def _again(self, round_: _Round) -> None:
+        """What a first attempt left open, until nothing is or patience ends."""
+        from tenacity import Retrying, retry_if_result, stop_after_attempt  # most runs never need it
+
+        made = iter((round_,))  # the first attempt
+        Retrying(
+            stop=stop_after_attempt(self._limits.attempts),
+            wait=self._wait,
+            retry=retry_if_result(_has_open_probes),
+            sleep=self._sleep,
+            retry_error_callback=lambda state: None,
+        )(lambda: next(made, None) or self._once(round_))
 
     def _once(self, round_: _Round) -> _Round:
         round_.attempt += 1

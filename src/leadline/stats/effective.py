@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaincinv, logit, ndtr
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
@@ -155,6 +154,8 @@ def draw_means(
     The design effect (how much more a mean varies because samples share documents) is pooled over the groups: five
     documents a length are too few to estimate it for each, and where all answers were right nothing can be seen.
     """
+    from scipy.special import betaincinv, ndtr  # as scipy.optimize above
+
     variances, rows = groups.variances, groups.row_variances
     if rows.sum() > 0:
         design_effect = max(1.0, variances.sum() / rows.sum())
@@ -205,6 +206,8 @@ def crossings(
 
     `chance` in 0..1 places the crossing where the curve does not: at random in a bootstrap, 0.5 for an estimate.
     """
+    from scipy.special import logit
+
     cleared = np.sum(curves >= thresholds[:, None], axis=1)
     found = np.where(cleared == 0, -np.inf, np.inf)
     inside = np.flatnonzero((cleared > 0) & (cleared < len(places)))

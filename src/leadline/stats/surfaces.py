@@ -19,7 +19,6 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
 
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
@@ -104,6 +103,8 @@ def fit(surface: Surface, shape: Shape) -> Fit:
 
 def likelihood(total: FloatArray, n: FloatArray, share: FloatArray) -> FloatArray:
     """Log-likelihood of scores `total` out of `n` at a share, element by element."""
+    from scipy.special import xlog1py, xlogy  # half a second of start-up for those who fit nothing
+
     return np.asarray(xlogy(total, share) + xlog1py(n - total, -share))
 
 
@@ -147,6 +148,8 @@ def _window(surface: Surface, shape: Shape, distance: FloatArray) -> Fit:
 @lru_cache(maxsize=8)
 def _decay_grid(octaves: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
     """Parameters (ceiling, slope, middle) and the log2-length curves they give."""
+    from scipy.special import expit
+
     ceilings = (0.999, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35)
     slopes = np.exp(np.linspace(np.log(0.15), np.log(8.0), 18))
     middles = np.arange(octaves[0] - 3, octaves[-1] + 3.01, 0.2)
@@ -167,6 +170,8 @@ def _decay(surface: Surface) -> Fit:
 
 def _bump(surface: Surface) -> Fit:
     """Logistic regression by Newton's steps; a small ridge holds the weights where all scores are perfect."""
+    from scipy.special import expit
+
     octave = surface.octaves[:, None] - surface.octaves[0]
     middle = 1 - 4 * (surface.depths[None, :] - 0.5) ** 2
     columns = [np.ones(surface.n.shape), octave + 0 * middle, middle + 0 * octave, middle * octave]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import random
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -98,7 +98,7 @@ def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
     return [end - characters for end in ends[tokens:]]
 
 
-def anchored_ends(tokenizer: Tokenizer, text: str) -> tuple[list[int], int, int] | None:
+def anchored_ends(tokenizer: Tokenizer, text: str) -> tuple[Sequence[int], int, int] | None:
     """Where tokens end when an anchor stands before `text`, and the tokens and characters of the anchor."""
     for anchor in _ANCHORS:
         lead = _lead(tokenizer, anchor)
@@ -163,13 +163,14 @@ class CountedBank:
     longer trusted, and both sides are tokenised together."""
     documents: int = 0
     """Documents laid out with this bank so far."""
-    word_ends: dict[int, Mapping[int, int]] = field(default_factory=dict)
-    """By piece, as far as they were looked up: for each number of tokens that ends with a word, its characters."""
     _texts: npt.NDArray[np.object_] | None = None
     _touching: Touching | None = None
     _edges: Edges = field(default_factory=lambda: Edges.of(()))
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
     _encoded: dict[tuple[str, bool, bool], Ids] = field(default_factory=dict)
+    _piece_ends: dict[int, tuple[Sequence[int], int, int] | None] = field(default_factory=dict)
+    """Where tokens end, by piece, as far as they were looked up; as `anchored_ends` gives them."""
+    _begins_with_space: npt.NDArray[np.bool_] | None = None
     _ends: dict[tuple[str, bool], Sequence[int] | None] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -236,6 +237,25 @@ class CountedBank:
                 self._ends.clear()
             self._ends[key] = known
         return known
+
+    def piece_end(self, index: int, tokens: int) -> int:
+        """The characters that the first tokens of a piece are; 0 where that cannot be told."""
+        if index not in self._piece_ends:
+            self._piece_ends[index] = anchored_ends(self.tokenizer, self.bank.pieces[index])
+        found = self._piece_ends[index]
+        if found is None:
+            return 0
+        ends, before, characters = found
+        last = before + tokens - 1
+        if last >= len(ends) or (last + 1 < len(ends) and ends[last + 1] == ends[last]):
+            return 0  # the next token is a part of the same character
+        return ends[last] - characters
+
+    @property
+    def begins_with_space(self) -> npt.NDArray[np.bool_]:
+        if self._begins_with_space is None:
+            self._begins_with_space = np.array([piece[:1].isspace() for piece in self.bank.pieces], np.bool_)
+        return self._begins_with_space
 
     def piece(self, index: int) -> Ids:
         return self.ids[self.starts[index] : self.starts[index + 1]]

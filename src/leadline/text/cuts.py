@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from leadline.core.contracts import Tokenizer
-from leadline.text.bank import CountedBank, anchored_ends, encode_after
+from leadline.text.bank import CountedBank, encode_after
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 80
 """How many layouts are tried for one stretch of a document. A handful suffices with real tokenizers."""
+
+FIRST_ATTEMPTS = ATTEMPTS // 4
+"""Of them, those that cut a sentence from its beginning."""
 
 LOOKED_AT = 96
 """Sentences that are looked at for one cut."""
@@ -43,11 +47,11 @@ def cut_piece(
     Cuts fall at word ends. Where whole sentences do not give the wanted sizes, later attempts begin some words into one
     (a haystack may have but one sentence), and the last ones cut anywhere. `wanted` ascends; its last is above 0.
     """
-    if len(wanted) == 1 and attempt < ATTEMPTS // 4 and counted.closes is None:
+    if len(wanted) == 1 and attempt < FIRST_ATTEMPTS and counted.closes is None:
         found = _one_sentence(counted, order, at, wanted[0], bare)
         if found is not None:
             return found
-    skipped = 1 + attempt % 16 if attempt >= ATTEMPTS // 4 else 0
+    skipped = 1 + attempt % 16 if attempt >= FIRST_ATTEMPTS else 0
     anywhere = attempt >= ATTEMPTS * 3 // 4
     for generous in (1, 2, 4):  # a bank may count more tokens than its pieces have side by side
         text, pieces, tokens = _from(counted, order, at, generous * (wanted[-1] + 4 * skipped))
@@ -65,40 +69,28 @@ def cut_piece(
 
 
 def _one_sentence(counted: CountedBank, order: Indices, at: int, wanted: int, bare: bool) -> CutPiece | None:
-    """The next sentence of which a beginning has the wanted size, by word ends that are looked up once a sentence.
+    """The next sentence of which a beginning has the wanted size, by ends of tokens that are looked up once a sentence.
 
     `bare` when it follows white space, so that it must begin without any, as it is to be used as it stands.
     """
-    for number in range(min(LOOKED_AT, len(order))):
-        piece = int(order[(at + number) % len(order)])
-        if wanted <= counted.counts[piece] <= LONG and counted.bank.pieces[piece][0].isspace() != bare:
-            place = _word_ends(counted, piece).get(wanted)
-            if place is not None:
-                return CutPiece(counted.bank.pieces[piece][:place], number + 1, (0,))
+    window = _window(order, at)
+    counts = counted.counts[window]
+    fitting = (counts >= wanted) & (counts <= LONG) & (counted.begins_with_space[window] != bare)
+    for number in np.flatnonzero(fitting).tolist():
+        piece = int(window[number])
+        text = counted.bank.pieces[piece]
+        place = counted.piece_end(piece, wanted)
+        if place and _ends_a_word(text, place):
+            return CutPiece(text[:place], number + 1, (0,))
     return None
 
 
-def _word_ends(counted: CountedBank, piece: int) -> Mapping[int, int]:
-    """For each number of tokens that ends with a word: the characters they are."""
-    known = counted.word_ends.get(piece)
-    if known is None:
-        text = counted.bank.pieces[piece]
-        known = _by_tokens(counted.tokenizer, text)
-        counted.word_ends[piece] = known
-    return known
-
-
-def _by_tokens(tokenizer: Tokenizer, text: str) -> dict[int, int]:
-    anchored = anchored_ends(tokenizer, text)
-    if anchored is None:
-        return {}
-    ends, tokens, characters = anchored
-    found = {}
-    for word in _WORD.finditer(text):
-        count = bisect_right(ends, word.end() + characters)
-        if count and ends[count - 1] == word.end() + characters:
-            found[count - tokens] = word.end()
-    return found
+def _window(order: Indices, at: int) -> Indices:
+    """The sentences that are looked at from a place in the order on; after its end comes its beginning."""
+    size = min(LOOKED_AT, len(order))
+    at %= len(order)
+    window = order[at : at + size]
+    return window if len(window) == size else np.concatenate([window, order[: size - len(window)]])
 
 
 def _from(counted: CountedBank, order: Indices, at: int, least: int) -> tuple[str, int, int]:

@@ -11,7 +11,7 @@ import numpy as np
 from leadline.core.types import Fact
 from leadline.text.assembly import Assembly
 from leadline.text.bank import CountedBank
-from leadline.text.cuts import cut_piece
+from leadline.text.cuts import FIRST_ATTEMPTS, LOOKED_AT, cut_piece
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -63,17 +63,29 @@ class Layouter:
         while whole and not self._closes(int(pieces[whole - 1])):
             whole -= 1
         rest = spare - (int(reach[whole - 1]) if whole else 0)
-        at = self._further(used + whole, attempt)
         if not beyond[-1]:
             if rest == 0:
                 return Layout(pieces[:whole], "", 0, "", (0,) * len(beyond), used + whole)
-            bare = self._bare_after(pieces[:whole])
-            cut = cut_piece(self.counted, self.order, at, [rest], attempt, bare=bare)
-            if cut is None:
-                return None
-            ended = self._beginning(at + cut.pieces)
-            return Layout(pieces[:whole], cut.text, rest, "", (0,) * len(beyond), ended, at, attempt)
+            return self._choose_for_one(pieces[:whole], used + whole, rest, len(beyond), attempt)
         return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
+
+    def _choose_for_one(self, pieces: Indices, at: int, rest: int, asks: int, attempt: int) -> Layout | None:
+        """All questions end the document at one place: after a cut piece of `rest` tokens."""
+        if 0 < attempt < FIRST_ATTEMPTS and self.counted.closes is None:
+            # Few sentences are as long as a long rest: a shorter whole one before the cut leaves one that more are.
+            shorter = np.flatnonzero(self.counted.counts[self.order[at : at + LOOKED_AT]] < rest)
+            if len(shorter):
+                at += int(shorter[(attempt - 1) % len(shorter)])
+                rest -= int(self.counted.counts[self.order[at]])
+                pieces = np.append(pieces, self.order[at])
+                at += 1
+        else:
+            at = self._further(at, attempt)
+        cut = cut_piece(self.counted, self.order, at, [rest], attempt, bare=self._bare_after(pieces))
+        if cut is None:
+            return None
+        ended = self._beginning(at + cut.pieces)
+        return Layout(pieces, cut.text, rest, "", (0,) * asks, ended, at, attempt)
 
     def _choose_for_several(
         self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], attempt: int

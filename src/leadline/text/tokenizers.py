@@ -149,9 +149,9 @@ class ByteTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         return [self.encode(text) for text in texts]
 
-    def ends(self, text: str) -> list[int] | None:
+    def ends(self, text: str) -> Sequence[int] | None:
         if text.isascii():
-            return list(range(1, len(text) + 1))
+            return range(1, len(text) + 1)
         sizes = [len(c.encode("utf-8", "surrogatepass")) for c in text]
         return [i + 1 for i, size in enumerate(sizes) for _ in range(size)]
 
