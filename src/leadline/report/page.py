@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -37,8 +38,19 @@ from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
-SCRIPTS = ("samples.js", "figures.js", "page.js")
+SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js")
 Values = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What a page must know of the server that shows it. Its samples stay there until somebody looks at one."""
+
+    samples: str
+    """Where they are."""
+    events: str = ""
+    """Where the page hears what is new, for a run that is not over: its map is then drawn cell by cell."""
+    notes: tuple[str, ...] = ()
 
 
 def write_page(runs: Sequence[Run], path: Path) -> Path:
@@ -50,22 +62,27 @@ def write_page(runs: Sequence[Run], path: Path) -> Path:
     return path
 
 
-def page(runs: Sequence[Run]) -> str:
+def page(runs: Sequence[Run], served: Served | None = None) -> str:
     """The whole page. Everything that came from a model or a spec is escaped by the template or by `data_block`."""
-    style, script = _asset("page.css"), joined_script()
+    style, script = page_style(served), joined_script(served)
     names, verdicts = titles(runs), [verdict(run) for run in runs]
-    packed = pack_runs(runs)
-    return _template().render(
+    packed = pack_runs(runs) if served is None else Packed([], [], "")
+    live = served is not None and bool(served.events)
+    return template("page.html").render(
         title=f"{names[0] if len(runs) == 1 else f'{len(runs)} runs'} · Leadline",
         version=__version__,
         policy=policy(style, script),
         style=Markup(style),
         script=Markup(script),
+        served=served,
         sections=_sections(runs),
         comparison=_comparison(runs, verdicts, names) if len(runs) > 1 else None,
-        runs=[_run_values(run, verdicts[at], names[at], at, alone=len(runs) == 1) for at, run in enumerate(runs)],
+        runs=[
+            _run_values(run, verdicts[at], names[at], at, alone=len(runs) == 1, live=live)
+            for at, run in enumerate(runs)
+        ],
         left_out=packed.left_out,
-        index=data_block(_index(runs, names, packed)),
+        index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
         packs=[Markup(text) for text in packed.packs],
     )
 
@@ -82,8 +99,17 @@ def fingerprint(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def joined_script() -> str:
-    parts = "\n".join(_asset(name) for name in SCRIPTS)
+def page_style(served: Served | None = None) -> str:
+    return asset("page.css") + (asset("served.css") if served else "")
+
+
+def joined_script(served: Served | None = None) -> str:
+    return joined((*SCRIPTS, "live.js") if served and served.events else SCRIPTS)
+
+
+def joined(scripts: Sequence[str]) -> str:
+    """Scripts as one, in a scope of their own."""
+    parts = "\n".join(map(asset, scripts))
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
@@ -158,17 +184,19 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
     }
 
 
-def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool) -> Values:
+def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, live: bool) -> Values:
     answered, asked = run.table.whole.done + run.table.whole.failed > 0, bool(run.table.tasks)
+    drawn = asked and not live  # the map of a run that is not over is drawn cell by cell, as cells come
     return {
         "run": run,
+        "live": asked and live,
         "title": title,
         "verdict": found,
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
-        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if asked else None,
+        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if drawn else None,
         "smoothed": _figure(heatmap(run, titled=False, smoothed=True, at=at), f"smoothed-{at}")
-        if any(can_smooth(run.table, task) for task in run.table.tasks)
+        if drawn and any(can_smooth(run.table, task) for task in run.table.tasks)
         else None,
         "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
         "distances": _figure(distance_curves(run), f"distances-{at}") if run.measures.by_distance else None,
@@ -200,14 +228,14 @@ def _figure(figure: Figure, name: str) -> Values:
     return {"svg": Markup(page_svg(figure, name))}
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     return files("leadline.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache
-def _template() -> Template:
+def template(name: str) -> Template:
     environment = Environment(
-        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.globals["words"] = words
-    return environment.get_template("page.html")
+    return environment.get_template(name)

@@ -36,9 +36,10 @@ function neighbour(marks, mark, key) {
   return best;
 }
 
-for (const svg of document.querySelectorAll("figure svg")) {
+// `svg` is a drawing or a table of marks.
+function enliven(svg) {
   const marks = [...svg.querySelectorAll("[data-select]")];
-  if (!marks.length) continue;
+  if (!marks.length) return;
   for (const mark of marks) {
     mark.setAttribute("role", "button");
     mark.setAttribute("tabindex", "-1");
@@ -63,6 +64,7 @@ for (const svg of document.querySelectorAll("figure svg")) {
     next.focus();
   });
 }
+for (const svg of document.querySelectorAll("figure svg")) enliven(svg);
 addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 find("drawer-close").addEventListener("click", () => drawer.close());
 drawer.addEventListener("click", (event) => { if (event.target === drawer) drawer.close(); });

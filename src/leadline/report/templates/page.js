@@ -1,39 +1,22 @@
-// The page around them: light or dark, the browser of samples, downloads.
-
-// --- light or dark ---------------------------------------------------------------------------
-
-const themes = ["auto", "light", "dark"];
-let theme = "auto";
-try { theme = localStorage.getItem("leadline-theme") || "auto"; } catch { /* no storage for files */ }
-
-function dress() {
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
-  find("theme").textContent = "Theme: " + theme;
-}
-
-find("theme").hidden = false;
-find("theme").addEventListener("click", () => {
-  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-  try { localStorage.setItem("leadline-theme", theme); } catch { /* no storage for files */ }
-  dress();
-});
-dress();
+// The page around them: the switch of maps, the browser of samples, downloads.
 
 // --- as measured or smoothed --------------------------------------------------------------------
 
-for (const group of document.querySelectorAll(".switch")) {
-  const buttons = [...group.querySelectorAll("[data-show]")];
-  group.hidden = false;
-  for (const button of buttons) {
-    button.addEventListener("click", () => {
-      for (const other of buttons) {
-        other.setAttribute("aria-pressed", String(other === button));
-        find(other.dataset.show).hidden = other !== button;
-      }
-    });
+function connectSwitches(root) {
+  for (const group of root.querySelectorAll(".switch")) {
+    const buttons = [...group.querySelectorAll("[data-show]")];
+    group.hidden = false;
+    for (const button of buttons) {
+      button.addEventListener("click", () => {
+        for (const other of buttons) {
+          other.setAttribute("aria-pressed", String(other === button));
+          find(other.dataset.show).hidden = other !== button;
+        }
+      });
+    }
   }
 }
+connectSwitches(document);
 
 // --- the browser of samples ------------------------------------------------------------------
 
@@ -76,7 +59,7 @@ async function* browsed() {
 
 const browse = () => showSamples(find("browser"), browsed());
 
-if (index.packs.length) {
+if (index.packs.length || index.samples) {
   prepare();
   form.hidden = false;
   form.addEventListener("submit", (event) => event.preventDefault());

@@ -2,7 +2,7 @@
 // nothing here makes HTML from text. The files of this folder are joined into one script with one scope.
 
 const find = (id) => document.getElementById(id);
-const index = JSON.parse(find("index").textContent);
+let index = JSON.parse(find("index").textContent);
 const PAGE = 25;
 
 function make(tag, name, text) {
@@ -14,11 +14,26 @@ function make(tag, name, text) {
 
 // --- samples: unpacked when asked for --------------------------------------------------------
 
-const unpacked = new Map();
+// Where samples are: in the page, or with the server that shows it, which has newer ones when the run has grown. A list
+// that is being shown keeps to the packs it began with.
+let packed = { entries: index.packs, text: (number) => find("pack-" + number).textContent, read: new Map(), tag: null };
 
-function unpack(number) {
-  if (!unpacked.has(number)) unpacked.set(number, read(find("pack-" + number).textContent));
-  return unpacked.get(number);
+async function packsNow() {
+  if (!index.samples) return packed;
+  const answer = await fetch(index.samples, { cache: "no-cache" });
+  if (!answer.ok) throw new Error("the samples cannot be had: " + answer.status);
+  const tag = answer.headers.get("etag");
+  if (tag !== packed.tag) {
+    const found = await answer.json();
+    packed = { entries: found.index, text: (number) => found.packs[number], read: new Map(), tag };
+    find("left-out").textContent = found.left_out;
+  }
+  return packed;
+}
+
+function unpack(from, number) {
+  if (!from.read.has(number)) from.read.set(number, read(from.text(number)));
+  return from.read.get(number);
 }
 
 async function read(text) {
@@ -41,12 +56,13 @@ function sampleAt(pack, row, run, task, length) {
 
 // A wish is {run, task, length, depth, outcome, text}; a missing key means any.
 async function* matching(wish) {
-  for (const [number, entry] of index.packs.entries()) {
+  const from = await packsNow();
+  for (const [number, entry] of from.entries.entries()) {
     if (wish.run !== undefined && wish.run !== entry.run) continue;
     for (const [task, length, first, count] of entry.parts) {
       if (wish.task !== undefined && wish.task !== task) continue;
       if (wish.length !== undefined && wish.length !== length) continue;
-      const pack = await unpack(number);
+      const pack = await unpack(from, number);
       for (let row = first; row < first + count; row++) {
         const sample = sampleAt(pack, row, entry.run, task, length);
         if (fits(sample, wish)) yield sample;
