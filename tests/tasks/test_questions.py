@@ -15,7 +15,7 @@ from leadline.models.sim.wording import REFUSALS
 from leadline.run.measure import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records
-from leadline.tasks.question_files import open_corpus
+from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus
 from leadline.tasks.questions import Questions
 from leadline.text.chat import completion_frame
 from leadline.text.fit import fit
@@ -50,7 +50,7 @@ def documents_in(document: Document) -> list[str]:
 
 
 def test_questions_come_with_their_answers_once_and_impossible_ones_are_left_out(files: dict[str, str]) -> None:
-    both = [open_corpus(Path(files["squad"]), titles=False, split=side, most=0) for side in ("test", "train")]
+    both = [open_corpus(Path(files["squad"]), form=UNTITLED, split=side, most=0) for side in ("test", "train")]
     assert sum(len(corpus.questions) for corpus in both) == 144  # two of three for each of 72 paragraphs
     for corpus in both:
         for question in corpus.questions:
@@ -81,19 +81,19 @@ def test_answers_that_say_little_or_stand_elsewhere_are_not_asked_for(tmp_path: 
     """yes; one letter; in the question; not in the document; in every other document of the file."""
     path = squad(tmp_path / "odd.json", extra=EXTRA)
     for side in ("test", "train"):
-        corpus = open_corpus(path, titles=False, split=side, most=0)
+        corpus = open_corpus(path, form=UNTITLED, split=side, most=0)
         assert not [q for q in corpus.questions if q.answers[0] in ("Yes", "P", "rye", "barley", "the weather")]
 
 
 def test_hotpot_questions_have_two_documents_and_no_yes_or_no(files: dict[str, str]) -> None:
-    corpus = open_corpus(Path(files["hotpot"]), titles=True, split="test", most=0)
+    corpus = open_corpus(Path(files["hotpot"]), form=TITLED, split="test", most=0)
     assert corpus.questions
     assert all(len(q.gold) == 2 and q.answers != ("yes",) for q in corpus.questions)
     assert corpus.documents[corpus.questions[0].gold[0]].startswith("Document: ")
 
 
 def test_of_many_questions_so_many_are_drawn_as_asked_for(files: dict[str, str]) -> None:
-    few = open_corpus(Path(files["squad"]), titles=False, split="test", most=10)
+    few = open_corpus(Path(files["squad"]), form=UNTITLED, split="test", most=10)
     assert len(few.questions) == 10
     assert {q.text for q in few.questions} != {q.text for q in few.questions[:1]}
 

@@ -28,6 +28,7 @@ def build(
     format: Annotated[str, typer.Option(help="jsonl, or ruler for ROOT/LENGTH/TASK/validation.jsonl.")] = "jsonl",
     split: Annotated[str, typer.Option(help="test, or train: other seeds and words than test ever uses.")] = "test",
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A task's option.")] = None,
+    templates: Annotated[Path | None, typer.Option(help="Texts of your own in place of ours.")] = None,
     lengths: Annotated[str | None, typer.Option(help=f"4k,8k,16k. [default: {DEFAULT_LENGTHS}]")] = None,
     depths: Annotated[str | None, typer.Option(help="11 (even), sigmoid:11, or 0,0.5,1. [default: 5]")] = None,
     samples: Annotated[int | None, typer.Option(help="Samples of every cell. [default: 3]")] = None,
@@ -45,7 +46,7 @@ def build(
     form: Form = "ruler" if format == "ruler" else "jsonl"
     asked = Flags(
         what=what, model=model or "sim:perfect", set_=[*(set_ or []), f"split={split}"], lengths=lengths,
-        depths=depths, samples=samples, reading=reading, seed=seed,
+        depths=depths, samples=samples, reading=reading, seed=seed, templates=templates,
     )  # fmt: skip
     spec = spec_of(asked)
     began = time.monotonic()

@@ -22,6 +22,7 @@ HELP: dict[str, str] = {
     "suites": "List suites; `suites show NAME` has what one asks.",
 }
 
+TemplateFlag = Annotated[bool, typer.Option("--template", help="Print its texts as a start for --templates.")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -34,20 +35,51 @@ def commands(kind: Kind) -> typer.Typer:
         if context.invoked_subcommand is None:
             _list(kind, as_json=json)
 
-    @group.command()
     def show(name: Annotated[str, typer.Argument()], json: JsonFlag = False) -> None:
         """Show one by its name."""
-        from leadline.cli.screen import print_json
+        _show(kind, name, as_json=json)
 
-        found = _DESCRIBE[kind](name)
-        if json:
-            print_json(found)
+    def show_or_print(
+        name: Annotated[str, typer.Argument()], json: JsonFlag = False, template: TemplateFlag = False
+    ) -> None:
+        """Show one by its name, or print its texts for a file of your own."""
+        if template:
+            typer.echo(_template(kind, name), nl=False)
         else:
-            _print(found)
+            _show(kind, name, as_json=json)
 
+    group.command("show")(show_or_print if kind in ("tasks", "suites") else show)
     if kind == "sources":
         group.command()(pull)
     return group
+
+
+def _show(kind: Kind, name: str, *, as_json: bool) -> None:
+    from leadline.cli.screen import print_json
+
+    found = _DESCRIBE[kind](name)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+
+
+def _template(kind: Kind, name: str) -> str:
+    """The texts of a task, or of every task of a suite that has some, to start a file for --templates from."""
+    from leadline.core import registry
+    from leadline.core.errors import UsageError
+    from leadline.core.spec import TaskSpec
+    from leadline.tasks.templates import template_of
+    from leadline.tasks.wording import Worded
+
+    asked = [TaskSpec(name=name)]
+    if kind == "suites":
+        asked = [TaskSpec.model_validate(task) for task in registry.find("suites", name).values["tasks"]]
+    made = [(one.name, registry.task(one)) for one in asked]
+    sections = [template_of(title, task) for title, task in made if isinstance(task, Worded)]
+    if not sections:
+        raise UsageError(f"{name} has no texts to replace", where="--template")
+    return "\n".join(sections)
 
 
 def _list(kind: Kind, *, as_json: bool) -> None:

@@ -43,6 +43,10 @@ class Flags:
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A task's option. KEY=A,B,C runs the task once with each."),
     ] = None
+    templates: Annotated[
+        Path | None,
+        typer.Option(help="A file of texts in place of ours; `leadline tasks show NAME --template` prints a start."),
+    ] = None
     no_context: Annotated[
         bool, typer.Option("--no-context", help="Ask questions without their documents as well: answers from memory.")
     ] = False
@@ -104,6 +108,10 @@ def spec_of(flags: Flags) -> Spec:
     if "model" not in values:
         raise UsageError("no model given", fix="add --model, as in --model sim:perfect; see `leadline models`")
     spec = make_spec(values, where=where)
+    if flags.templates is not None:
+        from leadline.tasks.templates import with_templates
+
+        spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
     tasks = make_spec(_configured(spec, flags.set_ or []), where="flags").tasks
     return spec.model_copy(update={"tasks": (*tasks, *from_memory(tasks)) if flags.no_context else tasks})
 

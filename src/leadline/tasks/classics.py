@@ -10,24 +10,56 @@ Wordings are ours. Depth, exact length and reading modes are those of every othe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import Field
 
-from leadline.core.contracts import Source, Task
+from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
 from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.values import Kind, draw_new
+from leadline.tasks.wording import Part, Worded, filled_in
 from leadline.text.sources import open_source
 
 SCORERS = ("match.all", "ruler.v1", "ruler.strict")
+PASSKEY = {
+    "instruction": Part(
+        ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
+    ),
+    "needle": Part(("The pass key is {key}. Keep it in mind: {key}.",), needs=("key",), planted=True),
+    "question": Part(("\n\nQuestion: What is the pass key?",), asks=True),
+    "prefix": Part(("The pass key is",)),
+}
 
 
-class Passkey(Task):
+def _lines_part(instruction: str, line: str, question: str, prefix: str) -> dict[str, Part]:
+    return {
+        "instruction": Part((instruction,), opens=True),
+        "line": Part((line,), needs=("key", "value"), planted=True, lines=True),
+        "question": Part((question,), needs=("key",), asks=True),
+        "prefix": Part((prefix,), may=("key",)),
+    }
+
+
+LINES = _lines_part(
+    "Below are lines, each with a name and a content. Keep them in mind; a question follows.\n\n",
+    "line {key}: its content is {value}.",
+    "\n\nQuestion: What is the content of line {key}?",
+    "The content of line {key} is",
+)
+KEY_VALUE = _lines_part(
+    "Below is a stretch of a JSON object, one key with its value on each line. A question about it follows.\n\n",
+    '"{key}": "{value}",',
+    '\n\nQuestion: What is the value of the key "{key}"?',
+    'The value of "{key}" is',
+)
+
+
+class Passkey(Worded):
     """Find the one pass key in a text that says nothing."""
 
     version: ClassVar[str] = "1"
@@ -37,6 +69,9 @@ class Passkey(Task):
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     digits: int = Field(5, ge=3, le=40, description="digits of the pass key")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
+
+    def parts(self) -> Mapping[str, Part]:
+        return PASSKEY
 
     def sources(self) -> Sequence[Source]:
         return (self._source(),)
@@ -51,20 +86,20 @@ class Passkey(Task):
         while not key or side_of(key) != self.split:
             key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
         [depth] = places(cell, 0.0, 1, draw)
-        fact = Fact(f"{cell.key}#0", f"The pass key is {key}. Keep it in mind: {key}.", depth, cell.length)
+        fact = Fact(f"{cell.key}#0", self.say("needle", key=key), depth, cell.length)
         name = cluster_of(cells)
         drawn = seed_of(seed, "haystack", family_of(name), *name.split("/")[-2:])
         return Draft(
             id=document_of(cells),
             cluster=name,
-            head="Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",
+            head=self.say("instruction"),
             filler=self._source().filler(seed=drawn),
             facts=(fact,),
             questions=(
                 Question(
                     cell=cell,
-                    text="\n\nQuestion: What is the pass key?",
-                    answer_prefix="The pass key is",
+                    text=self.say("question"),
+                    answer_prefix=self.say("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
                     scorers=SCORERS,
@@ -82,31 +117,31 @@ class _Line:
     fact: Fact
 
 
-class Lines(Task):
+class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
-    wording: ClassVar[str] = "line {key}: its content is {value}."
-    head: ClassVar[str] = "Below are lines, each with a name and a content. Keep them in mind; a question follows.\n\n"
-    asked: ClassVar[str] = "\n\nQuestion: What is the content of line {key}?"
-    prefix: ClassVar[str] = "The content of line {key} is"
 
     key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
     value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     answer_tokens: int = Field(64, ge=1, description="tokens for the answer")
+
+    def parts(self) -> Mapping[str, Part]:
+        return LINES
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
         name = cluster_of(cells)
         drawn = seed_of(seed, "lines", family_of(name), *name.split("/")[-2:])
+        line = filled_in(self.texts("line")[0], ("key", "value"))
         return Draft(
             id=document_of(cells),
             cluster=name,
-            head=self.head,
-            filler=NeedleLines(self.key_kind, self.value_kind, self.wording, drawn, frozenset(taken), self.split),
+            head=self.say("instruction"),
+            filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
             facts=tuple(line.fact for line in lines),
             questions=tuple(self._ask(cell, line, lines) for cell, line in zip(cells, lines, strict=True)),
         )
@@ -116,13 +151,14 @@ class Lines(Task):
         key = draw_new(self.key_kind, draw, taken, self.split)
         value = draw_new(self.value_kind, draw, taken, self.split)
         [depth] = places(cell, 0.0, 1, draw)
-        return _Line(key, value, Fact(f"{cell.key}#0", self.wording.format(key=key, value=value), depth, cell.length))
+        text = self.say("line", key=key, value=value)
+        return _Line(key, value, Fact(f"{cell.key}#0", text, depth, cell.length))
 
     def _ask(self, cell: Cell, line: _Line, lines: Sequence[_Line]) -> Question:
         return Question(
             cell=cell,
-            text=self.asked.format(key=line.key),
-            answer_prefix=self.prefix.format(key=line.key),
+            text=self.say("question", key=line.key),
+            answer_prefix=self.say("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
             scorers=SCORERS,
@@ -135,12 +171,8 @@ class Lines(Task):
 class KeyValue(Lines):
     """Find the value of one key among the pairs of a JSON object."""
 
-    wording: ClassVar[str] = '"{key}": "{value}",'
-    head: ClassVar[str] = (
-        "Below is a stretch of a JSON object, one key with its value on each line. A question about it follows.\n\n"
-    )
-    asked: ClassVar[str] = '\n\nQuestion: What is the value of the key "{key}"?'
-    prefix: ClassVar[str] = 'The value of "{key}" is'
-
     key_kind: Kind = Field("uuids", description="keys are words, numbers or uuids")
     value_kind: Kind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
+
+    def parts(self) -> Mapping[str, Part]:
+        return KEY_VALUE

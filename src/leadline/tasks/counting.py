@@ -9,21 +9,21 @@ from __future__ import annotations
 import random
 import string
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from leadline.core.contracts import Task
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Composer, Draft, Question, Reading
 from leadline.tasks.coded_words import CodedWords, zeta
 from leadline.tasks.coordinates import cluster_of, document_of, family_of
+from leadline.tasks.demonstrations import answers, demonstration_part
 from leadline.tasks.numbered_words import NumberedWords
-from leadline.tasks.values import listed
 from leadline.tasks.word_pool import Vocabulary, demonstration_words
+from leadline.tasks.wording import Part, Worded
 
 LIST = (
     "Below is a numbered list of words. Some of them stand in it much more often than the others. Keep count of them; "
@@ -31,7 +31,12 @@ LIST = (
 )
 LIST_QUESTION = "\n\nQuestion: Which {count} words are the most common in the list? Name each of them once."
 LIST_PREFIX = "The {count} most common words are"
-NEXT = "\n\nThat was an example. Now do the same with another list.\n\n"
+LIST_PARTS = {
+    "instruction": Part((LIST,), may=("count",), opens=True),
+    "question": Part((LIST_QUESTION,), may=("count",), asks=True),
+    "prefix": Part((LIST_PREFIX,), may=("count",)),
+    "demonstration": demonstration_part("another list"),
+}
 
 CODE = (
     "The text below is written in code. Its words have no meaning, and {noise} is mere noise between them. Keep count "
@@ -42,6 +47,11 @@ CODE_QUESTION = (
     "Give the words without any explanation."
 )
 CODE_PREFIX = "The {count} most frequent coded words are"
+CODE_PARTS = {
+    "instruction": Part((CODE,), may=("noise", "count"), opens=True),
+    "question": Part((CODE_QUESTION,), may=("noise", "count"), asks=True),
+    "prefix": Part((CODE_PREFIX,), may=("noise", "count")),
+}
 
 DEMONSTRATIONS = 16
 SHORT_BELOW = 4096
@@ -61,7 +71,7 @@ def most_frequent(text: str, count: int) -> tuple[str, ...]:
     return found
 
 
-class Counting(Task):
+class Counting(Worded):
     """What both have in common: one list a document, and the words that count all over it or around a depth."""
 
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
@@ -125,6 +135,9 @@ class CommonWords(Counting):
     demonstration: bool = Field(True, description="show one solved example before the list")
     answer_tokens: int = Field(120, ge=1, description="tokens for the answer")
 
+    def parts(self) -> Mapping[str, Part]:
+        return LIST_PARTS
+
     @model_validator(mode="after")
     def _common_words_are_common(self) -> CommonWords:
         for length in (SHORT_BELOW - 1, SHORT_BELOW):
@@ -157,12 +170,15 @@ class CommonWords(Counting):
         )
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
-        text, prefix = LIST_QUESTION.format(count=self.num_cw), LIST_PREFIX.format(count=self.num_cw)
-        head, labels = LIST, {}
+        head, text, prefix = (self.say(part, count=self.num_cw) for part in ("instruction", "question", "prefix"))
+        labels = {}
         if self.demonstration:
             short = min(c.length for c in cells) < SHORT_BELOW
             shown, words = demonstrated_list(draw.randrange(DEMONSTRATIONS), self.num_cw, short, self.split)
-            head = f"{LIST}{shown}{text}\n{prefix} {listed(words)}.{NEXT}{LIST}"
+            example = self.say(
+                "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answers(words)
+            )
+            head = example + head
             labels = {"demonstration": " ".join(words)}
         return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, labels) for c in cells)
 
@@ -197,6 +213,9 @@ class FrequentWords(Counting):
     noise: str = Field("...", description="what stands in place of the most frequent word")
     answer_tokens: int = Field(50, ge=1, description="tokens for the answer")
 
+    def parts(self) -> Mapping[str, Part]:
+        return CODE_PARTS
+
     @field_validator("noise")
     @classmethod
     def _noise_is_no_word(cls, value: str) -> str:
@@ -221,6 +240,6 @@ class FrequentWords(Counting):
         )
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
-        text, prefix = CODE_QUESTION.format(count=self.top, noise=self.noise), CODE_PREFIX.format(count=self.top)
-        questions = tuple(_question(c, text, prefix, self.top, self.answer_tokens, {}) for c in cells)
-        return CODE.format(noise=self.noise), questions
+        said = {"count": self.top, "noise": self.noise}
+        head, text, prefix = (self.say(part, **said) for part in ("instruction", "question", "prefix"))
+        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, {}) for c in cells)

@@ -8,20 +8,20 @@ and piles for a million tokens.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from leadline.core.contracts import Task
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
 from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
-from leadline.tasks.fiction_world import KINDS, RELATIONS, Kind, Relation, World, namesake, world
+from leadline.tasks.fiction_world import DOCUMENT, KINDS, RELATIONS, Kind, Relation, World, namesake, world
 from leadline.tasks.question_piles import Pile
-from leadline.tasks.questions import HEAD, ask
+from leadline.tasks.questions import ask, parts_of
+from leadline.tasks.wording import Part, Worded
 
 CHARACTERS_PER_TOKEN = 6.2
 """More than any tokenizer makes of these texts, counted by whole words too, so that a world is always large enough."""
@@ -29,7 +29,7 @@ CHARACTERS_PER_DOCUMENT = 240
 SMALLEST_WORLD = 512
 
 
-class Fiction(Task):
+class Fiction(Worded):
     """Answer questions about invented people, firms and towns over a pile of documents.
 
     Depth is where the document that answers starts. A question of several hops needs as many documents; they stand in
@@ -45,8 +45,11 @@ class Fiction(Task):
     spread: float = Field(0.2, ge=0, le=1, description="band that the documents of several hops stand in")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
+    def parts(self) -> Mapping[str, Part]:
+        return parts_of(DOCUMENT)
+
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        around = world(self.split, world_size(max(c.length for c in cells)))
+        around = world(self.split, world_size(max(c.length for c in cells)), self.texts("document")[0])
         taken: set[str] = set()
         stories = [self._story(cell, around, seed, taken) for cell in cells]
         answers = tuple(story.answer for story in stories)
@@ -54,7 +57,7 @@ class Fiction(Task):
         return Draft(
             id=document_of(cells),
             cluster=name,
-            head=HEAD,
+            head=self.say("instruction"),
             filler=Pile(
                 around.bank,
                 np.arange(len(around.documents)),
@@ -63,7 +66,7 @@ class Fiction(Task):
                 prefix_stable=True,
             ),
             facts=tuple(fact for story in stories for fact in (*story.gold, *story.namesakes)),
-            questions=tuple(story.ask(answers, self.answer_tokens) for story in stories),
+            questions=tuple(story.ask(self, answers) for story in stories),
         )
 
     def _story(self, cell: Cell, around: World, seed: int, taken: set[str]) -> _Story:
@@ -112,13 +115,13 @@ class _Story:
     namesakes: tuple[Fact, ...]
     namesake_values: tuple[str, ...]
 
-    def ask(self, answers: tuple[str, ...], allowance: int) -> Question:
+    def ask(self, task: Fiction, answers: tuple[str, ...]) -> Question:
         spoken = self.subject
         for relation in self.path[:-1]:
             spoken = relation.phrase.format(x=spoken)
         text = self.path[-1].question.format(x=spoken)
         others = (*self.namesake_values, *answers)
-        asked = ask(self.cell, text, (self.answer,), self.gold, allowance=allowance, others=others)
+        asked = ask(task, self.cell, text, (self.answer,), self.gold, allowance=task.answer_tokens, others=others)
         labels = {**asked.labels, "relation": ".".join((self.path[0].of, *(r.name for r in self.path)))}
         return replace(asked, labels=labels)
 

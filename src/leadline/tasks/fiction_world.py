@@ -21,6 +21,8 @@ from leadline.core.types import PieceBank
 from leadline.tasks.fiction_names import TRADES, pool
 
 Kind = Literal["person", "firm", "place", "river"]
+DOCUMENT = "Document:\n{text}"
+"""How a document is printed; its title would be its subject."""
 KINDS: tuple[Kind, ...] = ("person", "firm", "place")
 """Those that documents are written about."""
 
@@ -104,6 +106,7 @@ class World:
     split: Split
     entities: Mapping[Kind, tuple[str, ...]]
     documents: tuple[str, ...]
+    form: str = DOCUMENT
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -126,11 +129,11 @@ class World:
     def tell(self, kind: Kind, subject: str, draw: random.Random, known: Mapping[str, str] | None = None) -> str:
         """A document about a subject: what is `known`, and for the rest whatever is said of others in this world."""
         told = {r.name: draw.choice(self.entities[r.to]) for r in RELATIONS if r.of == kind}
-        return write(kind, subject, told | dict(known or {}), draw)
+        return self.form.format(title=subject, text=write(kind, subject, told | dict(known or {}), draw))
 
 
 @cache
-def world(split: Split, size: int) -> World:
+def world(split: Split, size: int, form: str = DOCUMENT) -> World:
     """A world with so many documents, the same for everybody."""
     draw = rng("world", split, size)
     # Half of all towns and rivers at most: the others are for whoever is asked about.
@@ -143,9 +146,9 @@ def world(split: Split, size: int) -> World:
         while len(drawn) < count:
             drawn.setdefault(draw_name(kind, split, draw))
         entities[kind] = tuple(drawn)
-    made = World(split, entities, ())
+    made = World(split, entities, (), form)
     documents = tuple(made.tell(kind, subject, draw) for kind in KINDS for subject in entities[kind])
-    return World(split, entities, documents)
+    return World(split, entities, documents, form)
 
 
 def draw_name(kind: Kind, split: Split, draw: random.Random) -> str:
@@ -165,9 +168,9 @@ def namesake(kind: Kind, name: str, split: Split, draw: random.Random) -> str:
 
 
 def write(kind: Kind, subject: str, told: Mapping[str, str], draw: random.Random) -> str:
-    """The document: one of several texts of its kind, with small things of no importance."""
+    """A document's text: one of several of its kind, with small things of no importance."""
     job, other = draw.sample(_JOBS, 2)
-    text = draw.choice(_TEXTS[kind]).format(
+    return draw.choice(_TEXTS[kind]).format(
         subject=subject,
         last=subject.rpartition(" ")[2],
         job=job,
@@ -179,4 +182,3 @@ def write(kind: Kind, subject: str, told: Mapping[str, str], draw: random.Random
         count=draw.randrange(12, 400),
         **told,
     )
-    return f"Document:\n{text}"

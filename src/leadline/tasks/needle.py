@@ -7,22 +7,28 @@ draws its own needle, wording and stretch of haystack, and the question does not
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from leadline.core.contracts import Source, Task
+from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
 from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.values import PLURAL, SINGULAR, Kind, draw_new, listed
+from leadline.tasks.wording import Part, Worded, filled_in
 from leadline.text.sources import open_source
 from leadline.text.split import Unit
 
+INSTRUCTION = (
+    "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
+    "a question about them follows.\n\n"
+)
+OWN_INSTRUCTION = "Read the text below. A question about it follows.\n\n"
 WORDINGS = (
     "The {kind} kept for {key} is {value}.",
     "In the register, {key} stands beside the {kind} {value}.",
@@ -31,27 +37,29 @@ WORDINGS = (
     "The harbour office filed {key} under the {kind} {value}.",
 )
 QUESTIONS = (
-    "Which {kind} belongs to {key}?",
-    "What is the {kind} that goes with {key}?",
-    "According to the text, which {kind} is the one for {key}?",
+    "\n\nQuestion: Which {kind} belongs to {key}?",
+    "\n\nQuestion: What is the {kind} that goes with {key}?",
+    "\n\nQuestion: According to the text, which {kind} is the one for {key}?",
 )
 QUESTIONS_FOR_SEVERAL = (
-    "Which {kinds} belong to {key}? Name all of them.",
-    "What are all the {kinds} that go with {key}?",
-    "According to the text, which {kinds} are the ones for {key}? Give every one.",
+    "\n\nQuestion: Which {kinds} belong to {key}? Name all of them.",
+    "\n\nQuestion: What are all the {kinds} that go with {key}?",
+    "\n\nQuestion: According to the text, which {kinds} are the ones for {key}? Give every one.",
 )
+PREFIX = "The {kind} for {key} is"
+PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 
 @dataclass(frozen=True, slots=True)
 class KeyAndValues:
-    """One key with its values, and the sentences that say so."""
+    """One key with its values, and the number of the wording that says so."""
 
     key: str
     values: tuple[str, ...]
-    wording: str
+    wording: int
 
 
-class Needle(Task):
+class Needle(Worded):
     """Find values by their keys in a long text.
 
     Depth is where the asked-for needle starts. With several asked-for needles they stand evenly over a band of width
@@ -87,6 +95,24 @@ class Needle(Task):
             object.__setattr__(self, "keys", self.queries)
         return self
 
+    def parts(self) -> Mapping[str, Part]:
+        if self.needle:
+            return {
+                "instruction": Part((OWN_INSTRUCTION,), opens=True),
+                "question": Part(("\n\n{question}",), needs=("question",), asks=True),
+                "prefix": Part(("",)),
+            }
+        several, lines = self.queries * self.values > 1, self.haystack == "needles"
+        kinds = ("kind", "kinds")
+        return {
+            "instruction": Part((INSTRUCTION,), may=kinds, opens=True),
+            "needle": Part(
+                WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
+            ),
+            "question": Part(QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True),
+            "prefix": Part((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
+        }
+
     def sources(self) -> Sequence[Source]:
         return () if self.haystack == "needles" else (self._source(),)
 
@@ -108,7 +134,7 @@ class Needle(Task):
         return Draft(
             id=document_of(cells),
             cluster=cluster,
-            head=self._head(),
+            head=self.say("instruction", **self.kinds),
             filler=self._filler(seed_of(seed, "haystack", family_of(cluster), *cluster.split("/")[-2:]), taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
@@ -116,17 +142,14 @@ class Needle(Task):
 
     def _filler(self, seed: int, taken: set[str]) -> Filler:
         if self.haystack == "needles":
-            return NeedleLines(self.key_kind, self.value_kind, WORDINGS[0], seed, frozenset(taken), self.split)
+            line = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
+            return NeedleLines(self.key_kind, self.value_kind, line, seed, frozenset(taken), self.split)
         return self._source().filler(seed=seed)
 
-    def _head(self) -> str:
-        if self.needle:
-            return "Read the text below. A question about it follows.\n\n"
-        kinds = PLURAL[self.value_kind]
-        return (
-            f"The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
-            "a question about them follows.\n\n"
-        )
+    @property
+    def kinds(self) -> dict[str, str]:
+        """What values are called."""
+        return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
 
     def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
         """What is planted and asked for one cell, drawn from the cell's own coordinates."""
@@ -141,8 +164,7 @@ class Needle(Task):
     def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
         key = draw_new(self.key_kind, draw, taken, self.split)
         values = tuple(draw_new(self.value_kind, draw, taken, self.split) for _ in range(self.values))
-        wording = WORDINGS[0] if self.haystack == "needles" else draw.choice(WORDINGS)
-        return KeyAndValues(key, values, wording)
+        return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)))
 
     def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
         depths = places(cell, self.spread, self.queries * self.values, draw)
@@ -150,8 +172,10 @@ class Needle(Task):
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
                 place = depths[len(facts)] if number < self.queries else draw.random()
-                text = needle.wording.format(kind=SINGULAR[self.value_kind], key=needle.key, value=value)
-                text = text[0].upper() + text[1:]
+                # Among lines of needles all read alike.
+                first = self.texts("needle")[0] if self.haystack == "needles" else ""
+                text = first or self.one_of("needle", needle.wording, needle.key)
+                text = text.format(key=needle.key, value=value, **self.kinds)
                 facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
         return facts
 
@@ -181,27 +205,25 @@ class _Planted:
         task = self.task
         if task.needle:
             return Question(
-                cell=self.cell, text=f"\n\n{task.question}", answer_prefix="", targets=task.answers,
+                cell=self.cell, text=task.say("question", question=task.question), answer_prefix=task.say("prefix"),
+                targets=task.answers,
                 allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
                 labels={"family": "needle", "form": "own"},
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
         names = listed([n.key for n in self.asked])
-        kind, kinds = SINGULAR[task.value_kind], PLURAL[task.value_kind]
-        forms = QUESTIONS if len(targets) == 1 else QUESTIONS_FOR_SEVERAL
-        asked = self.draw.choice(forms).format(kind=kind, kinds=kinds, key=names)
-        prefix = f"The {kind} for {names} is" if len(targets) == 1 else f"The {kinds} for {names} are"
+        asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names)
         return Question(
             cell=self.cell,
-            text=f"\n\nQuestion: {asked}",
-            answer_prefix=prefix,
+            text=asked.format(key=names, **task.kinds),
+            answer_prefix=task.say("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
             scorers=task.scorers,
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
-            labels={"family": "needle", "value_kind": task.value_kind, "wording": str(self._wording())},
+            labels={"family": "needle", "value_kind": task.value_kind, "wording": self._wording()},
         )
 
-    def _wording(self) -> int:
-        return WORDINGS.index(self.asked[0].wording)
+    def _wording(self) -> str:
+        return "own" if "needle" in self.task.wording else str(self.asked[0].wording)

@@ -18,7 +18,7 @@ from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
 from leadline.core.types import PieceBank, Room
 from leadline.tasks.adding_up import pick
-from leadline.tasks.values import SINGULAR, Kind
+from leadline.tasks.values import Kind
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class _Parts:
 
 @cache
 def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Parts:
-    found = _WORDING.fullmatch(wording.replace("{kind}", SINGULAR[value_kind]))
+    found = _WORDING.fullmatch(wording)
     if found is None:
         raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
     before, key_lead, between, value_lead, after = found.groups()

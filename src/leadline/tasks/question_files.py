@@ -27,6 +27,9 @@ COMMON_SHARE = 0.02
 """A question is too common when more than this share of all documents holds one of its answers ..."""
 COMMON_AT_LEAST = 2
 """... and more than this many."""
+UNTITLED = "Document:\n{text}"
+TITLED = "Document: {title}\n{text}"
+"""How a document is printed; one that has no title always without."""
 _WORD = re.compile(r"\w+")
 _SAYS_LITTLE = frozenset(("yes", "no", "true", "false", "none"))
 
@@ -71,7 +74,7 @@ class Corpus:
 
 
 @cache
-def open_corpus(path: Path, *, titles: bool, split: Split, most: int) -> Corpus:
+def open_corpus(path: Path, *, form: str, split: Split, most: int) -> Corpus:
     """The corpus of a file on one side of the split; of the questions at most so many (0: all), drawn from the file."""
     asked = _on_side(list(_read(path)), split)
     if most and len(asked) > most:
@@ -87,7 +90,7 @@ def open_corpus(path: Path, *, titles: bool, split: Split, most: int) -> Corpus:
             fix="give a file with more questions and documents",
         )
     printed = tuple(
-        f"Document: {document.title}\n{body}" if titles and document.title else f"Document:\n{body}"
+        (UNTITLED if form == TITLED and not document.title else form).format(title=document.title, text=body)
         for document, body in zip(numbers, bodies, strict=True)
     )
     return Corpus(path.name, printed, kept)

@@ -7,19 +7,20 @@ and not from its beginning, and no other document of the pile holds the words of
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from leadline.core.contracts import Source, Task
+from leadline.core.contracts import Source
 from leadline.core.errors import LengthError
 from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
 from leadline.tasks.coordinates import cluster_of, document_of, family_of, is_nested, places
-from leadline.tasks.question_files import Corpus, FileQuestion, open_corpus
+from leadline.tasks.question_files import TITLED, UNTITLED, Corpus, FileQuestion, open_corpus
 from leadline.tasks.question_piles import Pile
+from leadline.tasks.wording import Part, Worded
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ CHARACTERS_FOR_ALL_NESTED = 1.2
 """The same where shorter lengths' documents stand in the longer ones too."""
 
 
-class Questions(Task):
+class Questions(Worded):
     """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
 
     Depth is where the document that answers starts. Where two are needed, they stand at both ends of a band of width
@@ -54,11 +55,15 @@ class Questions(Task):
     questions: int = Field(2000, ge=0, description="questions drawn from the file, once for all runs; 0 takes all")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
+    def parts(self) -> Mapping[str, Part]:
+        return parts_of(TITLED if self.titles else UNTITLED)
+
     def sources(self) -> Sequence[Source]:
         return (self._corpus(),)
 
     def _corpus(self) -> Corpus:
-        return open_corpus(find_data(self.data), titles=self.titles, split=self.split, most=self.questions)
+        form = self.texts("document")[0]
+        return open_corpus(find_data(self.data), form=form, split=self.split, most=self.questions)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         corpus = self._corpus()
@@ -68,11 +73,11 @@ class Questions(Task):
         return Draft(
             id=document_of(cells),
             cluster=cluster_of(cells),
-            head=HEAD,
+            head=self.say("instruction"),
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
             questions=tuple(
-                ask(cell, q.text, q.answers, own, allowance=self.answer_tokens, others=tuple(everything))
+                ask(self, cell, q.text, q.answers, own, allowance=self.answer_tokens, others=tuple(everything))
                 for cell, q, own in zip(cells, chosen, facts, strict=True)
             ),
         )
@@ -119,14 +124,31 @@ class Questions(Task):
         return Pile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=is_nested(cells))
 
 
+def parts_of(document: str) -> dict[str, Part]:
+    """The texts of a task that asks over documents, which are printed so."""
+    return {
+        "instruction": Part((HEAD,), opens=True),
+        "document": Part((document,), needs=("text",), may=("title",), planted=True),
+        "question": Part((QUESTION,), needs=("question",), asks=True),
+        "prefix": Part((PREFIX,)),
+    }
+
+
 def ask(
-    cell: Cell, text: str, answers: tuple[str, ...], facts: Sequence[Fact], *, allowance: int, others: tuple[str, ...]
+    task: Worded,
+    cell: Cell,
+    text: str,
+    answers: tuple[str, ...],
+    facts: Sequence[Fact],
+    *,
+    allowance: int,
+    others: tuple[str, ...],
 ) -> Question:
     """A question of which any one of the answers will do; `others` are answers to other questions of the document."""
     return Question(
         cell=cell,
-        text=QUESTION.format(question=text),
-        answer_prefix=PREFIX,
+        text=task.say("question", question=text),
+        answer_prefix=task.say("prefix"),
         targets=answers,
         allowance=allowance,
         scorers=("ruler.v1", "ruler.strict", "match.any"),

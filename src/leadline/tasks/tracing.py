@@ -8,18 +8,20 @@ Wordings are ours. Further chains have values of their own and are distractors.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import ClassVar
 
 from pydantic import Field
 
-from leadline.core.contracts import Source, Task
+from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
 from leadline.tasks.coordinates import cluster_of, document_of, family_of
-from leadline.tasks.values import listed
+from leadline.tasks.demonstrations import answers, demonstration_part
+from leadline.tasks.wording import Part, Worded
 from leadline.text.sources import open_source
 from leadline.text.split import Unit
 
@@ -29,7 +31,16 @@ INSTRUCTION = (
 )
 QUESTION = "\n\nQuestion: Which variables hold the value {value}, directly or through others? Name all {count} of them."
 PREFIX = "The variables that hold {value} are these {count}:"
-NEXT = "\n\nThat was an example. Now do the same with another text.\n\n"
+FIRST = "LET {name} = {value}."
+NEXT = "LET {name} = {other}."
+PARTS = {
+    "instruction": Part((INSTRUCTION,), opens=True),
+    "first": Part((FIRST,), needs=("name", "value"), planted=True),
+    "next": Part((NEXT,), needs=("name", "other"), planted=True),
+    "question": Part((QUESTION,), needs=("value",), may=("count",), asks=True),
+    "prefix": Part((PREFIX,), may=("value", "count")),
+    "demonstration": demonstration_part("another text"),
+}
 
 DEMONSTRATION_LETTERS = 3
 DEMONSTRATION_LINES = 8
@@ -45,15 +56,6 @@ class Chain:
     value: str
     names: tuple[str, ...]
 
-    def lines(self) -> list[str]:
-        return [f"LET {n} = {held}." for n, held in zip(self.names, (self.value, *self.names), strict=False)]
-
-    def question(self) -> str:
-        return QUESTION.format(value=self.value, count=len(self.names))
-
-    def prefix(self) -> str:
-        return PREFIX.format(value=self.value, count=len(self.names))
-
 
 @dataclass(frozen=True, slots=True)
 class _Planted:
@@ -65,7 +67,7 @@ class _Planted:
     needed: tuple[str, ...]
 
 
-class Tracing(Task):
+class Tracing(Worded):
     """Follow assignments from variable to variable, and name all that hold a value.
 
     The lines of a chain stand in order. Depth is the middle of a band of width `spread`, and the asked-for chain is
@@ -86,6 +88,9 @@ class Tracing(Task):
     demonstration: bool = Field(True, description="show one solved example before the text")
     answer_tokens: int = Field(30, ge=1, description="tokens for the answer")
 
+    def parts(self) -> Mapping[str, Part]:
+        return PARTS
+
     def sources(self) -> Sequence[Source]:
         return (self._source(),)
 
@@ -96,18 +101,28 @@ class Tracing(Task):
         cluster = cluster_of(cells)
         place = (family_of(cluster), *cluster.split("/")[-2:])
         draw = rng(seed, "demonstration", *place, cells[0].depth)
-        taken = {"LET"}
+        taken = self._capitals()
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
         planted = [self._plant(cell, seed, taken) for cell in cells]
         everything = [name for part in planted for chain in part.chains for name in chain.names]
         return Draft(
             id=document_of(cells),
             cluster=cluster,
-            head=(_demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "") + INSTRUCTION,
+            head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
+            + self.say("instruction"),
             filler=self._source().filler(seed=seed_of(seed, "haystack", *place)),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=tuple(self._question(part, everything, shown) for part in planted),
         )
+
+    def _capitals(self) -> set[str]:
+        """Words that the text has of itself and that could be taken for names."""
+        return {word for part in self.parts() for text in self.texts(part) for word in _CAPITALS.findall(text)}
+
+    def _lines(self, chain: Chain) -> list[str]:
+        steps = zip(chain.names[1:], chain.names, strict=False)
+        first = self.say("first", name=chain.names[0], value=chain.value)
+        return [first, *(self.say("next", name=name, other=other) for name, other in steps)]
 
     def _chain(self, draw: random.Random, taken: set[str], letters: int) -> Chain:
         """A chain whose names and value nothing else in the document has."""
@@ -131,7 +146,7 @@ class Tracing(Task):
         facts = []
         for number, chain in enumerate(chains):
             depth = cell.depth if number == 0 else None
-            for step, (line, at) in enumerate(zip(chain.lines(), self._depths(depth, draw), strict=True)):
+            for step, (line, at) in enumerate(zip(self._lines(chain), self._depths(depth, draw), strict=True)):
                 facts.append(Fact(f"{cell.key}#{number}.{step}", line, at, cell.length))
         return _Planted(cell, chains, tuple(facts), tuple(f.id for f in facts[: self.hops + 1]))
 
@@ -145,13 +160,14 @@ class Tracing(Task):
 
     def _question(self, part: _Planted, everything: Sequence[str], shown: Chain) -> Question:
         chain = part.chains[0]
+        held = {"value": chain.value, "count": len(chain.names)}
         labels = {"family": "tracing", "hops": str(self.hops), "chains": str(self.chains)}
         if self.demonstration:
             labels["demonstration"] = " ".join((*shown.names, shown.value))
         return Question(
             cell=part.cell,
-            text=chain.question(),
-            answer_prefix=chain.prefix(),
+            text=self.say("question", **held),
+            answer_prefix=self.say("prefix", **held),
             targets=chain.names,
             allowance=self.answer_tokens,
             scorers=("ruler.v1", "ruler.strict", "match.all"),
@@ -160,14 +176,23 @@ class Tracing(Task):
             labels=labels,
         )
 
+    def _demonstrated(self, shown: Chain, draw: random.Random, length: int) -> str:
+        """A small text with a chain of its own, its question and the right answer."""
+        noise = open_source("noise").filler(seed=0).bank.pieces[0]
+        count = DEMONSTRATION_LINES if length >= SHORT_BELOW else SHORT_DEMONSTRATION_LINES
+        lines = [noise] * count
+        before = sorted(draw.choices(range(count + 1), k=len(shown.names)))
+        for step, (line, place) in enumerate(zip(self._lines(shown), before, strict=True)):
+            lines.insert(place + step, line + "\n")
+        held = {"value": shown.value, "count": len(shown.names)}
+        return self.say(
+            "demonstration",
+            instruction=self.say("instruction"),
+            document="".join(lines).rstrip("\n"),
+            question=self.say("question", **held),
+            prefix=self.say("prefix", **held),
+            **answers(shown.names),
+        )
 
-def _demonstrated(shown: Chain, draw: random.Random, length: int) -> str:
-    """A small text with a chain of its own, its question and the right answer."""
-    noise = open_source("noise").filler(seed=0).bank.pieces[0]
-    count = DEMONSTRATION_LINES if length >= SHORT_BELOW else SHORT_DEMONSTRATION_LINES
-    lines = [noise] * count
-    before = sorted(draw.choices(range(count + 1), k=len(shown.names)))
-    for step, (line, place) in enumerate(zip(shown.lines(), before, strict=True)):
-        lines.insert(place + step, line + "\n")
-    body = "".join(lines).rstrip("\n")
-    return f"{INSTRUCTION}{body}{shown.question()}\n{shown.prefix()} {listed(list(shown.names))}.{NEXT}"
+
+_CAPITALS = re.compile(r"\b[A-Z]{3,}\b")

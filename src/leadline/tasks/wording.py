@@ -1,0 +1,140 @@
+"""The words of a task: how it speaks by default, and texts of a user's own in their place.
+
+A part is a text with named placeholders: `{key}` stands for a key that each sample draws. Whatever takes a part's place
+must leave room for what the part has to say, so that a question never loses what it asks about.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, field_validator, model_validator
+
+from leadline.core.contracts import Task
+from leadline.core.errors import UnknownName, UsageError
+from leadline.core.seeds import seed_of
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One text of a task, or several of which each sample draws one."""
+
+    default: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+    """Placeholders that it must have; `a|b` is either."""
+    may: tuple[str, ...] = ()
+    """Placeholders that it may have besides."""
+    planted: bool = False
+    """Whether it stands among the haystack, on a line of its own: no white space around it."""
+    opens: bool = False
+    """Whether the document follows it, so that it must end in white space."""
+    asks: bool = False
+    """Whether it follows the document, so that it must begin with white space."""
+    lines: bool = False
+    """Whether a haystack is made of it: one key, then one value."""
+
+    @property
+    def placeholders(self) -> list[str]:
+        return [*(name for need in self.needs for name in need.split("|")), *self.may]
+
+
+class Worded(Task):
+    """A task whose texts can be replaced: the option `wording`, or a file for `--templates`."""
+
+    wording: dict[str, tuple[str, ...]] = Field(
+        {}, description="texts of your own in place of ours, as `tasks show NAME --template` prints them"
+    )
+
+    def parts(self) -> Mapping[str, Part]:
+        """Every text that these options have a use for."""
+        raise NotImplementedError
+
+    @field_validator("wording", mode="before")
+    @classmethod
+    def _lists_of_texts(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: (text,) if isinstance(text, str) else text for name, text in value.items()}
+
+    @model_validator(mode="after")
+    def _wording_says_all(self) -> Worded:
+        check_wording(self.parts(), self.wording, where="wording")
+        return self
+
+    def texts(self, part: str) -> tuple[str, ...]:
+        return self.wording.get(part) or self.parts()[part].default
+
+    def one_of(self, part: str, number: int, drawn: str) -> str:
+        """The default text of this number, or that one of the user's own texts which `drawn` falls to.
+
+        The number is drawn either way: with other words a sample still has the same keys, values and places.
+        """
+        own = self.wording.get(part)
+        return own[seed_of("wording", drawn) % len(own)] if own else self.parts()[part].default[number]
+
+    def say(self, part: str, **values: object) -> str:
+        """A part that has one text."""
+        return self.texts(part)[0].format(**values)
+
+
+def check_wording(parts: Mapping[str, Part], given: Mapping[str, Sequence[str]], *, where: str) -> None:
+    """Gate 1 for texts: known parts, known placeholders, none missing, white space where it belongs."""
+    for name, texts in given.items():
+        if name not in parts:
+            raise UnknownName("part", name, parts, where=where)
+        if not texts or len(texts) > 1 == len(parts[name].default):
+            fix = "give one" if texts else "give one, or leave the part out"
+            raise UsageError(f"there are {len(texts)} texts where one is used", where=f"{where}, {name}", fix=fix)
+        for text in texts:
+            _check(parts[name], text, f"{where}, {name}")
+
+
+def _check(part: Part, text: str, where: str) -> None:
+    found = placeholders_of(text, where)
+    for name in found:
+        if name not in part.placeholders:
+            raise UnknownName("placeholder", name, part.placeholders, where=where)
+    for need in part.needs:
+        if not any(name in found for name in need.split("|")):
+            wanted = " or ".join(f"{{{name}}}" for name in need.split("|"))
+            raise UsageError(f"the text lacks {wanted}", where=where, fix=f"say where {wanted} stands")
+    problem, fix = _white_space(part, text)
+    if part.lines and [name for name in found if name in ("key", "value")] != ["key", "value"]:
+        problem, fix = "the haystack is made of such lines", "use {key} once, and after it {value} once"
+    if problem:
+        raise UsageError(f"{problem}: {text!r}", where=where, fix=fix)
+
+
+def _white_space(part: Part, text: str) -> tuple[str, str]:
+    if part.planted and (text != text.strip() or (part.lines and "\n" in text)):
+        return "what is planted has no white space around it", "the haystack's own line breaks are put around it"
+    if part.opens and text and not text[-1].isspace():
+        return "the document would be glued to its instruction", "end it with a line break, or with a space"
+    if part.asks and not text[:1].isspace():
+        return "the question would be glued to the document", "begin it with a line break"
+    return "", ""
+
+
+def placeholders_of(text: str, where: str) -> list[str]:
+    """The names in braces, in their order, and nothing but names."""
+    found = []
+    try:
+        for _, name, form, conversion in string.Formatter().parse(text):
+            if name is None:
+                continue
+            if not name.isidentifier() or form or conversion:
+                raise ValueError(f"{{{name}}} is not a plain name")
+            found.append(name)
+    except ValueError as error:
+        raise UsageError(
+            f"not a template: {error}", where=where, fix="placeholders are {name}; write {{ and }} for braces"
+        ) from None
+    return found
+
+
+def filled_in(text: str, kept: Sequence[str], **values: object) -> str:
+    """The text with some placeholders filled in and the others left as they are."""
+    return text.format(**{name: f"{{{name}}}" for name in kept}, **values)
