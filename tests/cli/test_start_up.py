@@ -1,0 +1,36 @@
+"""Start-up is part of every run: what a run does not need is not imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+HEAVY = {"altair", "jinja2", "matplotlib", "pandas", "ray", "scipy", "sklearn", "statsmodels", "tenacity", "torch"}
+PROGRAM = """
+import sys
+from leadline.cli.main import main
+try:
+    main()
+finally:
+    print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+
+
+def imported(*arguments: str) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path) -> None:
+    grid = ["--lengths", "1k", "--depths", "2", "--samples", "1"]
+    found = imported(
+        "run", "niah", "--model", "sim:perfect?window=8k", *grid, "--out", str(tmp_path / "run"), "--json", "--no-figure"
+    )
+    assert "leadline" in found
+    assert sorted(found & HEAVY) == []
+
+
+def test_help_and_lists_import_nothing_heavy() -> None:
+    for arguments in (["--help"], ["tasks"], ["models"], ["suites"]):
+        assert not imported(*arguments) & (HEAVY | {"tokenizers"}), arguments
