@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
-EXTRAS := hf,view,tiktoken,frames,dev
+EXTRAS := hf,view,tiktoken,frames,mlflow,tensorboard,wandb,dev
 
 .PHONY: setup demo test test-real bench clean
 .DEFAULT_GOAL := test

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leadline.cli.flags import Flags, spec_of, with_flags
+from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_logbooks, log_finished, warn_of_logbooks
 
 if TYPE_CHECKING:
     from leadline.core.spec import Spec
@@ -33,33 +34,45 @@ def run(
     ] = "",
     base: Annotated[Path | None, typer.Option(help="For --until verdict: the run to compare with.")] = None,
     gate: Annotated[str, typer.Option(help='For --until verdict: "overall >= -1; task:* >= -3".')] = "",
+    log_to: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Log the result at the end, as `leadline log` does: {TO_HELP}", metavar="LOGBOOK:PLACE"),
+    ] = None,
+    step: Annotated[str, typer.Option(help=f"For --log-to: {STEP_HELP}")] = "0",
+    run_name: Annotated[str, typer.Option(help=f"For --log-to: {NAME_HELP}", show_default=False)] = "",
 ) -> None:
     """Measure a model. The same command again goes on where it stopped."""
     from leadline.cli.outcome import finish
 
     spec = spec_of(flags)
+    books = log_to or []
+    check_logbooks(books, step, spec.model)
+    warn_of_logbooks(books)
     if until:
         spec = spec.model_copy(update={"until": until, "samples": flags.samples or MOST})
     if spec.until:
-        carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts, figure=figure)
+        summary, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)
     else:
-        finish(carry_out(spec, flags.out, keep_prompts=keep_prompts), as_json=flags.json_, figure=figure)
+        summary, found = carry_out(spec, flags.out, keep_prompts=keep_prompts), None
+    try:
+        finish(summary, as_json=flags.json_, figure=figure, found=found)
+    finally:  # samples that failed are part of what a team wants to see
+        log_finished(summary.folder, books, step, run_name)
 
 
 def carry_out_until(
-    spec: Spec, flags: Flags, base: Path | None, gate: str, *, keep_prompts: bool, figure: bool
-) -> None:
+    spec: Spec, flags: Flags, base: Path | None, gate: str, *, keep_prompts: bool
+) -> tuple[Summary, dict[str, str]]:
     """A run that stops by itself, and what it found."""
-    from leadline.cli.outcome import finish
     from leadline.cli.progress import Watcher
     from leadline.run.until import measure_until
 
-    with Watcher() as watcher:
+    with Watcher(rule=True) as watcher:
         stopped = measure_until(
             spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
         )
     found = {"outcome": stopped.step.outcome, "sentence": stopped.step.sentence, "saving": stopped.saving}
-    finish(stopped.summary, as_json=flags.json_, figure=figure, found=found)
+    return stopped.summary, found
 
 
 def carry_out(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Summary:

@@ -8,6 +8,7 @@ LeadlineError
   TokenizerError      66  a tokenizer or chat template is missing or unusable
   ServerError         69  a server is not there, or is not what it says
   MissingExtra        69  an optional package is not installed
+  LogbookError        76  results could not be written to a tracker; the run itself is whole
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
@@ -21,8 +22,8 @@ The codes are those of sysexits.h, so that 1 and 2 stay free for verdicts.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
 
 
 class LeadlineError(Exception):
@@ -36,6 +37,10 @@ class LeadlineError(Exception):
         self.where = where
         self.fix = fix
 
+    def __reduce__(self) -> tuple[Callable[..., LeadlineError], tuple[type[LeadlineError], dict[str, Any]]]:
+        """From one process to another as it is: subclasses are made of other words than these."""
+        return _again, (type(self), self.__dict__)
+
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:
@@ -43,6 +48,12 @@ class LeadlineError(Exception):
         if self.fix:
             lines.append(f"fix:   {self.fix}")
         return "\n".join(lines)
+
+
+def _again(kind: type[LeadlineError], values: dict[str, Any]) -> LeadlineError:
+    error = kind.__new__(kind, values["what"])
+    error.__dict__.update(values)
+    return error
 
 
 class UsageError(LeadlineError):
@@ -97,6 +108,10 @@ class MissingExtra(LeadlineError):
             where=where,
             fix=f'pip install "leadline[{extra}]"',
         )
+
+
+class LogbookError(LeadlineError):
+    exit_code = 76
 
 
 class StoreError(LeadlineError):

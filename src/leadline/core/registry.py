@@ -14,10 +14,11 @@ from urllib.parse import parse_qsl
 
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.logbook import Logbook
 from leadline.core.spec import TaskSpec, validated
 
 OptionsT = TypeVar("OptionsT", bound=Options)
-Kind = Literal["tasks", "models", "scorers", "sources", "suites"]
+Kind = Literal["tasks", "models", "scorers", "sources", "suites", "logbooks"]
 
 
 @cache
@@ -82,6 +83,19 @@ def provider(name: ModelName) -> ModelProvider:
     """The provider with its options, not yet opened."""
     found = find("models", name.provider)
     return _configured(found, name.options, ModelProvider, where=f"model {name.provider}:{name.name}")
+
+
+def logbook(text: str) -> tuple[Logbook, str]:
+    """`LOGBOOK:PLACE?key=value` as the logbook with its options, and the place."""
+    if ":" not in text.partition("?")[0]:
+        raise UsageError(
+            f"{text!r} does not name a logbook and a place",
+            where="logbook",
+            fix=f"write LOGBOOK:PLACE, as in mlflow:http://127.0.0.1:5000; known: {', '.join(names('logbooks'))}",
+        )
+    name = ModelName.parse(text)
+    found = find("logbooks", name.provider)
+    return _configured(found, name.options, Logbook, where=f"logbook {name.provider}:{name.name}"), name.name
 
 
 def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *, where: str) -> OptionsT:

@@ -1,0 +1,129 @@
+"""A run as an entry for a logbook: numbers under names that charts can group, and the pictures that say most.
+
+    leadline/effective_length, _low, _high, _bound     tokens; bound is 1 for at least, 0 for a crossing, -1 for below
+    leadline/accuracy, _low, _high                     over all tasks and lengths
+    leadline/answered, failed, missing, receipts_wrong, prompt_tokens
+    leadline_length/4k                                 accuracy at a length, tasks weighing alike
+    leadline_task/niah                                 accuracy of a task, with effective_length/ for its reach
+    leadline_task_length/niah/4k
+    leadline_outcome/distractor                        share of samples that came out so, zeros too
+    leadline_measure/TASK/METRIC/4k                    log-probability metrics in their own units
+    leadline_memory/qa_1/4k                            accuracy without the document
+
+What does not exist is left out, never written as zero: a mean without answers, an end of an interval that lies
+outside what was measured.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from leadline.core.logbook import Entry
+from leadline.report.charts import heatmap
+from leadline.report.figures import render
+from leadline.report.grid import task_grid
+from leadline.report.load import Run
+from leadline.report.table import FAILURE_CLASSES, Tally
+from leadline.report.trap import measure_curves
+from leadline.report.verdict import Verdict, verdict
+from leadline.report.words import inert, length_words
+from leadline.stats.effective import EffectiveLength
+
+Numbers = Iterator[tuple[str, float]]
+BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
+
+
+def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> Entry:
+    """Everything a logbook is told of a run. `name` is the line of checkpoints that the step belongs to."""
+    found = verdict(run)
+    return Entry(
+        name=name,
+        step=step,
+        at=run.totals.ended,
+        numbers=_distinct(numbers_of(run, found)),
+        figures=dict(_figures(run, found)),
+        facts={
+            "model": inert(run.model, 400),
+            "run": inert(run.name, 200),
+            "digest": run.manifest.digest,
+            "reading": run.reading,
+            "version": run.manifest.sessions[-1].leadline if run.manifest.sessions else "",
+        },
+        verdict=found.headline,
+        page=page,
+    )
+
+
+def numbers_of(run: Run, found: Verdict) -> Numbers:
+    table, whole = run.table, run.table.whole
+    yield from _effective("leadline/effective_length", found.effective)
+    yield from _tally("leadline/accuracy", whole, ends=True)
+    yield "leadline/answered", float(whole.done)
+    yield "leadline/failed", float(whole.failed + run.memory.whole.failed + run.measures.failed)
+    yield "leadline/missing", float(whole.missing)
+    yield "leadline/receipts_wrong", float(run.totals.receipts_wrong)
+    yield "leadline/prompt_tokens", float(run.totals.prompt_tokens)
+    for length, tally in sorted(table.by_length.items()):
+        yield from _tally(f"leadline_length/{length_words(length)}", tally)
+    for task, tally in table.by_task.items():
+        yield from _tally(f"leadline_task/{task}", tally)
+        yield from _effective(f"leadline_task_effective_length/{task}", found.by_task.get(task))
+    for (task, length), tally in table.by_task_and_length.items():
+        yield from _tally(f"leadline_task_length/{task}/{length_words(length)}", tally)
+    for (task, length), tally in run.memory.by_task_and_length.items():
+        yield from _tally(f"leadline_memory/{task}/{length_words(length)}", tally)
+    for metric, lengths in run.measures.estimates.items():
+        for length, estimate in lengths.items():
+            yield f"leadline_measure/{metric.task}/{metric.name}/{length_words(length)}", estimate.mean
+    asked = whole.done + whole.failed
+    for outcome in FAILURE_CLASSES if asked else ():
+        if outcome != "measured":
+            yield f"leadline_outcome/{outcome}", whole.classes.get(outcome, 0) / asked
+
+
+def _tally(name: str, tally: Tally, *, ends: bool = False) -> Numbers:
+    if tally.mean is None:
+        return
+    yield name, tally.mean
+    if ends and tally.interval is not None:
+        yield f"{name}_low", tally.interval.low
+        yield f"{name}_high", tally.interval.high
+
+
+def _effective(name: str, found: EffectiveLength | None) -> Numbers:
+    """The length with its ends. An open end lies outside what was measured, so there is no number for it."""
+    if found is None:
+        return
+    yield name, round(found.length)
+    yield f"{name}_bound", BOUNDS[found.bound]
+    if not found.low_open:
+        yield f"{name}_low", round(found.low)
+    if not found.high_open:
+        yield f"{name}_high", round(found.high)
+
+
+def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
+    if run.table.tasks:
+        yield "heatmap", render(heatmap(run), "png")
+    if len(run.table.tasks) > 1:
+        yield "tasks", render(task_grid(run, found), "png")
+    if run.measures:
+        yield "log-probabilities", render(measure_curves(run), "png")
+
+
+def _distinct(numbers: Numbers) -> dict[str, float]:
+    """Names that every tracker takes. Two that become one by that are told apart by a number."""
+    made: dict[str, float] = {}
+    for name, value in numbers:
+        if not math.isfinite(value):
+            continue
+        plain = name = re.sub(r"[^\w. :/-]+", "_", name, flags=re.ASCII).strip("_")
+        count = 1
+        while name in made:
+            count += 1
+            name = f"{plain}-{count}"
+        made[name] = float(value)
+    return made
