@@ -120,7 +120,7 @@ def _distinct(numbers: Numbers) -> dict[str, float]:
     for name, value in numbers:
         if not math.isfinite(value):
             continue
-        plain = name = re.sub(r"[^\w. :/-]+", "_", name, flags=re.ASCII).strip("_")
+        plain = name = "/".join(re.sub(r"[^\w. :-]+", "_", part, flags=re.ASCII).strip("_") for part in name.split("/"))
         count = 1
         while name in made:
             count += 1
