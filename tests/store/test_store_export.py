@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from leadline.core.types import Score
 from leadline.store.export import COLUMNS, rows, write_csv, write_jsonl
@@ -32,3 +33,22 @@ def test_csv_and_jsonl_hold_every_record_and_every_score(tmp_path: Path) -> None
     assert (read[0]["score.b"], read[1]["score.b"], read[1]["score"]) == ("0.5", "", "")
     lines = [json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines()]
     assert lines[1]["failure_message"] == "500"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-2", "@cmd", "\t=1", "\r=1", "\n=1", "＝1"])
+def test_a_text_that_a_spreadsheet_would_run_is_quoted_in_csv_alone(tmp_path: Path, text: str) -> None:
+    records = [record(0, text=text), record(1, text="1 = 1")]
+    write_csv(records, tmp_path / "r.csv")
+    write_jsonl(records, tmp_path / "r.jsonl")
+    with (tmp_path / "r.csv").open(newline="") as file:
+        first, second = csv.DictReader(file)
+    assert (first["answer"], second["answer"]) == (f"'{text}", "1 = 1")
+    assert json.loads((tmp_path / "r.jsonl").read_text().splitlines()[0])["answer"] == text
+
+
+def test_a_negative_number_stays_a_number_in_csv(tmp_path: Path) -> None:
+    scored = msgspec.structs.replace(record(0), scores={"gain": Score(-0.25)})
+    write_csv([scored], tmp_path / "r.csv")
+    with (tmp_path / "r.csv").open(newline="") as file:
+        (read,) = csv.DictReader(file)
+    assert read["score"] == "-0.25"

@@ -20,6 +20,8 @@ COLUMNS = (
     "completion_tokens", "cached_tokens", "attempts", "started", "seconds",
 )  # fmt: skip
 """The columns every row has; `score.NAME`, `number.NAME` and `label.NAME` follow where records have them."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+"""What a text that a spreadsheet may take for a formula begins with; the last four are = + - @ in full width."""
 
 
 def row(record: Record) -> Row:
@@ -54,12 +56,16 @@ def rows(records: Iterable[Record]) -> Iterator[Row]:
 
 
 def write_csv(records: Iterable[Record], path: Path) -> int:
-    """Every record as a line; says how many."""
+    """Every record as a line; says how many.
+
+    Answers are strangers' text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
+    Whoever needs texts to the letter takes JSONL or Parquet.
+    """
     found = list(rows(records))
     with _opened(path, newline="") as file:
         writer = csv.DictWriter(file, columns_of(found), restval="")
         writer.writeheader()
-        writer.writerows(found)
+        writer.writerows({name: _unarmed(value) for name, value in values.items()} for values in found)
     return len(found)
 
 
@@ -76,6 +82,10 @@ def columns_of(found: Sequence[Row]) -> list[str]:
     """The common columns first, then those that only some rows have, by name."""
     extra = {name for values in found for name in values} - set(COLUMNS)
     return [*COLUMNS, *sorted(extra)]
+
+
+def _unarmed(value: Any) -> Any:
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
 def _opened(path: Path, newline: str | None = None) -> TextIO:
