@@ -1,4 +1,4 @@
-"""`leadline correlate`: does a cheap score rank models as an expensive one does?"""
+"""`leadline correlate`: does a cheap score rank models as an expensive one does, and one task as another?"""
 
 from __future__ import annotations
 
@@ -14,10 +14,21 @@ if TYPE_CHECKING:
 
 
 def correlate(
-    submission: Annotated[Path, typer.Argument(help="What `leadline submit` wrote.", metavar="SUBMISSION")],
-    targets: Annotated[
-        Path, typer.Argument(help='Scores to agree with: {"model": score}, CSV, or a submission.', metavar="TARGETS")
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help='What `leadline submit` wrote, and the scores to agree with: {"model": score}, CSV, or a submission. '
+            "With --tasks: runs of several models, or a CSV table of published scores.",
+            metavar="SUBMISSION TARGETS | RUN...",
+        ),
     ],
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Correlate tasks over models instead: which of them measure the same.")
+    ] = False,
+    each: Annotated[
+        Literal["length", "model"],
+        typer.Option(help="With --tasks: a point for each length of a model, or its mean."),
+    ] = "length",
     metric: Annotated[str, typer.Option(help="Of the submission; its first when not given.")] = "",
     target_metric: Annotated[str, typer.Option(help="Of the targets, where they are a submission.")] = "",
     centre: Annotated[
@@ -25,10 +36,37 @@ def correlate(
     ] = "median",
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap over models.")] = 5000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
-    figure: Annotated[Path | None, typer.Option(help="Where the scatter plot goes, less its ending.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Where the figure goes, less its ending.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead.")] = False,
 ) -> None:
     """Correlate scores of models: Spearman, Pearson, Kendall and skipped Spearman, with bootstrap intervals."""
+    from leadline.cli.task_correlation import correlate_tasks
+    from leadline.core.errors import UsageError
+
+    if tasks:
+        correlate_tasks(files, each=each, resamples=resamples, seed=seed, figure=figure, as_json=json)
+        return
+    if len(files) != 2:
+        raise UsageError(
+            f"{len(files)} file{'s' if len(files) > 1 else ''} given, and two are needed",
+            where="correlate",
+            fix="give a submission and its targets, or add --tasks to correlate the tasks of runs",
+        )
+    _correlate_scores(files[0], files[1], metric, target_metric, centre, resamples, seed, figure, as_json=json)
+
+
+def _correlate_scores(
+    submission: Path,
+    targets: Path,
+    metric: str,
+    target_metric: str,
+    centre: Literal["median", "mcd"],
+    resamples: int,
+    seed: int,
+    figure: Path | None,
+    *,
+    as_json: bool,
+) -> None:
     from leadline.cli.screen import print_json, warn
     from leadline.report.figures import write_figure
     from leadline.report.scatter import scatter
@@ -50,7 +88,7 @@ def correlate(
     shown = f"{name}, turned round: lower is better" if lower else name
     drawn = scatter(both, xs, ys, found, proxy_name=shown, target_name=target_metric or targets.stem)
     written = write_figure(drawn, figure or submission.with_name(f"{submission.stem}-{name}"))
-    if json:
+    if as_json:
         print_json(_as_json(name, lower, both, xs, ys, found, centre) | {"figures": written})
         return
     _show(found, both, lower, name)

@@ -22,8 +22,8 @@ SHARE = 0.85
 ROUNDING = 0.1
 """Printed scores and printed averages are each off by up to half of 0.1."""
 
-_EMPTY = frozenset(("", "-", "–", "—", "n/a", "na", "nan", "tbd", "none"))
-_AVERAGES = {"average": "average", "avg": "average", "wavginc": "increasing", "wavgdec": "decreasing"}
+EMPTY = frozenset(("", "-", "–", "—", "n/a", "na", "nan", "tbd", "none"))
+AVERAGES = {"average": "average", "avg": "average", "wavginc": "increasing", "wavgdec": "decreasing"}
 _TASK_NAME = re.compile(r"(?:ruler_)?(?:niah|vt|cwe|fwe|qa)(?:_|$)")
 
 
@@ -70,8 +70,8 @@ class RowSummary:
     """What the table prints that its own scores do not give."""
 
 
-def read_table(path: Path) -> Table:
-    """A CSV file with a name in its first column and a column for each length (`4k`, `128K`, `4096`)."""
+def read_cells(path: Path) -> list[list[str]]:
+    """The cells of a CSV file, whatever parts them, empty lines left out."""
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -79,8 +79,13 @@ def read_table(path: Path) -> Table:
     if not lines:
         raise SourceError("the table is empty", where=str(path))
     delimiter = max(",;\t", key=lines[0].count)
-    header, *body = [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=delimiter) if any(line)]
-    lengths = {number: length for number, name in enumerate(header) if (length := _length(name)) is not None}
+    return [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=delimiter) if any(line)]
+
+
+def read_table(path: Path) -> Table:
+    """A CSV file with a name in its first column and a column for each length (`4k`, `128K`, `4096`)."""
+    header, *body = read_cells(path)
+    lengths = {number: length for number, name in enumerate(header) if (length := length_of(name)) is not None}
     if not lengths:
         raise UsageError(
             "no column of the table is a length", where=str(path), fix="name columns 4k, 8k ... or 4096, 8192 ..."
@@ -125,7 +130,7 @@ def length_words(tokens: int) -> str:
     return f"{tokens >> 10}k" if tokens % 1024 == 0 else str(tokens)
 
 
-def _length(name: str) -> int | None:
+def length_of(name: str) -> int | None:
     try:
         return parse_length(name) if name[:1].isdigit() else None
     except UsageError:
@@ -138,18 +143,18 @@ def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str],
     effective = ""
     for number, text in enumerate(line[: len(header)]):
         kind = re.sub(r"[^a-z]", "", header[number].lower())
-        if text.lower() in _EMPTY:
+        if text.lower() in EMPTY:
             continue
         if number in lengths:
-            scores[lengths[number]] = _number(text, f"{where}, column {header[number]}")
-        elif kind in _AVERAGES:
-            printed[_AVERAGES[kind]] = _number(text, f"{where}, column {header[number]}")
+            scores[lengths[number]] = score_of(text, f"{where}, column {header[number]}")
+        elif kind in AVERAGES:
+            printed[AVERAGES[kind]] = score_of(text, f"{where}, column {header[number]}")
         elif kind.startswith("effective"):
             effective = text
     return Row(line[0], scores, printed, effective)
 
 
-def _number(text: str, where: str) -> float:
+def score_of(text: str, where: str) -> float:
     try:
         value = float(text.rstrip("%").replace(",", "."))
     except ValueError:
