@@ -32,7 +32,8 @@ def test_every_field_and_limit_is_explained_with_its_default() -> None:
         if name != "limits":
             assert f"| `{name}` |" in page, name
     for name, field in Limits.model_fields.items():
-        assert re.search(rf"\| `{name}` \|.*\| {field.default:g} \|", page), name
+        default = "none" if field.default is None else f"{field.default:g}"
+        assert re.search(rf"\| `{name}` \|.*\| {default} \|", page), name
 
 
 def test_every_kind_of_failure_and_exit_code_is_explained() -> None:

@@ -66,6 +66,9 @@ class Flags:
         None
     )
     timeout: Annotated[float | None, typer.Option(help="Seconds a request may take. [default: 600]")] = None
+    ray: Annotated[
+        int | None, typer.Option(min=0, help="Copies of an in-process model as Ray actors; 0 is one for every GPU.")
+    ] = None
     out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False
 
@@ -117,7 +120,7 @@ def spec_of(flags: Flags) -> Spec:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray")
 
 
 def _values(what: str | None) -> tuple[dict[str, Any], str]:

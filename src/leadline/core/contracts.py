@@ -193,10 +193,20 @@ class Forecasting(Protocol):
         ...
 
 
+@runtime_checkable
+class Replicated(Protocol):
+    """A model of which there are several copies: so many documents may be asked of it at once."""
+
+    @property
+    def copies(self) -> int: ...
+
+
 class ModelProvider(Options):
     """The part before the colon in `PROVIDER:NAME?key=value`. Fields are its options; `open` makes the model."""
 
     summary: ClassVar[str] = ""
+    in_process: ClassVar[bool] = False
+    """Whether it is this machine that reads, so that more machines may read with it."""
 
     def open(self, name: str) -> Model:
         raise NotImplementedError

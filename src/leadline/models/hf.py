@@ -36,6 +36,8 @@ class HF(ModelProvider):
 
     summary: ClassVar[str] = "a model in this process, through transformers: a folder, a .gguf file or a hub name"
 
+    in_process: ClassVar[bool] = True
+
     dtype: Annotated[Dtype, BeforeValidator(_dtype)] = Field(
         "auto", description="float32, bf16 or fp16; auto is float32 on CPU, and the checkpoint's own on a GPU"
     )

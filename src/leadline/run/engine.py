@@ -37,10 +37,12 @@ def execute(
     listen: Listener = ignore,
     keep_prompts: bool = False,
     only: Set[str] | None = None,
+    stop: Stop | None = None,
 ) -> Summary:
     """Asks what the writer's folder does not have yet, or the cells of `only` whatever it has. Raises RunStopped when
-    it had to stop early."""
-    engine = _Engine(plan, writer, listen, keep_prompts, writer.done if only is None else _AllBut(only))
+    it had to stop early, as it has when `stop` is set from elsewhere."""
+    done = writer.done if only is None else _AllBut(only)
+    engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop())
     with stopping_on_signals(engine.stop, _interrupted(writer.folder)):
         engine.run()
     return summarise(writer.folder, planned=plan.planned)
@@ -58,7 +60,13 @@ class _AllBut:
 
 class _Engine:
     def __init__(
-        self, plan: Plan, writer: RunWriter, listen: Listener, keep_prompts: bool, done: Container[str]
+        self,
+        plan: Plan,
+        writer: RunWriter,
+        listen: Listener,
+        keep_prompts: bool,
+        done: Container[str],
+        stop: Stop,
     ) -> None:
         self._plan = plan
         self._done = done
@@ -69,7 +77,7 @@ class _Engine:
         self._at_work = 0
         self._all_left = threading.Event()
         self._guard = threading.Lock()
-        self.stop = Stop()
+        self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
@@ -89,10 +97,8 @@ class _Engine:
                 notes=plan.notes,
             )
         )
-        if plan.model.grain == "document":
-            count = min(1, left)
-        else:
-            count = min(plan.spec.limits.workers, left)
+        count = min(plan.at_once, left)
+        if plan.model.grain == "probe":
             share_heap()
         workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
         self._at_work = len(workers)

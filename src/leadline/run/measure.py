@@ -8,6 +8,7 @@ from leadline.core.spec import Spec
 from leadline.run.engine import execute
 from leadline.run.events import Listener, ignore
 from leadline.run.plan import Plan, check_room, prepare
+from leadline.run.stopping import Stop
 from leadline.run.summary import Summary
 from leadline.store.runs import open_run
 
@@ -21,10 +22,22 @@ def measure(
     an exception (RunStopped), and so is everything that is wrong with the spec; what was recorded stays.
     """
     with prepare(spec) as made:
-        folder = made.folder if out is None else Path(out)
-        check_room(folder, made.planned)
-        with open_run(folder, made.manifest) as writer:
-            return execute(made, writer, listen=listen, keep_prompts=keep_prompts)
+        return carry_out(made, out, listen=listen, keep_prompts=keep_prompts)
+
+
+def carry_out(
+    made: Plan,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    stop: Stop | None = None,
+) -> Summary:
+    """The pass of a plan, in a folder. `stop` ends it from elsewhere."""
+    folder = made.folder if out is None else Path(out)
+    check_room(folder, made.planned)
+    with open_run(folder, made.manifest) as writer:
+        return execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
 
 
 def plan(spec: Spec) -> Plan:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from types import TracebackType
 import msgspec
 
 from leadline.core import registry
-from leadline.core.contracts import Forecasting, Model, ModelCard, Task
+from leadline.core.contracts import Forecasting, Model, ModelCard, ModelProvider, Replicated, Task
 from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.soundings import Measure
 from leadline.core.spec import Spec
@@ -28,6 +28,7 @@ from leadline.run.identity import folder_name, manifest_for
 from leadline.store.manifest import Manifest
 from leadline.store.provenance import holds_secret, redact
 
+Opening = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
 CLOSING = 64
@@ -57,6 +58,13 @@ class Plan:
         return sum(self.costs.values(), Cost())
 
     @property
+    def at_once(self) -> int:
+        """How much is asked at the same time: requests of a server, documents of a model in process."""
+        if self.model.grain == "probe":
+            return self.spec.limits.workers
+        return self.model.copies if isinstance(self.model, Replicated) else 1
+
+    @property
     def folder(self) -> Path:
         """Where the run goes unless told otherwise: the same spec, the same folder."""
         return RUNS / folder_name(self.spec)
@@ -79,12 +87,12 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec) -> Plan:
-    """The plan of a spec, or the first thing that is wrong with it."""
+def prepare(spec: Spec, open_: Opening | None = None) -> Plan:
+    """The plan of a spec, or the first thing that is wrong with it. `open_` opens its model in a way of its own."""
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
-    model = open_model(spec)
+    model = (open_ or open_model)(spec)
     try:
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
@@ -104,9 +112,23 @@ def open_model(spec: Spec) -> Model:
     """The model, with the spec's time limit where the provider has one and the name does not set it."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
+    if spec.limits.ray is not None:
+        return _open_copies(spec.model, provider, spec.limits.ray)
     if "timeout" in type(provider).model_fields and "timeout" not in provider.model_fields_set:
         provider = provider.model_copy(update={"timeout": spec.limits.timeout})
     return provider.open(name.name)
+
+
+def _open_copies(name: str, provider: ModelProvider, wanted: int) -> Model:
+    if not provider.in_process:
+        raise UsageError(
+            f"{name} is not read by this machine, so more machines cannot help",
+            where="--ray",
+            fix="leave it out; --workers says how many requests are in flight",
+        )
+    from leadline.models.replicas.model import open_replicas
+
+    return open_replicas(name, wanted)
 
 
 def check_room(folder: Path, planned: int) -> None:

@@ -117,7 +117,7 @@ def _design(made: Plan, fixed: int) -> Design:
         places=places,
         cap=spec.samples,
         fixed=fixed,
-        at_once=spec.limits.workers if made.model.grain == "probe" else 1,
+        at_once=made.at_once,
         nested=spec.reading == "nested",
     )
 
