@@ -1,47 +1,36 @@
-"""A run as it goes: a bar in a terminal, a line now and then elsewhere."""
+"""A run as it goes, counted from its events and shown by one of the faces."""
 
 from __future__ import annotations
 
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
 
+from leadline.cli.faces import Bar, Face, Lines
 from leadline.cli.screen import harmless, say, seconds_words, warn
 from leadline.run.events import Answered, Event, Looked, Started, Stopping, Waiting
 
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-LINE_SECONDS = 10.0
-"""Between two lines where there is no terminal."""
-
-
-class Face(Protocol):
-    """How the counts are shown."""
-
-    def update(self, counts: Counts, *, force: bool = False) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
-
 
 class Counts:
-    """Where the run stands. Time left goes by tokens, since long prompts come first."""
+    """Where the run stands. Time left goes by tokens, since long prompts come first.
 
-    def __init__(self) -> None:
-        self.planned = self.done = self.failed = self.asked = 0
+    With a `rule` that decides how many samples there will be, neither their number nor the time left is known.
+    """
+
+    def __init__(self, *, rule: bool = False) -> None:
+        self._rule = rule
+        self.planned: int | None = None
+        self.done = self.failed = 0
         self.tokens_total = self.tokens = 0
         self.began = time.monotonic()
         self.wait = ""
 
     def begin(self, event: Started) -> None:
-        self.planned, self.done, self.tokens_total = event.planned, event.done, event.prompt_tokens_left
+        self.done, self.tokens_total = event.done, event.prompt_tokens_left
+        self.planned = None if self._rule else event.planned
         self.began = time.monotonic()
 
     def add(self, event: Answered) -> None:
-        self.asked += 1
         self.tokens += event.record.prompt_tokens
         self.wait = ""
         if event.record.failed:
@@ -53,10 +42,15 @@ class Counts:
     def tokens_per_second(self) -> float:
         return self.tokens / max(time.monotonic() - self.began, 1e-9)
 
+    @property
+    def asked(self) -> int:
+        return self.done + self.failed
+
     def words(self) -> str:
-        """`1,024 tokens/s, 3 min 20 s left, 2 failed`."""
-        parts = [f"{self.tokens_per_second:,.0f} tokens/s"]
-        if self.tokens and self.tokens < self.tokens_total:
+        """`120 of 264 samples, 1,024 tokens/s, 3 min 20 s left, 2 failed`."""
+        of = "" if self.planned is None else f" of {self.planned:,}"
+        parts = [f"{self.asked:,}{of} samples", f"{self.tokens_per_second:,.0f} tokens/s"]
+        if self.planned is not None and self.tokens and self.tokens < self.tokens_total:
             parts.append(f"{seconds_words((self.tokens_total - self.tokens) / self.tokens_per_second)} left")
         if self.failed:
             parts.append(f"{self.failed} failed")
@@ -68,8 +62,8 @@ class Counts:
 class Watcher:
     """The listener of a run. Use it as a context, so that the terminal is left in order."""
 
-    def __init__(self) -> None:
-        self.counts = Counts()
+    def __init__(self, *, rule: bool = False) -> None:
+        self.counts = Counts(rule=rule)
         self._face: Face | None = None
         self._looked = ""
 
@@ -80,7 +74,7 @@ class Watcher:
             self.counts.add(event)
         elif isinstance(event, Waiting):
             whom = "all wait" if event.everyone else "one waits"
-            self.counts.wait = f"{whom} {seconds_words(event.seconds)}: {event.why}"
+            self.counts.wait = f"{whom} {seconds_words(event.seconds)}: {harmless(event.why)}"
         elif isinstance(event, Looked):
             if event.sentence != self._looked:
                 self._say(event.sentence)
@@ -118,52 +112,3 @@ class Watcher:
         if self._face is not None:
             self._face.update(self.counts, force=True)
             self._face.close()
-
-
-class Lines:
-    """For logs and pipes."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def update(self, counts: Counts, *, force: bool = False) -> None:
-        now = time.monotonic()
-        if force or now - self._last >= LINE_SECONDS:
-            self._last = now
-            say(f"{counts.done + counts.failed:,} of {counts.planned:,} samples, {counts.words()}")
-
-    def say(self, text: str) -> None:
-        say(text)
-
-    def close(self) -> None:
-        pass
-
-
-class Bar:
-    """For people."""
-
-    def __init__(self, counts: Counts) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._progress: Progress = Progress(
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[words]}"),
-            console=Console(stderr=True),
-            refresh_per_second=4,
-            expand=True,
-        )
-        self._progress.start()
-        self._id: TaskID = self._progress.add_task("", total=counts.planned, completed=counts.done, words="")
-
-    def update(self, counts: Counts, *, force: bool = False) -> None:
-        done = counts.done + counts.failed
-        self._progress.update(self._id, completed=done, words=counts.words())
-
-    def say(self, text: str) -> None:
-        """Above the bar, which would be drawn over otherwise."""
-        self._progress.console.print(text, markup=False, highlight=False)
-
-    def close(self) -> None:
-        self._progress.stop()

@@ -121,8 +121,11 @@ class Run:
 
 def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     """Reads the whole run once. `failures` says how samples without an answer enter the means."""
-    folder = Path(folder)
-    manifest = read_manifest(folder)
+    return run_of(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
+
+
+def run_of(folder: Path, manifest: Manifest, records: Iterable[Record], failures: Failures = "excluded") -> Run:
+    """The run that these records, the newest of every cell, make."""
     totals = Totals()
     memory: list[Record] = []
     measures: list[Record] = []
@@ -130,7 +133,7 @@ def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
 
     def answers() -> Iterator[Record]:
-        for record in totals.watch(read_records(folder)):
+        for record in totals.watch(records):
             kind = kinds.get(record.cell.task, "answer")
             if kind == "answer":
                 yield record

@@ -38,7 +38,7 @@ from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
-SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js")
+SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "parquet.js", "downloads.js")
 Values = dict[str, Any]
 
 
@@ -51,6 +51,8 @@ class Served:
     events: str = ""
     """Where the page hears what is new, for a run that is not over: its map is then drawn cell by cell."""
     notes: tuple[str, ...] = ()
+    tag: str = ""
+    """Changes whenever the page would say something else."""
 
 
 def write_page(runs: Sequence[Run], path: Path) -> Path:

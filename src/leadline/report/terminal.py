@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -50,7 +51,9 @@ def show_run(run: Run, console: Console) -> None:
 
 def has_colours(console: Console) -> bool:
     """Whether blocks of colour would be seen as such: not in a pipe, not in CI, not with NO_COLOR."""
-    return console.is_terminal and not console.no_color and console.color_system in ("256", "truecolor")
+    logged = os.environ.get("CI", "") not in ("", "0", "false") and not os.environ.get("FORCE_COLOR")
+    seen = console.is_terminal and not console.no_color and not logged
+    return seen and console.color_system in ("256", "truecolor")
 
 
 def heading(run: Run) -> Text:
@@ -114,13 +117,14 @@ def _heatmap(run: Run, task: str, *, colourful: bool) -> Grid:
     for _ in lengths:
         grid.add_column(justify="left" if colourful else "right", no_wrap=True)
     for depth in table.depths_of(task):
-        cells = [_block(table.cells.get(Place(task, length, depth)), colourful=colourful) for length in lengths]
+        cells = [block(table.cells.get(Place(task, length, depth)), colourful=colourful) for length in lengths]
         grid.add_row(Text(f"{depth_words(depth)} "), *cells)
     grid.add_row(Text(), *(Text(f"{length_words(n):^6}" if colourful else length_words(n)) for n in lengths))
     return grid
 
 
-def _block(tally: Tally | None, *, colourful: bool) -> Text:
+def block(tally: Tally | None, *, colourful: bool) -> Text:
+    """One cell of a map."""
     if tally is None or tally.mean is None:
         return Text(f"{'·':^6}" if colourful else "·", style="dim")
     words = percent(tally.mean) + ("*" if tally.done < tally.planned else "")

@@ -1,0 +1,261 @@
+"""Where a run stands: running, finished or stopped, how far, how fast, how long to go, and what failed last.
+
+Everything is known from the run's folder alone, so it can be watched from any process. Records are kept without their
+texts, the newest of every cell, and `run` makes of them what `load_run` makes of the whole file.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from leadline.core.types import Completion, Failure, Record
+from leadline.report.live.follow import Follower
+from leadline.report.load import Run, run_of
+from leadline.report.words import duration_words, inert, length_words
+from leadline.store.lock import is_held, machine_of
+from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.runs import RECORDS
+
+Status = Literal["running", "finished", "stopped"]
+FRESH_SECONDS = 60.0
+"""Where the lock cannot be seen (another machine, a system without locks), a file this young is being written."""
+KEPT_FAILURES = 50
+
+
+def status_of(folder: Path, manifest: Manifest, now: float | None = None) -> Status:
+    """A run that ended by itself has signed off; one that is being written is locked; any other was stopped."""
+    if manifest.sessions and manifest.sessions[-1].ended:
+        return "finished"
+    return "running" if is_written(folder, now) else "stopped"
+
+
+def is_written(folder: Path, now: float | None = None) -> bool:
+    """Whether some process, here or on another machine, writes the run."""
+    held = is_held(folder)
+    if held is False and machine_of(folder) not in ("", socket.gethostname()):
+        held = None
+    if held is None:
+        held = _age(folder / RECORDS, time.time() if now is None else now) < FRESH_SECONDS
+    return held
+
+
+def _age(path: Path, now: float) -> float:
+    try:
+        return now - path.stat().st_mtime
+    except OSError:
+        return float("inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A sample that got no answer, as it is told."""
+
+    at: float
+    place: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The counts of one moment. `planned` is None where a rule decides how many samples there will be."""
+
+    status: Status
+    done: int
+    failed: int
+    planned: int | None
+    tokens_per_second: float | None
+    seconds_left: float | None
+
+    @property
+    def asked(self) -> int:
+        return self.done + self.failed
+
+    @property
+    def share(self) -> float | None:
+        return self.asked / self.planned if self.planned else None
+
+    def words(self) -> str:
+        """`120 of 264 samples, 3,200 tokens/s, 3 min 20 s left, 2 failed`."""
+        of = f" of {self.planned:,}" if self.planned is not None else ""
+        return ", ".join([f"{self.asked:,}{of} samples", *self.details()])
+
+    def details(self) -> list[str]:
+        parts = []
+        if self.tokens_per_second is not None:
+            parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
+        if self.seconds_left is not None:
+            parts.append(f"{duration_words(self.seconds_left)} left")
+        if self.failed:
+            parts.append(f"{self.failed:,} failed")
+        return parts
+
+
+class Standing:
+    """A run as it is being written. Call `look` now and then; it reads what is new and nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = read_manifest(folder)
+        self.failures: deque[Failed] = deque(maxlen=KEPT_FAILURES)
+        self.version = 0
+        """Goes up with every change."""
+        self._follower = Follower(folder)
+        self._anew()
+        self._read()
+        self.status = self._judged(None)
+
+    def _anew(self) -> None:
+        """Forgets all that was read: the file is another one."""
+        self._starts = self._follower.starts
+        self._newest: dict[str, Record] = {}
+        self._failed = 0
+        self._pace = Pace(_started(self.manifest))
+        self.failures.clear()
+
+    def look(self, now: float | None = None) -> bool:
+        """Whether anything has changed since the last look."""
+        before = self.version
+        status = self._judged(now)  # first, so that what was written before the end is read after it
+        manifest = read_manifest(self.folder)  # a run that is taken up again has a new session
+        if manifest != self.manifest:
+            self.manifest, self.version = manifest, self.version + 1
+            self._pace = Pace(_started(manifest))
+            for record in self._newest.values():
+                self._pace.add(record)
+            status = self._judged(now)
+        if self._follower.grown():
+            self._read()
+            status = self._judged(now) if status == "stopped" else status
+        if status != self.status:
+            self.status, self.version = status, self.version + 1
+        return self.version != before
+
+    def _judged(self, now: float | None) -> Status:
+        """A run that was stopped with nothing left to ask is finished all the same."""
+        status = status_of(self.folder, self.manifest, now)
+        whole = not self.manifest.spec.get("until") and len(self._newest) >= self.manifest.planned
+        return "finished" if status == "stopped" and whole else status
+
+    def _read(self) -> None:
+        for record in self._follower.read():
+            if self._follower.starts != self._starts:
+                self._anew()
+            self._add(record)
+            self.version += 1
+        if self._follower.starts != self._starts:
+            self._anew()
+            self.version += 1
+
+    def _add(self, record: Record) -> None:
+        key = record.cell.key
+        before = self._newest.pop(key, None)  # put back at the end: the order is that of the newest
+        self._failed += record.failed - (before is not None and before.failed)
+        self._pace.add(record, before)
+        self._newest[key] = without_texts(record)
+        if isinstance(record.outcome, Failure):
+            self.failures.append(_told(record, record.outcome))
+
+    @property
+    def asked(self) -> int:
+        return len(self._newest)
+
+    def run(self) -> Run:
+        """Everything a report says about the run so far."""
+        return run_of(self.folder, self.manifest, self._newest.values())
+
+    def progress(self, now: float | None = None) -> Progress:
+        now = time.time() if now is None else now
+        rule = bool(self.manifest.spec.get("until"))
+        rate, left = None, None
+        if self.status == "running":
+            rate, left = self._pace.at(now, _planned_length(self.manifest))
+        return Progress(
+            status=self.status,
+            done=len(self._newest) - self._failed,
+            failed=self._failed,
+            planned=None if rule else self.manifest.planned,
+            tokens_per_second=rate,
+            seconds_left=None if rule else left,
+        )
+
+
+class Pace:
+    """How fast the present session reads. Time left goes by lengths, since long prompts come first."""
+
+    def __init__(self, since: float) -> None:
+        self._since = since
+        self._first = float("inf")
+        self._tokens = 0
+        self._lengths = 0
+        self._there = 0
+        """Lengths of all cells that have a record this session need not ask again."""
+
+    def add(self, record: Record, before: Record | None = None) -> None:
+        """`before` is the record of the same cell that this one takes the place of."""
+        if before is not None and self._counts(before):
+            self._there -= before.cell.length
+        if self._counts(record):
+            self._there += record.cell.length
+        if record.started >= self._since:
+            self._tokens += record.prompt_tokens
+            self._lengths += record.cell.length
+            self._first = min(self._first, record.started)
+
+    def _counts(self, record: Record) -> bool:
+        return record.started >= self._since or not record.failed
+
+    def at(self, now: float, planned: int) -> tuple[float | None, float | None]:
+        """Tokens a second, and seconds left of the lengths planned; nothing before the first answer."""
+        seconds = now - self._first
+        if not self._lengths or seconds <= 0:
+            return None, None
+        return self._tokens / seconds, max(0, planned - self._there) * seconds / self._lengths
+
+
+def without_texts(record: Record) -> Record:
+    """What tables and figures need of a record. Numbers of a measure stay whole."""
+    outcome = record.outcome
+    if isinstance(outcome, Completion):
+        outcome = msgspec.structs.replace(outcome, text="", thinking="")
+    elif isinstance(outcome, Failure):
+        outcome = msgspec.structs.replace(outcome, message="")
+    scores = {name: msgspec.structs.replace(s, answer="", explanation="") for name, s in record.scores.items()}
+    return msgspec.structs.replace(
+        record, question="", answer_prefix="", targets=(), facts=(), scores=scores, outcome=outcome, detail=""
+    )
+
+
+def _told(record: Record, failure: Failure) -> Failed:
+    cell = record.cell
+    place = f"{inert(cell.task, 60)}, length {length_words(cell.length)}"
+    if cell.depth is not None:
+        place += f", depth {100 * cell.depth:.3g}%"
+    return Failed(
+        at=record.started + record.seconds,
+        place=f"{place}, sample {cell.sample}",
+        why=f"{failure.why}: {inert(failure.message, 300)}",
+    )
+
+
+def _started(manifest: Manifest) -> float:
+    return datetime.fromisoformat(manifest.sessions[-1].started).timestamp() if manifest.sessions else 0.0
+
+
+def _planned_length(manifest: Manifest) -> int:
+    spec = manifest.spec
+    return sum(
+        length * (len(spec["depths"]) if task.get("has_depth", True) else 1) * int(spec["samples"])
+        for task in manifest.tasks.values()
+        for length in spec["lengths"]
+    )

@@ -1,0 +1,148 @@
+"""The headline of a run for the list: how far it is, its average, its effective length.
+
+A glance needs the records, so it is taken only of runs that somebody looks at, in the background, and kept until the
+file of records changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from leadline.core.errors import LeadlineError
+from leadline.core.types import Record
+from leadline.report.load import kind_of
+from leadline.report.served.shelf import Entry, Stamp, records_stamp
+from leadline.report.verdict import effective_of, length_range
+from leadline.report.words import inert, percent, percent_range
+from leadline.stats.marginals import marginals
+from leadline.stats.observations import Observations, observations
+from leadline.store.manifest import read_manifest
+from leadline.store.runs import read_records
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """`average` and `effective` in words; `mean` and `length` are the numbers that lists are sorted by."""
+
+    done: int = 0
+    failed: int = 0
+    mean: float | None = None
+    average: str = ""
+    spread: str = ""
+    length: float | None = None
+    effective: str = ""
+    problem: str = ""
+
+    @property
+    def asked(self) -> int:
+        return self.done + self.failed
+
+
+def glance_at(folder: Path) -> Glance:
+    """Reads the whole run once."""
+    manifest = read_manifest(folder)
+    aside = {title for title, task in manifest.tasks.items() if kind_of(task) != "answer"}
+    counted = [0, 0]
+
+    def answers() -> Iterator[Record]:
+        for record in read_records(folder):
+            counted[record.failed] += 1
+            if record.cell.task not in aside:
+                yield record
+
+    samples = observations(answers())
+    window = manifest.model.get("window")
+    return glance_of(samples, window if isinstance(window, int) else None, *counted)
+
+
+def glance_of(samples: Observations, window: int | None, done: int, failed: int) -> Glance:
+    """`samples` are answers to questions about documents; `done` and `failed` count everything that was asked."""
+    if not len(samples) or samples.failed.all():
+        return Glance(done, failed)
+    (whole,) = marginals(samples, ())
+    effective = effective_of(samples, window)
+    return Glance(
+        done=done,
+        failed=failed,
+        mean=whole.estimate.mean,
+        average=f"{percent(whole.estimate.mean)}%",
+        spread=f"{percent_range(whole.estimate.interval)}%",
+        length=effective.length if effective else None,
+        effective=length_range(effective) if effective else "",
+    )
+
+
+class Glances:
+    """Takes glances one after the other in a thread of its own, what was asked for last first.
+
+    `version` goes up with each, so that a list knows it has become richer.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._known: dict[str, tuple[Stamp, Glance]] = {}
+        self._wanted: deque[Entry] = deque()
+        self._queued: set[str] = set()
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def of(self, entry: Entry) -> Glance | None:
+        """What is known, be it a little old; None before the first glance."""
+        found = self._known.get(entry.id)
+        return found[1] if found else None
+
+    def want(self, entries: Iterable[Entry], *, now: bool = True) -> int:
+        """Has glances taken of those that are not known as they are; says how many that are. `now` puts them first."""
+        missing = [e for e in entries if not e.problem and self._stale(e)]
+        with self._change:
+            new = [e for e in missing if now or e.id not in self._queued]
+            self._queued.update(e.id for e in new)
+            if now:
+                self._wanted.extendleft(reversed(new))
+            else:
+                self._wanted.extend(new)
+            if new and self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="glances", daemon=True)
+                self._thread.start()
+            self._change.notify()
+        return len(missing)
+
+    def _stale(self, entry: Entry) -> bool:
+        found = self._known.get(entry.id)
+        if found is not None and entry.ended:  # nobody writes to it: not even a look at the file is needed
+            return False
+        return found is None or found[0] != records_stamp(entry.folder)
+
+    def _work(self) -> None:
+        while True:
+            with self._change:
+                while not self._wanted and not self._closed:
+                    self._change.wait()
+                if self._closed:
+                    return
+                entry = self._wanted.popleft()
+                if entry.id not in self._queued:  # asked for twice, and taken already
+                    continue
+                self._queued.discard(entry.id)
+            stamp = records_stamp(entry.folder)
+            self._known[entry.id] = stamp, self._taken(entry.folder)
+            self.version += 1
+
+    @staticmethod
+    def _taken(folder: Path) -> Glance:
+        try:
+            return glance_at(folder)
+        except LeadlineError as error:
+            return Glance(problem=inert(error.what, 200))
+        except Exception as error:  # one damaged run must not end the glances at all others
+            return Glance(problem=f"cannot be read: {inert(repr(error), 200)}")
+
+    def close(self) -> None:
+        with self._change:
+            self._closed = True
+            self._change.notify()

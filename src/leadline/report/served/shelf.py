@@ -1,0 +1,178 @@
+"""The runs that are there, known by their manifests alone: thousands of them are listed without reading a record.
+
+A manifest is read once and again when it has changed. An address on the server is a digest of the folder's path, looked
+up here; no path is ever made from what a browser sent.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from leadline.core.digest import digest_text
+from leadline.core.errors import LeadlineError, UsageError
+from leadline.report.live.standing import Status, is_written
+from leadline.report.load import model_words
+from leadline.report.words import inert, length_words
+from leadline.store.manifest import MANIFEST, Manifest, read_manifest
+from leadline.store.runs import RECORDS
+
+DEEPEST = 4
+"""Levels of folders below a given one that are searched."""
+SCAN_SECONDS = 1.0
+"""A list that young is not made anew."""
+Stamp = tuple[int, int]
+"""When a file was written and how long it is: what it held before is known to be so still when both are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One run of the list. `problem` says why it cannot be opened, where it cannot."""
+
+    id: str
+    folder: Path
+    stamp: Stamp
+    model: str = ""
+    asked: str = ""
+    """The suite, task or file that was asked for, and its tasks."""
+    tasks: tuple[str, ...] = ()
+    reading: str = ""
+    lengths: str = ""
+    planned: int = 0
+    rule: str = ""
+    created: str = ""
+    ended: bool = False
+    status: Status = "stopped"
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def date(self) -> str:
+        """`2025-11-15 12:00`."""
+        return self.created[:16].replace("T", " ")
+
+
+class Shelf:
+    """All runs in some folders. Safe to use from many threads."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(
+                    f"there is no folder {str(folder)!r}",
+                    where="view",
+                    fix="give a folder of runs: `leadline run` makes runs/ where it is started, `leadline demo` too",
+                )
+        self.folders = [folder.resolve() for folder in folders]
+        self._entries: dict[str, Entry] = {}
+        self._guard = threading.Lock()
+        self._scanned = float("-inf")
+
+    def entries(self) -> list[Entry]:
+        """Every run there is now, in no order."""
+        with self._guard:
+            if time.monotonic() - self._scanned >= SCAN_SECONDS:
+                self._entries = {entry.id: entry for entry in self._scan()}
+                self._scanned = time.monotonic()
+            return list(self._entries.values())
+
+    def find(self, wanted: str) -> Entry | None:
+        """By its id; looks again if it is not known, for it may be new."""
+        if wanted not in self._entries:
+            self.entries()
+        return self._entries.get(wanted)
+
+    def _scan(self) -> Iterator[Entry]:
+        seen: set[str] = set()
+        for top in self.folders:
+            for folder, stamp in _runs_in(str(top), DEEPEST):
+                if folder not in seen:
+                    seen.add(folder)
+                    yield self._entry(folder, stamp)
+
+    def _entry(self, folder: str, stamp: Stamp) -> Entry:
+        """As it was known, unless its manifest has changed; whether it is being written is looked up each time."""
+        key = digest_text(folder, 12)
+        entry = self._entries.get(key)
+        if entry is None or entry.stamp != stamp:
+            entry = entry_of(Path(folder), key, stamp)
+        if entry.ended or entry.problem:
+            return entry
+        status: Status = "running" if is_written(entry.folder) else "stopped"
+        return entry if status == entry.status else replace(entry, status=status)
+
+
+def _runs_in(folder: str, levels: int) -> Iterator[tuple[str, Stamp]]:
+    """Folders with a manifest; what lies within a run is not searched."""
+    try:
+        found = os.stat(os.path.join(folder, MANIFEST))
+        yield folder, (found.st_mtime_ns, found.st_size)
+        return
+    except OSError:
+        pass
+    if not levels:
+        return
+    try:
+        with os.scandir(folder) as inside:
+            below = sorted(one.path for one in inside if not one.name.startswith(".") and one.is_dir())
+    except OSError:
+        return
+    for path in below:
+        yield from _runs_in(path, levels - 1)
+
+
+def entry_of(folder: Path, key: str, stamp: Stamp) -> Entry:
+    try:
+        manifest = read_manifest(folder)
+        return _entry_of(manifest, Entry(key, folder, stamp))
+    except LeadlineError as error:
+        return Entry(key, folder, stamp, problem=inert(error.what, 200))
+    except (KeyError, TypeError, ValueError) as error:
+        return Entry(key, folder, stamp, problem=f"the manifest is damaged: {inert(repr(error), 200)}")
+
+
+def _entry_of(manifest: Manifest, entry: Entry) -> Entry:
+    spec = manifest.spec
+    lengths = [length_words(n) for n in sorted(spec["lengths"])]
+    ended = bool(manifest.sessions and manifest.sessions[-1].ended)
+    return replace(
+        entry,
+        model=inert(model_words(str(spec.get("model", "?"))), 120),
+        asked=inert(asked_words(manifest), 120),
+        tasks=tuple(inert(task, 60) for task in manifest.tasks),
+        reading=inert(str(spec.get("reading", "fresh")), 20),
+        lengths=lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
+        planned=manifest.planned,
+        rule=inert(str(spec.get("until") or ""), 60),
+        created=inert(manifest.created, 40),
+        ended=ended,
+        status="finished" if ended else "stopped",
+    )
+
+
+def asked_words(manifest: Manifest) -> str:
+    """What was typed after `leadline run`, where that says more than the tasks: a suite or a file."""
+    tasks = list(manifest.tasks)
+    try:
+        words = shlex.split(manifest.sessions[0].command)[1:] if manifest.sessions else []
+    except ValueError:
+        words = []
+    typed = words[1] if len(words) > 1 and words[0] == "run" and not words[1].startswith("-") else ""
+    listed = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
+    return listed if not typed or typed in tasks else f"{os.path.basename(typed)}: {listed}"
+
+
+def records_stamp(folder: Path) -> Stamp:
+    try:
+        found = (folder / RECORDS).stat()
+    except OSError:
+        return (0, 0)
+    return found.st_mtime_ns, found.st_size
