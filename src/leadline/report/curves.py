@@ -10,6 +10,7 @@ from leadline.report.charts import columns_for
 from leadline.report.colours import CLASS_COLOURS
 from leadline.report.load import Run
 from leadline.report.selection import selection
+from leadline.report.sweeps import Sweep, sweeps_of
 from leadline.report.table import FAILURE_CLASSES, Tally
 from leadline.report.theme import LINE, MUTED, QUIET, Figure, Row, Spec, caption, layered, rows_of
 from leadline.report.tiles import across
@@ -21,25 +22,77 @@ MANY = len(SERIES)
 
 
 def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
-    """A line for each task; beyond six, thin grey lines and the average of all in front."""
+    """A line for each task; beyond six, thin grey lines and the average of all in front. What was swept over the
+    values of an option has a panel of its own, with a line for each value."""
     table = run.table
-    lines = [
-        _point(inert(task, 40), length, tally, selection(at, table.tasks.index(task), length))
-        for (task, length), tally in table.by_task_and_length.items()
-    ]
-    average = [_point("average", n, t, selection(at, None, n)) for n, t in sorted(table.by_length.items())]
-    lengths = [length_words(n) for n in table.lengths]
-    if len(table.tasks) > MANY:
-        layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
-        note = "Grey: single tasks. Front: average over tasks with its 95% interval."
-    else:
-        layers = _banded(lengths, [inert(t, 40) for t in table.tasks], "task")
-        note = "Bands: 95% intervals over documents."
+    swept = sweeps_of(table.tasks)
+    if swept:
+        return _with_sweeps(run, swept, narrow=narrow, at=at)
+    lines, average = _task_points(run, table.tasks, at), _average_points(run, at)
     wide = 300 if narrow else 560
+    layers, note = _plain(run, table.tasks)
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     shown = average if len(table.tasks) > MANY else lines
-    words = "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in shown if p["mean"] is not None)
-    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {words}.")
+    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_said(shown)}.")
+
+
+def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
+    lengths = [length_words(n) for n in run.table.lengths]
+    if len(tasks) > MANY:
+        layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
+        return layers, "Grey: single tasks. Front: average over tasks with its 95% interval."
+    return _banded(lengths, [inert(t, 40) for t in tasks], "lines"), "Bands: 95% intervals over documents."
+
+
+def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
+    lengths = [length_words(n) for n in run.table.lengths]
+    others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
+    columns = 1 if narrow or len(swept) + bool(others) == 1 else 2
+    wide = 300 if narrow else 560 if columns == 1 else 360
+    data: dict[str, list[Row]] = {}
+    panels: list[Spec] = []
+    for number, sweep in enumerate(swept):
+        name, values = f"sweep{number}", [inert(value, 40) for value in sweep.values]
+        data[name] = [
+            row
+            for task, value in zip(sweep.tasks, values, strict=True)
+            for row in _task_points(run, [task], at, series=value)
+        ]
+        layers = _banded(lengths, values, name, sweep.colours(SERIES), title=inert(", ".join(sweep.options), 40))
+        panels.append(layered(layers, wide, 240) | _panel_title(inert(sweep.title, 60)))
+    note = "A line for each value. Bands: 95% intervals over documents."
+    if others:
+        data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
+        layers, about = _plain(run, others)
+        panels.append(
+            layered(layers, wide, 240) | _panel_title("other tasks" if len(others) > 1 else inert(others[0], 60))
+        )
+        note = f"{note} {about}" if "Grey" in about else note
+    drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
+    chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
+    words = "; ".join(f"{s.title}: {_said(data[f'sweep{n}'])}" for n, s in enumerate(swept))
+    return Figure(chart, data, f"Accuracy over length, {inert(words, 4000)}.")
+
+
+def _panel_title(text: str) -> Spec:
+    return {"title": {"text": text, "fontSize": 13, "offset": 8}}
+
+
+def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[Row]:
+    table = run.table
+    return [
+        _point(series or inert(task, 40), length, tally, selection(at, table.tasks.index(task), length))
+        for (task, length), tally in table.by_task_and_length.items()
+        if task in tasks
+    ]
+
+
+def _average_points(run: Run, at: int) -> list[Row]:
+    return [_point("average", n, t, selection(at, None, n)) for n, t in sorted(run.table.by_length.items())]
+
+
+def _said(rows: Sequence[Row]) -> str:
+    return "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in rows if p["mean"] is not None)
 
 
 def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
@@ -51,25 +104,27 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     ]
     lengths = [length_words(n) for n in sorted({n for run in runs for n in run.table.lengths})]
     wide = 300 if narrow else 560
-    layers = _banded(lengths, list(names), "task")
+    layers = _banded(lengths, list(names), "lines")
     note = "Average over tasks. Bands: 95% intervals over documents."
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
-    words = "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in lines if p["mean"] is not None)
-    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {words}.")
+    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_said(lines)}.")
 
 
-def _banded(lengths: list[str], names: list[str], rows: str) -> list[alt.Chart]:
-    data = alt.NamedData("average" if rows == "average" else "lines")
+def _banded(
+    lengths: list[str], names: list[str], rows: str, colours: Sequence[str] = SERIES, *, title: str = ""
+) -> list[alt.Chart]:
+    data = alt.NamedData(rows)
     x = length_axis(lengths)
-    scale = alt.Scale(domain=names, range=[SERIES[i % MANY] for i in range(len(names))])
+    scale = alt.Scale(domain=names, range=[colours[i % len(colours)] for i in range(len(names))])
+    across_legend = 3 if max(map(len, names)) > 6 else 7
     legend = (
-        alt.Legend(title=None, orient="bottom", columns=3, symbolType="circle", symbolOpacity=1)
+        alt.Legend(title=title or None, orient="bottom", columns=across_legend, symbolType="circle", symbolOpacity=1)
         if len(names) > 1
         else None
     )
     colour = alt.Color("series:N", scale=scale, legend=legend)
     base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
-    faint = 0.16 if len(names) <= 3 else 0.08
+    faint = 0.16 if len(names) <= 3 else 0.08 if len(names) <= MANY else 0.05
     return [
         base.mark_area(opacity=faint, aria=False).encode(
             alt.Y("low:Q"), alt.Y2("high:Q"), colour
