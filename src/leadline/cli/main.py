@@ -14,7 +14,10 @@ import typer
 from leadline.cli import catalogue, screen
 from leadline.core.errors import LeadlineError, UsageError
 
-COMMANDS = ("demo", "run", "plan", "report", "log", "compare", "summarize", "score", "build", "submit", "correlate")
+COMMANDS = (
+    "demo", "run", "plan", "report", "log", "compare", "watch", "view",
+    "summarize", "score", "build", "submit", "correlate",
+)  # fmt: skip
 """Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
 
 app = typer.Typer(
