@@ -16,19 +16,19 @@ function make(tag, name, text) {
 
 // Where samples are: in the page, or with the server that shows it, which has newer ones when the run has grown. A list
 // that is being shown keeps to the packs it began with.
-let packed = { entries: index.packs, text: (number) => find("pack-" + number).textContent, read: new Map(), tag: null };
+let archive = { entries: index.packs, text: (number) => find("pack-" + number).textContent, read: new Map(), tag: null };
 
 async function packsNow() {
-  if (!index.samples) return packed;
+  if (!index.samples) return archive;
   const answer = await fetch(index.samples, { cache: "no-cache" });
   if (!answer.ok) throw new Error("the samples cannot be had: " + answer.status);
   const tag = answer.headers.get("etag");
-  if (tag !== packed.tag) {
+  if (tag !== archive.tag) {
     const found = await answer.json();
-    packed = { entries: found.index, text: (number) => found.packs[number], read: new Map(), tag };
+    archive = { entries: found.index, text: (number) => found.packs[number], read: new Map(), tag };
     find("left-out").textContent = found.left_out;
   }
-  return packed;
+  return archive;
 }
 
 function unpack(from, number) {
