@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostile import HOSTILE, MARK, hostile_records
+from leadline.core.types import Cell, Completion
 from leadline.report.load import load_run
 from leadline.report.page import write_page
 from leadline.store import codec
@@ -159,6 +160,27 @@ def test_data_can_be_downloaded(page: Page, kind: str, first: str) -> None:
     lines = Path(waiting.value.path()).read_text().splitlines()
     assert lines[0].startswith(first)
     assert len(lines) == {"cells.csv": 1 + 80, "samples.csv": 1 + 240, "samples.jsonl": 240}[kind]
+
+
+def test_parquet_from_the_page_is_read_by_others_to_the_letter(browser: Browser, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    records = [*planted_records(decay, tasks=["niah", "é"], samples=30), failed_record(Cell("niah", 1024, 0.0, 30))]
+    run = load_run(write_run(tmp_path / "run", records, samples=31))
+    for page in opened(browser, write_page([run], tmp_path / "report.html")):
+        with page.expect_download() as waiting:
+            page.click("[data-download='samples.parquet']")
+        file = parquet.ParquetFile(waiting.value.path())
+    assert file.metadata.num_row_groups == 2, "five thousand rows are a group"
+    table = file.read()
+    kinds = {name: str(table.schema.field(name).type) for name in ("task", "length", "depth", "answer", "theirs")}
+    assert kinds == {"task": "string", "length": "int64", "depth": "double", "answer": "string", "theirs": "int64"}
+    assert table.num_rows == len(records)
+    found = {(r["task"], r["length"], r["depth"], r["sample"]): r for r in table.to_pylist()}
+    for record in records:
+        row = found[record.cell.task, record.cell.length, record.cell.depth, record.cell.sample]
+        assert (row["score"], row["class"]) == (record.score, record.failure_class)
+        assert row["answer"] == (record.outcome.text if isinstance(record.outcome, Completion) else None)
+        assert (row["ours"], row["theirs"]) == (record.receipt.ours, record.receipt.theirs)
 
 
 def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> None:

@@ -1,4 +1,4 @@
-// The page around them: the switch of maps, the browser of samples, downloads.
+// The page around them: the switch of maps, the browser of samples.
 
 // --- as measured or smoothed --------------------------------------------------------------------
 

@@ -4,7 +4,7 @@
 
 const PARQUET = { int: 2, double: 5, text: 6 };
 const THRIFT = { i32: 5, i64: 6, binary: 8, list: 9, struct: 12 };
-const GROUP = 20000;
+const GROUP = 5000;
 const utf8 = new TextEncoder();
 
 // --- Thrift's compact protocol: a struct is [[field, type, value], ...] in the order of its fields ---------------
