@@ -81,6 +81,8 @@ def warn_of_logbooks(to: Sequence[str]) -> None:
 
 def log_finished(folder: Path, to: Sequence[str], step: str, run_name: str) -> None:
     """A finished run into logbooks. Whatever goes wrong is a warning: the run is whole and stays so."""
+    if not to:
+        return
     from leadline.cli.screen import say
     from leadline.report.load import load_run
     from leadline.report.log import prepared
