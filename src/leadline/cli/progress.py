@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import Self
 
 from leadline.cli.faces import Bar, Face, Lines
 from leadline.cli.screen import harmless, say, seconds_words, warn
+from leadline.report.live.pace import Pace
 from leadline.run.events import Answered, Event, Looked, Started, Stopping, Waiting
 
 
 class Counts:
-    """Where the run stands. Time left goes by tokens, since long prompts come first.
+    """Where the run stands, and how long it may still take.
 
     With a `rule` that decides how many samples there will be, neither their number nor the time left is known.
     """
@@ -21,7 +23,8 @@ class Counts:
         self._rule = rule
         self.planned: int | None = None
         self.done = self.failed = 0
-        self.tokens_total = self.tokens = 0
+        self.tokens_total = 0
+        self._pace = Pace()
         self.began = time.monotonic()
         self.wait = ""
 
@@ -31,7 +34,7 @@ class Counts:
         self.began = time.monotonic()
 
     def add(self, event: Answered) -> None:
-        self.tokens += event.record.prompt_tokens
+        self._pace.add(event.record.prompt_tokens, event.record.seconds)
         self.wait = ""
         if event.record.failed:
             self.failed += 1
@@ -40,7 +43,14 @@ class Counts:
 
     @property
     def tokens_per_second(self) -> float:
-        return self.tokens / max(time.monotonic() - self.began, 1e-9)
+        return self._pace.tokens / max(time.monotonic() - self.began, 1e-9)
+
+    @property
+    def seconds_left(self) -> float | None:
+        if self.planned is None:
+            return None
+        tokens = max(0, self.tokens_total - self._pace.tokens)
+        return self._pace.left(max(0, self.planned - self.asked), tokens, time.monotonic() - self.began)
 
     @property
     def asked(self) -> int:
@@ -50,8 +60,8 @@ class Counts:
         """`120 of 264 samples, 1,024 tokens/s, 3 min 20 s left, 2 failed`."""
         of = "" if self.planned is None else f" of {self.planned:,}"
         parts = [f"{self.asked:,}{of} samples", f"{self.tokens_per_second:,.0f} tokens/s"]
-        if self.planned is not None and self.tokens and self.tokens < self.tokens_total:
-            parts.append(f"{seconds_words((self.tokens_total - self.tokens) / self.tokens_per_second)} left")
+        if left := self.seconds_left:
+            parts.append(f"{seconds_words(left)} left")
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.wait:
@@ -103,7 +113,7 @@ class Watcher:
         else:
             self._face.say(text)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

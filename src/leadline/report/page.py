@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import msgspec
-from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from leadline import __version__
@@ -29,6 +22,7 @@ from leadline.report.grid import task_grid
 from leadline.report.load import Run
 from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
 from leadline.report.provenance import provenance
+from leadline.report.sheets import Served, data_block, joined_script, page_style, policy, template
 from leadline.report.smoothed import can_smooth
 from leadline.report.summary import cell_table
 from leadline.report.table import FAILURE_CLASSES
@@ -38,21 +32,7 @@ from leadline.report.trap import distance_curves, measure_curves
 from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
 
-SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "parquet.js", "downloads.js")
 Values = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What a page must know of the server that shows it. Its samples stay there until somebody looks at one."""
-
-    samples: str
-    """Where they are."""
-    events: str = ""
-    """Where the page hears what is new, for a run that is not over: its map is then drawn cell by cell."""
-    notes: tuple[str, ...] = ()
-    tag: str = ""
-    """Changes whenever the page would say something else."""
 
 
 def write_page(runs: Sequence[Run], path: Path) -> Path:
@@ -87,37 +67,6 @@ def page(runs: Sequence[Run], served: Served | None = None) -> str:
         index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
         packs=[Markup(text) for text in packed.packs],
     )
-
-
-def policy(style: str, script: str) -> str:
-    """Nothing may load, connect or run but the style and the script that are written into the page."""
-    return (
-        f"default-src 'none'; img-src data:; style-src '{fingerprint(style)}'; "
-        f"script-src '{fingerprint(script)}'; base-uri 'none'; form-action 'none'"
-    )
-
-
-def fingerprint(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def page_style(served: Served | None = None) -> str:
-    return asset("page.css") + (asset("served.css") if served else "")
-
-
-def joined_script(served: Served | None = None) -> str:
-    return joined((*SCRIPTS, "live.js") if served and served.events else SCRIPTS)
-
-
-def joined(scripts: Sequence[str]) -> str:
-    """Scripts as one, in a scope of their own."""
-    parts = "\n".join(map(asset, scripts))
-    return f'"use strict";\n(() => {{\n{parts}}})();\n'
-
-
-def data_block(value: Any) -> Markup:
-    """JSON that may stand in a script element: no `<` is left that could end it."""
-    return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))
 
 
 def pack_runs(runs: Sequence[Run]) -> Packed:
@@ -188,10 +137,9 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
 
 def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, live: bool) -> Values:
     answered, asked = run.table.whole.done + run.table.whole.failed > 0, bool(run.table.tasks)
-    drawn = asked and not live  # the map of a run that is not over is drawn cell by cell, as cells come
+    drawn = asked and not live  # the map of a run that is not over is drawn cell by cell, as cells come in
     return {
         "run": run,
-        "live": asked and live,
         "title": title,
         "verdict": found,
         "facts": _facts(run, found),
@@ -228,16 +176,3 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
 
 def _figure(figure: Figure, name: str) -> Values:
     return {"svg": Markup(page_svg(figure, name))}
-
-
-def asset(name: str) -> str:
-    return files("leadline.report").joinpath("templates", name).read_text(encoding="utf-8")
-
-
-@cache
-def template(name: str) -> Template:
-    environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.globals["words"] = words
-    return environment.get_template(name)

@@ -18,6 +18,7 @@ import msgspec
 
 from leadline.core.types import Completion, Failure, Record
 from leadline.report.live.follow import Follower
+from leadline.report.live.pace import Pace
 from leadline.report.load import Run, run_of
 from leadline.report.words import duration_words, inert, length_words
 from leadline.store.lock import is_held, machine_of
@@ -120,7 +121,7 @@ class Standing:
         self._starts = self._follower.starts
         self._newest: dict[str, Record] = {}
         self._failed = 0
-        self._pace = Pace(_started(self.manifest))
+        self._session = Session(_started(self.manifest))
         self.failures.clear()
 
     def look(self, now: float | None = None) -> bool:
@@ -130,9 +131,9 @@ class Standing:
         manifest = read_manifest(self.folder)  # a run that is taken up again has a new session
         if manifest != self.manifest:
             self.manifest, self.version = manifest, self.version + 1
-            self._pace = Pace(_started(manifest))
+            self._session = Session(_started(manifest))
             for record in self._newest.values():
-                self._pace.add(record)
+                self._session.add(record)
             status = self._judged(now)
         if self._follower.grown():
             self._read()
@@ -161,7 +162,7 @@ class Standing:
         key = record.cell.key
         before = self._newest.pop(key, None)  # put back at the end: the order is that of the newest
         self._failed += record.failed - (before is not None and before.failed)
-        self._pace.add(record, before)
+        self._session.add(record, before)
         self._newest[key] = without_texts(record)
         if isinstance(record.outcome, Failure):
             self.failures.append(_told(record, record.outcome))
@@ -177,50 +178,52 @@ class Standing:
     def progress(self, now: float | None = None) -> Progress:
         now = time.time() if now is None else now
         rule = bool(self.manifest.spec.get("until"))
-        rate, left = None, None
+        rate = left = None
         if self.status == "running":
-            rate, left = self._pace.at(now, _planned_length(self.manifest))
+            rate = self._session.rate(now)
+            left = None if rule else self._session.left(now, self.manifest.planned, _planned_length(self.manifest))
         return Progress(
             status=self.status,
             done=len(self._newest) - self._failed,
             failed=self._failed,
             planned=None if rule else self.manifest.planned,
             tokens_per_second=rate,
-            seconds_left=None if rule else left,
+            seconds_left=left,
         )
 
 
-class Pace:
-    """How fast the present session reads. Time left goes by lengths, since long prompts come first."""
+class Session:
+    """How fast the present session reads, and what it has still to ask."""
 
     def __init__(self, since: float) -> None:
         self._since = since
         self._first = float("inf")
-        self._tokens = 0
+        self._pace = Pace()
+        self._samples = 0
         self._lengths = 0
-        self._there = 0
-        """Lengths of all cells that have a record this session need not ask again."""
+        """Of all cells that this session need not ask any more."""
+        self._tokens = 0
 
     def add(self, record: Record, before: Record | None = None) -> None:
         """`before` is the record of the same cell that this one takes the place of."""
-        if before is not None and self._counts(before):
-            self._there -= before.cell.length
-        if self._counts(record):
-            self._there += record.cell.length
+        for one, sign in ((before, -1), (record, 1)):
+            if one is not None and (one.started >= self._since or not one.failed):
+                self._samples += sign
+                self._lengths += sign * one.cell.length
         if record.started >= self._since:
+            self._pace.add(record.cell.length, record.seconds)
             self._tokens += record.prompt_tokens
-            self._lengths += record.cell.length
             self._first = min(self._first, record.started)
 
-    def _counts(self, record: Record) -> bool:
-        return record.started >= self._since or not record.failed
-
-    def at(self, now: float, planned: int) -> tuple[float | None, float | None]:
-        """Tokens a second, and seconds left of the lengths planned; nothing before the first answer."""
+    def rate(self, now: float) -> float | None:
+        """Tokens a second; None before the first answer."""
         seconds = now - self._first
-        if not self._lengths or seconds <= 0:
-            return None, None
-        return self._tokens / seconds, max(0, planned - self._there) * seconds / self._lengths
+        return self._tokens / seconds if seconds > 0 else None
+
+    def left(self, now: float, samples: int, lengths: int) -> float | None:
+        """Seconds that the rest of so many samples of so many tokens together will take."""
+        missing = max(0, samples - self._samples), max(0, lengths - self._lengths)
+        return self._pace.left(*missing, now - self._first)
 
 
 def without_texts(record: Record) -> Record:

@@ -24,12 +24,12 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from leadline.core.errors import LeadlineError
-from leadline.report.page import Served, joined_script, page_style, template
 from leadline.report.served.choice import Choice
 from leadline.report.served.dashboard import Dashboard, list_assets, served_policy
 from leadline.report.served.guard import Guard
 from leadline.report.served.press import Printed
 from leadline.report.served.shelf import Entry
+from leadline.report.sheets import Served, joined_script, page_style, template
 
 TICK_SECONDS = 1.0
 MOST_COMPARED = 12

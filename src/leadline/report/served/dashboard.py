@@ -11,12 +11,12 @@ from markupsafe import Markup
 from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError
 from leadline.report.live.standing import Status
-from leadline.report.page import asset, fingerprint, joined, template
 from leadline.report.served.channel import Channels
 from leadline.report.served.choice import READ, Choice, Chosen, chosen, status_of
 from leadline.report.served.glances import Glance, Glances
 from leadline.report.served.press import Press
 from leadline.report.served.shelf import Entry, Shelf, records_stamp
+from leadline.report.sheets import asset, fingerprint, joined, template
 from leadline.report.words import count_words, inert
 
 COLUMNS = (

@@ -19,9 +19,9 @@ import msgspec
 
 from leadline.core.digest import digest
 from leadline.report.load import Run, load_run
-from leadline.report.page import Served, pack_runs, page
 from leadline.report.served.channel import Channels
 from leadline.report.served.shelf import Entry, Stamp, records_stamp
+from leadline.report.sheets import Served
 from leadline.report.words import count_words
 
 KEPT_PAGES = 12
@@ -62,6 +62,8 @@ class Press:
             return _kept(self._pages, key, self._print(entries, tag, live=live), KEPT_PAGES)
 
     def _print(self, entries: Sequence[Entry], tag: str, *, live: bool) -> Printed:
+        from leadline.report.page import page  # seconds of loading, which the list can do without
+
         began = time.monotonic()
         query = urlencode([("run", e.id) for e in entries])
         events = f"/run/{entries[0].id}/events" if live else ""
@@ -83,6 +85,8 @@ class Press:
 
     def samples(self, entries: Sequence[Entry]) -> Printed:
         """All samples of some runs, packed: read when somebody wants to see one."""
+        from leadline.report.page import pack_runs
+
         key, tag = tuple(e.id for e in entries), tag_of(entries, live=False)
         with self._guard:
             known = self._samples.get(key)

@@ -19,6 +19,7 @@ def listen_on(host: str, port: int) -> socket.socket:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((host, port))
+        made.listen(128)  # from now on a browser may come, be the server ever so slow to start
     except OSError as error:
         made.close()
         if error.errno == errno.EADDRINUSE:

@@ -85,9 +85,8 @@ class Shelf:
             return list(self._entries.values())
 
     def find(self, wanted: str) -> Entry | None:
-        """By its id; looks again if it is not known, for it may be new."""
-        if wanted not in self._entries:
-            self.entries()
+        """By its id, as it stands now."""
+        self.entries()
         return self._entries.get(wanted)
 
     def _scan(self) -> Iterator[Entry]:

@@ -33,6 +33,7 @@ function tellFailures(failures) {
 function drawMaps(tables) {
   if (JSON.stringify(tables) === layout) return;
   layout = JSON.stringify(tables);
+  find("heatmap-0").hidden = tables.length === 0;
   buttons = new Map();
   maps.replaceChildren(...tables.map(drawMap));
   for (const table of maps.querySelectorAll("table")) enliven(table);
@@ -93,14 +94,17 @@ async function refresh() {
   } catch { /* the server is away; the stream will say when it is back */ } finally { refreshing = false; }
 }
 
+function dateReport() {
+  find("live-report").textContent = `The report below was made at ${new Date().toLocaleTimeString()} and is made anew as the run goes on.`;
+}
+
 function replaceReport(fresh) {
   const article = document.querySelector("article"), other = document.adoptNode(fresh.querySelector("article"));
   for (const part of other.querySelectorAll("details")) part.open = article.querySelector(`details.${part.className}`)?.open ?? false;
   const panel = fresh.getElementById("live");
   if (panel) {
-    other.querySelector("#live-maps").replaceWith(maps);
     printed = panel.dataset.tag;
-    find("live-report").textContent = `The report below is that of ${new Date().toLocaleTimeString()}.`;
+    dateReport();
   } else { // the run is over: this is its report
     stream?.close();
     live.replaceWith(...[...fresh.querySelectorAll("main > .warning")].map((node) => document.adoptNode(node)));
@@ -121,7 +125,7 @@ function hear(message) {
   const state = JSON.parse(message.data);
   tellProgress(state);
   tellFailures(state.failures);
-  if (maps && state.maps) drawMaps(state.maps);
+  if (state.maps) drawMaps(state.maps);
   for (const [select, found] of Object.entries(state.cells)) {
     const button = buttons.get(select);
     if (button) fillCell(button, found);
@@ -149,3 +153,4 @@ document.addEventListener("visibilitychange", () => {
   if (document.hidden) stream?.close(); else listen();
 });
 if (!document.hidden) listen();
+dateReport();
