@@ -11,6 +11,7 @@ import pytest
 
 from leadline.cli.main import answer
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.model_list import read_models
 from leadline.report.scatter import scatter
 from leadline.stats.correlate import correlations
 from leadline.store.submissions import (
@@ -18,7 +19,6 @@ from leadline.store.submissions import (
     Scored,
     Submission,
     merged,
-    read_models,
     read_submission,
     read_targets,
     scores_of,

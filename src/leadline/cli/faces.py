@@ -78,7 +78,7 @@ class Bar:
         self._id: TaskID = self._progress.add_task("", total=shown.planned, completed=shown.asked, words="")
 
     def update(self, shown: Shown, *, force: bool = False) -> None:
-        self._progress.update(self._id, completed=shown.asked, words=shown.words())
+        self._progress.update(self._id, total=shown.planned, completed=shown.asked, words=shown.words())
 
     def say(self, text: str) -> None:
         """Above the bar, which would be drawn over otherwise."""

@@ -99,6 +99,7 @@ def spec_of(flags: Flags) -> Spec:
     from leadline.core.spec import make_spec
 
     values, where = _prompts(flags) if flags.prompts else _values(flags.what)
+    several = values.pop("models", None)  # for commands that take many; see leadline.cli.matrix
     over: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
     limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
     values = {"lengths": DEFAULT_LENGTHS, **values, **over}
@@ -109,7 +110,8 @@ def spec_of(flags: Flags) -> Spec:
     if "tasks" not in values:
         raise UsageError("nothing to ask", fix="name a suite, a task or a spec file, as in `leadline run niah`")
     if "model" not in values:
-        raise UsageError("no model given", fix="add --model, as in --model sim:perfect; see `leadline models`")
+        given = "several models given, and this is about one" if several else "no model given"
+        raise UsageError(given, fix="add --model, as in --model sim:perfect; see `leadline models`")
     spec = make_spec(values, where=where)
     if flags.templates is not None:
         from leadline.tasks.templates import with_templates

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from leadline.cli.flags import Flags, spec_of, with_flags
+from leadline.cli.matrix import Models, entrants_of, listed_models
 from leadline.cli.power import detection
 
 if TYPE_CHECKING:
+    from leadline.core.spec import Spec
     from leadline.run.plan import Plan
 
 
@@ -28,19 +30,26 @@ def plan(
     like: Annotated[
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to take the noise from.")
     ] = None,
+    models: Models = None,
 ) -> None:
-    """Say what a run would cost: requests, tokens, time and money. Sends nothing."""
+    """Say what a run would cost: requests, tokens, time and money; of a list of models, each. Sends nothing."""
     from leadline.cli.screen import print_json
     from leadline.run.plan import prepare
 
-    with prepare(spec_of(flags)) as made:
-        folder = flags.out or made.folder
-        words = _words(made, folder, tokens_per_second, price_in, price_out)
-        words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
+    listed = listed_models(flags, models)
+    places: list[tuple[Spec, Path | None]] = (
+        [(e.spec, e.folder) for e in entrants_of(flags, listed, "models")[1]] if listed else []
+    )
+    found = []
+    for spec, place in places or [(spec_of(flags), flags.out)]:
+        with prepare(spec) as made:
+            words = _words(made, place or made.folder, tokens_per_second, price_in, price_out)
+            words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
+        found.append(words)
+        if not flags.json_:
+            _show(words)
     if flags.json_:
-        print_json(words)
-    else:
-        _show(words)
+        print_json(found if listed else found[0])
 
 
 def _words(
@@ -80,6 +89,7 @@ def _already(made: Plan, folder: Path) -> tuple[int, int]:
 def _show(words: dict[str, Any]) -> None:
     from leadline.cli.screen import print_table, seconds_words, warn
 
+    typer.secho(words["model"], bold=True)
     columns = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
     rows = [(title, *(f"{cost[c]:,}" for c in columns)) for title, cost in words["tasks"].items()]
     if len(rows) > 1:

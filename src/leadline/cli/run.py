@@ -9,6 +9,7 @@ import typer
 
 from leadline.cli.flags import Flags, spec_of, with_flags
 from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_logbooks, log_finished, warn_of_logbooks
+from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, finish_all, listed_models
 
 if TYPE_CHECKING:
     from leadline.core.spec import Spec
@@ -40,12 +41,33 @@ def run(
     ] = None,
     step: Annotated[str, typer.Option(help=f"For --log-to: {STEP_HELP}")] = "0",
     run_name: Annotated[str, typer.Option(help=f"For --log-to: {NAME_HELP}", show_default=False)] = "",
+    models: Models = None,
+    shard: Shard = "",
 ) -> None:
-    """Measure a model. The same command again goes on where it stopped."""
+    """Measure a model, or a list of models. The same command again goes on where it stopped.
+
+    A list (--models, or `models` in the spec) gets a run for each model in one folder, and a page of all of them.
+    With --ray a model has copies on many GPUs, and many models are measured side by side.
+    """
     from leadline.cli.outcome import finish
 
-    spec = spec_of(flags)
     books = log_to or []
+    listed = listed_models(flags, models, shard)
+    if listed or models or shard:
+        folder, entrants = entrants_of(flags, listed, "models")
+        for entrant in entrants:
+            _refuse_rule(until or entrant.spec.until)
+            check_logbooks(books, step, entrant.spec.model)
+        warn_of_logbooks(books)
+        outcomes = carry_out_all(entrants, keep_prompts=keep_prompts)
+        try:
+            finish_all(outcomes, folder, as_json=flags.json_, page=figure)
+        finally:
+            for outcome in outcomes:
+                if outcome.summary is not None:
+                    log_finished(outcome.summary.folder, books, step, run_name)
+        return
+    spec = spec_of(flags)
     check_logbooks(books, step, spec.model)
     warn_of_logbooks(books)
     if until:
@@ -58,6 +80,17 @@ def run(
         finish(summary, as_json=flags.json_, figure=figure, found=found)
     finally:  # samples that failed are part of what a team wants to see
         log_finished(summary.folder, books, step, run_name)
+
+
+def _refuse_rule(until: str) -> None:
+    from leadline.core.errors import UsageError
+
+    if until:
+        raise UsageError(
+            "a rule stops one run, and would ask other samples of every model",
+            where="--until",
+            fix="leave it out for a list of models, or give --model",
+        )
 
 
 def carry_out_until(

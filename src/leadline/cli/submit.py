@@ -2,95 +2,53 @@
 
 from __future__ import annotations
 
-import re
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from leadline.cli.flags import Flags, spec_of, with_flags
+from leadline.cli.flags import Flags, with_flags
+from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, listed_models
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leadline.core.spec import Spec
-    from leadline.store.submissions import Entry, Listed, Submission
+    from leadline.run.matrix import Outcome
+    from leadline.store.submissions import Entry, Submission
 
 SUBMISSION = "submission.json"
 
 
 @with_flags
-def submit(
-    flags: Flags,
-    models: Annotated[Path, typer.Option(help="A TOML or JSON file with a list of models.", show_default=False)],
-    shard: Annotated[
-        str, typer.Option(help="2/4 measures every fourth model from the second on; the last shard has all.")
-    ] = "",
-) -> None:
-    """Score a list of models. Each keeps its records; the same command again measures only what is missing."""
-    from leadline.core.errors import UsageError
-    from leadline.store.submissions import read_models
+def submit(flags: Flags, models: Models = None, shard: Shard = "") -> None:
+    """Score a list of models. Each keeps its records; the same command again measures only what is missing.
 
-    if flags.model is not None:
-        raise UsageError("--model is for one model", where="submit", fix="put models into the file given by --models")
-    listed = read_models(models)
-    number, count = parse_shard(shard)
-    mine = listed[number - 1 :: count]
-    specs = {one.name: spec_of(replace(flags, model=one.model)) for one in mine}
-    folder = flags.out or Path("runs") / folder_name(specs[mine[0].name])
-    entries = [_measured(one, specs[one.name], folder) for one in mine]
-    whole = _write(entries, specs[mine[0].name], folder, shard)
+    Models are measured one after another; with --ray side by side, one on each GPU of this machine or of a cluster.
+    With --shard machines that share a folder take a part each, and the last has all.
+    """
+    from leadline.core.errors import UsageError
+
+    listed = listed_models(flags, models, shard)
+    if not listed and not shard:
+        raise UsageError("no list of models given", where="submit", fix="add --models FILE, or `models` to the spec")
+    folder, entrants = entrants_of(flags, listed, "submit")
+    entries = [_entry(outcome) for outcome in carry_out_all(entrants)]
+    whole = _write(entries, entrants[0].spec, folder, shard)
     _show(whole, folder / SUBMISSION, as_json=flags.json_)
     _fail_if_some_failed(whole)
 
 
-def parse_shard(text: str) -> tuple[int, int]:
-    """`2/4` is the second of four."""
-    from leadline.core.errors import UsageError
-
-    if not text:
-        return 1, 1
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(f"{text!r} is no shard", where="--shard", fix="write 1/4 for the first of four")
-    return int(match[1]), int(match[2])
-
-
-def folder_name(spec: Spec) -> str:
-    """The same for the same question, whatever the models."""
-    from leadline.core.digest import digest
-    from leadline.store.runs import slug
-
-    asked = {k: v for k, v in spec.identity().items() if k != "model"}
-    return f"submit-{slug(spec.tasks[0].title)}-{digest(asked, 8)}"
-
-
-def _measured(listed: Listed, spec: Spec, folder: Path) -> Entry:
-    """One model's entry. Whatever is wrong with it is written down, and the next model has its turn."""
-    from leadline.cli.run import carry_out
-    from leadline.cli.screen import say, show_error, warn
-    from leadline.core.errors import Interrupted, LeadlineError
-    from leadline.run.submission import entry_of, is_whole
-    from leadline.store.runs import slug
+def _entry(outcome: Outcome) -> Entry:
+    """A model's scores, or what was wrong with it."""
+    from leadline.run.submission import entry_of
     from leadline.store.submissions import Entry
 
-    place = folder / slug(listed.name)
-    say(f"model: {listed.name}")
-    try:
-        if is_whole(place, spec):
-            say("measured already")
-        else:
-            carry_out(spec, place)
-        return entry_of(listed, place)
-    except Interrupted:
-        raise
-    except LeadlineError as error:
-        show_error(error)
-        return Entry(name=listed.name, model=listed.model, score=None, error=error.what, run=place.name)
-    except Exception as error:  # a stranger's checkpoint may fail in any way, and the others should not suffer for it
-        warn(f"{listed.name}: {type(error).__name__}: {error}")
-        return Entry(name=listed.name, model=listed.model, score=None, error=f"{type(error).__name__}: {error}")
+    entrant = outcome.entrant
+    if outcome.error is None:
+        return entry_of(entrant.name, entrant.spec.model, entrant.folder)
+    what, run = outcome.error.what, entrant.folder.name
+    return Entry(name=entrant.name, model=entrant.spec.model, score=None, error=what, run=run)
 
 
 def _write(entries: Sequence[Entry], spec: Spec, folder: Path, shard: str) -> Submission:

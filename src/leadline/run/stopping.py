@@ -17,6 +17,7 @@ class Stop:
     def __init__(self) -> None:
         self._event = threading.Event()
         self._guard = threading.RLock()  # a signal may come while another is being handled, in the same thread
+        self._inner: list[Stop] = []
         self.error: BaseException | None = None
         """What to raise when everything in flight has ended."""
 
@@ -24,7 +25,19 @@ class Stop:
         with self._guard:
             if self.error is None:
                 self.error = error
+            inner = [*self._inner]
         self._event.set()
+        for stop in inner:
+            stop.because(error)
+
+    def inner(self) -> Stop:
+        """One for a part: it can stop by itself, and stops with the whole."""
+        made = Stop()
+        with self._guard:
+            self._inner.append(made)
+        if self.error is not None:
+            made.because(self.error)
+        return made
 
     @property
     def is_set(self) -> bool:

@@ -5,32 +5,22 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from leadline.core.spec import Spec
 from leadline.core.types import Record
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.stats.soundings import estimate, metric_of
-from leadline.store.manifest import MANIFEST, read_manifest
-from leadline.store.runs import count_done, read_records
-from leadline.store.submissions import Entry, Listed, Scored
+from leadline.store.runs import read_records
+from leadline.store.submissions import Entry, Scored
 
 ACCURACY = "accuracy"
 
 
-def is_whole(folder: Path, spec: Spec) -> bool:
-    """Whether the folder holds all answers of this spec, so that its model need not be opened again."""
-    if not (folder / MANIFEST).exists():
-        return False
-    manifest = read_manifest(folder)
-    return manifest.digest == spec.digest and count_done(folder)[0] == manifest.planned
-
-
-def entry_of(listed: Listed, folder: Path) -> Entry:
+def entry_of(name: str, model: str, folder: Path) -> Entry:
     """What a model's records come to: every metric they have, answers as accuracy."""
     records = list(read_records(folder))
     scores = _scores(records)
     return Entry(
-        name=listed.name,
-        model=listed.model,
+        name=name,
+        model=model,
         score=next((one.value for one in scores.values()), None),
         scores=scores,
         error="" if scores else "no sample has a score",

@@ -8,8 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,40 +57,6 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     leadline: str
     entries: tuple[Entry, ...]
-
-
-class Listed(msgspec.Struct, frozen=True):
-    """A model of a list, under the name that tables and figures call it."""
-
-    name: str
-    model: str
-
-
-def read_models(path: Path) -> list[Listed]:
-    """`models = ["hf:a", {name = "b", model = "hf:b?rope=yarn:4"}]` in TOML, the same or a plain list in JSON."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        loaded = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
-        raise UsageError(f"the list of models cannot be read: {error}", where=str(path)) from None
-    items = loaded.get("models") if isinstance(loaded, dict) else loaded
-    if not isinstance(items, list) or not items:
-        raise UsageError("there are no models in it", where=str(path), fix='write models = ["hf:FOLDER", "sim:cliff"]')
-    found = [_listed(item, path) for item in items]
-    twice = [one.name for i, one in enumerate(found) if one.name in {other.name for other in found[:i]}]
-    if twice:
-        raise UsageError(f"two models are both called {twice[0]!r}", where=str(path), fix="give one another name")
-    return found
-
-
-def _listed(item: Any, path: Path) -> Listed:
-    if isinstance(item, str):
-        return Listed(item, item)
-    if isinstance(item, Mapping) and isinstance(item.get("model"), str) and set(item) <= {"name", "model"}:
-        return Listed(str(item.get("name", item["model"])), item["model"])
-    raise UsageError(f"{item!r} is no model", where=str(path), fix='write "hf:FOLDER" or {name = "...", model = "..."}')
 
 
 def write_submission(submission: Submission, path: Path) -> None:

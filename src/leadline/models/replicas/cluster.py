@@ -40,8 +40,8 @@ class Share:
     @property
     def words(self) -> str:
         copies = "1 copy" if self.places == 1 else f"{self.places} copies"
-        noun = "GPU" if self.kind == "GPU" else "processor"
-        return f"{copies} through Ray, {self.each} {noun}{'s' if self.each > 1 else ''} each"
+        noun = ("GPU" if self.kind == "GPU" else "processor") + ("s" if self.each > 1 else "")
+        return f"{copies} through Ray, {self.each} {noun}" + (" each" if self.places > 1 else "")
 
 
 def share_out(nodes: Sequence[Node], wanted: int) -> Share:

@@ -1,0 +1,159 @@
+"""`leadline run`, `plan` and `submit` with a list of models, as people type it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from leadline.cli.faces import Lines
+from leadline.cli.main import answer
+from leadline.cli.matrix_progress import AllCounts, MatrixWatcher
+from leadline.run.events import Started, Stopping
+from leadline.run.matrix import Ended, Entrant, Outcome
+from leadline.store.runs import read_records
+
+LIST = """
+models = ["sim:perfect", {name = "short sight", model = "sim:cliff?window=1500"}]
+"""
+ASKED = """
+tasks = ["niah"]
+lengths = "1k,2k"
+depths = 2
+samples = 2
+"""
+
+
+def write(folder: Path, text: str, name: str = "release.toml") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("measured")
+    assert answer(["run", write(folder, LIST + ASKED), "--out", str(folder / "out")]) == 0
+    return folder
+
+
+def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured: Path) -> None:
+    out = measured / "out"
+    assert sorted(p.name for p in out.iterdir()) == ["report.html", "short-sight", "sim-perfect"]
+    assert all(len(list(read_records(out / name))) == 8 for name in ("short-sight", "sim-perfect"))
+    page = (out / "report.html").read_text()
+    assert "sim:perfect" in page
+    assert "sim:cliff" in page
+
+
+def test_models_stand_side_by_side_the_furthest_reader_first(
+    measured: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", str(measured / "release.toml"), "--out", str(measured / "out"), "--no-figure"]
+    assert answer(words) == 0
+    printed = capsys.readouterr()
+    assert printed.err.count("measured already") == 2
+    assert printed.out.index("sim:perfect") < printed.out.index("short sight")
+    assert "fresh reading" in printed.out
+    assert f"leadline compare {measured}" in printed.out.replace("\n", "")
+
+
+def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = write(tmp_path, 'models = ["sim:nobody", "sim:perfect"]', "models.toml")
+    grid = ["--lengths", "1k", "--depths", "1", "--samples", "1", "--out", str(tmp_path / "out")]
+    assert answer(["run", "niah", "--models", models, *grid, "--json"]) == 1
+    printed = capsys.readouterr()
+    bad, good = json.loads(printed.out)["models"]
+    assert "nobody" in bad["error"]
+    assert (good["error"], good["done"]) == ("", 1)
+    assert "1 of 2 models are not measured whole: sim:nobody" in printed.err
+
+
+def test_samples_without_an_answer_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    models = write(tmp_path, 'models = ["sim:flaky?rate=1"]', "models.toml")
+    grid = ["--lengths", "1k", "--depths", "1", "--samples", "2", "--attempts", "1", "--out", str(tmp_path / "out")]
+    assert answer(["run", "niah", "--models", models, *grid]) == 1
+    assert "2 samples without an answer" in capsys.readouterr().err
+
+
+def test_one_model_of_a_list_is_asked_with_a_flag(measured: Path, tmp_path: Path) -> None:
+    words = ["run", str(measured / "release.toml"), "--model", "sim:decay", "--no-figure"]
+    assert answer([*words, "--out", str(tmp_path / "one")]) == 0
+    assert len(list(read_records(tmp_path / "one"))) == 8
+
+
+def test_shards_share_out_the_models(measured: Path, tmp_path: Path) -> None:
+    words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(tmp_path / "out"), "--shard"]
+    assert answer([*words, "2/2"]) == 0
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["short-sight"]
+    assert answer([*words, "1/2"]) == 0
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_a_plan_of_a_list_is_a_plan_of_each(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--json"]) == 0
+    plans = json.loads(capsys.readouterr().out)
+    assert [(p["model"], p["already_done"]) for p in plans] == [("sim:perfect", 8), ("sim:cliff?window=1500", 8)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "complaint"),
+    [
+        ('model = "sim:perfect"' + LIST + ASKED, [], "a model or a list"),
+        (LIST + ASKED, ["--until", "effective"], "a rule stops one run"),
+        (LIST + ASKED + 'until = "effective"', [], "a rule stops one run"),
+        (LIST + ASKED, ["--shard", "3/3"], "no models"),
+        (LIST + ASKED, ["--shard", "4/3"], "no shard"),
+        (ASKED, ["--model", "sim:perfect", "--models", "x.toml"], "--models for many"),
+        ("models = []" + ASKED, [], "no models"),
+        (ASKED, ["--models", "nowhere.toml"], "cannot read"),
+    ],
+)
+def test_mistakes_are_named(
+    text: str, words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(["run", write(tmp_path, text), "--out", str(tmp_path / "out"), *words]) == 64
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_submission_takes_the_list_of_its_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec = write(tmp_path, LIST + ASKED)
+    assert answer(["submit", spec, "--out", str(tmp_path / "out"), "--json"]) == 0
+    assert [e["name"] for e in json.loads(capsys.readouterr().out)["entries"]] == ["sim:perfect", "short sight"]
+    assert answer(["submit", write(tmp_path, ASKED)]) == 64
+    assert "--models FILE" in capsys.readouterr().err
+
+
+# --- progress -----------------------------------------------------------------------------------
+
+
+def started(folder: str, planned: int = 10, done: int = 0) -> Started:
+    return Started(Path(folder), planned, done, 0, (planned - done) * 100, 0, notes=("float32 on cpu",))
+
+
+def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None:
+    counts = AllCounts(4)
+    counts.begin(started("a"))
+    assert (counts.planned, counts.tokens_total) == (40, 4000)
+    counts.begin(started("b", done=4))
+    assert (counts.planned, counts.done) == (40, 4)
+    counts.end(asked=False)
+    assert (counts.planned, counts.tokens_total) == (30, 2600)
+    assert counts.words().startswith("1 of 4 models, 4 of 30 samples")
+
+
+def test_what_several_runs_say_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    monkeypatch.setattr("leadline.cli.matrix_progress.Lines", lambda: Lines(said.append))
+    monkeypatch.setattr("leadline.cli.progress.say", said.append)
+    entrant = Entrant("a", None, tmp_path)  # type: ignore[arg-type]
+    with MatrixWatcher(2) as watcher:
+        for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):
+            watcher.hear(event)
+        watcher.hear(Ended(Outcome(entrant, was_there=True)))
+    assert sum("float32" in line for line in said) == 1
+    assert sum("stopping" in line for line in said) == 1
+    assert "a: measured already" in said

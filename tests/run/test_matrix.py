@@ -1,0 +1,122 @@
+"""Many models by one spec: a run each, nobody suffers for another, and all of it stops and goes on as one."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from leadline.core.errors import Interrupted, RunStopped
+from leadline.core.spec import Spec, make_spec
+from leadline.run.events import Answered, Event, Started
+from leadline.run.matrix import Began, Ended, Entrant, MatrixEvent, _Matrix, measure_all
+from leadline.run.measure import measure
+from leadline.run.stopping import Stop
+from leadline.run.summary import Summary
+from leadline.store.runs import RECORDS, read_records
+
+
+def spec_for(model: str, **limits: int) -> Spec:
+    values = {"model": model, "tasks": "niah", "lengths": "1k,2k", "depths": 2, "samples": 2, "limits": limits}
+    return make_spec(values)
+
+
+def entrants(folder: Path, *models: str) -> list[Entrant]:
+    return [Entrant(model, spec_for(model), folder / str(n)) for n, model in enumerate(models)]
+
+
+def test_every_model_has_the_run_it_would_have_alone(tmp_path: Path) -> None:
+    models = ("sim:perfect", "sim:cliff?window=1500")
+    events: list[MatrixEvent] = []
+    outcomes = measure_all(entrants(tmp_path, *models), listen=events.append)
+    for outcome in outcomes:
+        assert outcome.summary is not None
+        assert outcome.summary.done == 8
+        measure(outcome.entrant.spec, tmp_path / "alone" / outcome.entrant.folder.name)
+        alone, listed = (
+            {r.cell.key: (r.sent, r.outcome, r.scores) for r in read_records(folder)}
+            for folder in (tmp_path / "alone" / outcome.entrant.folder.name, outcome.entrant.folder)
+        )
+        assert alone == listed
+    kinds = [type(event) for event in events if not isinstance(event, Answered)]
+    assert kinds == [Began, Started, Ended] * 2  # one after another
+
+
+def test_a_model_that_fails_is_told_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
+    listed = entrants(tmp_path, "sim:nobody", "no-such-provider:x", "sim:perfect?limit=1500", "sim:perfect")
+    *lost, good = measure_all(listed)
+    assert [o.error is not None and o.summary is None for o in lost] == [True] * 3
+    assert ["nobody" in str(lost[0].error), "no-such-provider" in str(lost[1].error)] == [True, True]
+    assert good.summary is not None
+    assert good.summary.done == 8
+
+
+def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path) -> None:
+    def fall(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+        raise ZeroDivisionError("a stranger's defect")
+
+    found = _Matrix(entrants(tmp_path, "sim:perfect"), fall).run(1, lambda event: None)
+    assert str(found["sim:perfect"].error).startswith("ZeroDivisionError: a stranger's defect")
+
+
+def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: Path) -> None:
+    listed = entrants(tmp_path, "sim:perfect", "sim:cliff?window=1500")
+    measure_all(listed)
+    records = listed[1].folder / RECORDS
+    records.write_text("".join(records.read_text().splitlines(keepends=True)[:5]))
+    events: list[MatrixEvent] = []
+    first, second = measure_all(listed, listen=events.append)
+    assert (first.was_there, second.was_there) == (True, False)
+    assert first.summary is not None
+    assert first.summary.done == 8
+    assert sum(isinstance(event, Answered) for event in events) == 3
+
+
+def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
+    meeting = threading.Barrier(2, timeout=10)
+
+    def meet(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+        meeting.wait()  # alone it would wait in vain
+        return Summary(entrant.folder, 1)
+
+    listed = entrants(tmp_path, "sim:a", "sim:b", "sim:c", "sim:d")
+    found = _Matrix(listed, meet).run(2, lambda event: None)
+    assert all(outcome.error is None for outcome in found.values())
+    assert found.keys() == {"sim:a", "sim:b", "sim:c", "sim:d"}
+
+
+def test_an_interrupt_stops_all_runs_and_begins_no_more(tmp_path: Path) -> None:
+    begun: list[str] = []
+
+    def wait(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+        begun.append(entrant.name)
+        if len(begun) == 2:
+            signal.raise_signal(signal.SIGINT)  # handled by the main thread, which listens
+        assert stop.wait(10)
+        raise RunStopped("stopped in good order")
+
+    ended: list[MatrixEvent] = []
+    with pytest.raises(Interrupted):
+        _Matrix(entrants(tmp_path, "sim:a", "sim:b", "sim:c"), wait).run(2, ended.append)
+    assert sorted(begun) == ["sim:a", "sim:b"]
+    assert sum(isinstance(event, Ended) for event in ended) == 2
+
+
+def test_a_part_can_stop_alone_and_stops_with_the_whole() -> None:
+    whole = Stop()
+    first, second = whole.inner(), whole.inner()
+    first.because(RunStopped("its server died"))
+    assert (first.is_set, second.is_set, whole.is_set) == (True, False, False)
+    whole.because(Interrupted("interrupted"))
+    assert second.is_set
+    assert str(first.error) == "its server died"
+    assert whole.inner().is_set  # one that begins too late, too
+
+
+def test_servers_in_a_list_need_no_ray(tmp_path: Path) -> None:
+    listed = [Entrant("one", spec_for("sim:perfect", ray=2), tmp_path / "one")]
+    (outcome,) = measure_all(listed)
+    assert outcome.error is None
