@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from hostile import HOSTILE, MARK, hostile_records
-from leadline.core.types import Cell, Completion
+from leadline.core.types import Completion
 from leadline.report.load import load_run
 from leadline.report.page import write_page
 from leadline.store import codec
@@ -164,7 +164,7 @@ def test_data_can_be_downloaded(page: Page, kind: str, first: str) -> None:
 
 def test_parquet_from_the_page_is_read_by_others_to_the_letter(browser: Browser, tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
-    records = [*planted_records(decay, tasks=["niah", "é"], samples=30), failed_record(Cell("niah", 1024, 0.0, 30))]
+    records = [*planted_records(decay, tasks=["niah", "é"], depths=[0.0, 0.5, 1.0], samples=110)]
     run = load_run(write_run(tmp_path / "run", records, samples=31))
     for page in opened(browser, write_page([run], tmp_path / "report.html")):
         with page.expect_download() as waiting:

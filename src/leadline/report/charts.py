@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import altair as alt
 
@@ -72,21 +73,21 @@ def heading(run: Run) -> Spec:
 
 def _panel(table: Table, number: int, task: str, size: Size, *, first: bool, last: bool) -> Spec:
     """One task: the strip of means above, the cells below. Outer panels alone carry axis titles."""
-    lengths = [length_words(n) for n in table.lengths]
-    depths = [depth_words(d) for d in table.depths_of(task)]
-    # A title longer than its panel is tall would push the rows of the figure out of line.
-    where = "where the fact stands (0% = start)" if size.height >= 240 else "depth"
-    panel: Spec = {
-        "vconcat": [
-            _strip(lengths, size, titled=first) | rows_of("means", number),
-            tiles(across(lengths, titled=last), down(depths, where if first else None), size)
-            | rows_of("cells", number),
-        ],
-        "spacing": 8,
-    }
+    lengths, depths = table.lengths, table.depths_of(task)
+    strip, cells = _drawn(tuple(map(length_words, lengths)), tuple(map(depth_words, depths)), size, first, last)
+    panel: Spec = {"vconcat": [strip | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
     if len(table.tasks) > 1:
         panel["title"] = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
     return panel
+
+
+@lru_cache(maxsize=64)
+def _drawn(lengths: tuple[str, ...], depths: tuple[str, ...], size: Size, first: bool, last: bool) -> tuple[Spec, Spec]:
+    """Strip and cells of a panel without their rows. Making definitions takes altair a while, and panels are alike."""
+    # A title longer than its panel is tall would push the rows of the figure out of line.
+    where = "where the fact stands (0% = start)" if size.height >= 240 else "depth"
+    cells = tiles(across(list(lengths), titled=last), down(list(depths), where if first else None), size)
+    return _strip(list(lengths), size, titled=first), cells
 
 
 def _flat_panel(table: Table, tasks: Sequence[str], *, narrow: bool) -> Spec:

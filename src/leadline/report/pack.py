@@ -39,7 +39,8 @@ TEXTS = (
 """The columns whose numbers point into a pack's words."""
 _CLASS = COLUMNS.index("class")
 _DEPTH = COLUMNS.index("depth")
-_RIGHT = FAILURE_CLASSES.index("correct")
+_NUMBERS = {name: number for number, name in enumerate(FAILURE_CLASSES)}
+_RIGHT = _NUMBERS["correct"]
 _LONG = tuple(COLUMNS.index(name) for name in ("question", "answer", "graded", "thinking", "excerpt"))
 
 Row = tuple[Any, ...]
@@ -95,49 +96,33 @@ class Samples:
 
     def _kept(self, keep: Keep) -> Iterator[tuple[tuple[int, int, int], list[Row]]]:
         for key, rows in sorted(self.parts.items()):
-            yield key, [_cut(row, keep.characters) for row in _thinned(rows, keep)]
+            # What was added is already as short as the first of KEEPS wants it.
+            yield key, rows if keep is KEEPS[0] else [_cut(row, keep.characters) for row in _thinned(rows, keep)]
 
 
 def _row(record: Record, excerpt: str) -> Row:
-    cell = record.cell
-    values: dict[str, Any] = dict.fromkeys(COLUMNS)
-    values |= {
-        "depth": cell.depth,
-        "sample": cell.sample,
-        "class": FAILURE_CLASSES.index(record.failure_class),
-        "score": record.score,
-        "question": record.question,
-        "targets": "\n".join(record.targets),
-        "prefix": record.answer_prefix,
-        "facts": [[f.start, round(f.depth, 4), round(f.depth_asked, 4)] for f in record.facts[:8]] or None,
-        "body": record.body_tokens,
-        "ours": record.receipt.ours,
-        "theirs": record.receipt.theirs,
-        "seconds": round(record.seconds, 3),
-        "attempts": record.attempts,
-        "detail": record.detail or None,
-        "document": record.document,
-        "labels": ", ".join(f"{k} {v}" for k, v in record.labels.items()) or None,
-        "notes": "; ".join(record.sent.notes) or None,
-        "excerpt": excerpt or None,
-    }
-    values |= _outcome(record)
-    return tuple(values[name] for name in COLUMNS)
-
-
-def _outcome(record: Record) -> dict[str, Any]:
-    outcome = record.outcome
+    """The values of COLUMNS, in their order."""
+    cell, outcome = record.cell, record.outcome
+    answer: str | None = None
+    graded: str | None = None
+    thinking = finish = failure = written = None
     if isinstance(outcome, Failure):
-        return {"failure": f"{outcome.why}: {outcome.message}"}
-    assert isinstance(outcome, Completion)
-    graded = next((s.answer for s in record.scores.values()), "")
-    return {
-        "answer": outcome.text,
-        "graded": graded if graded not in ("", outcome.text, outcome.text.strip()) else None,
-        "thinking": outcome.thinking or None,
-        "written": outcome.completion_tokens,
-        "finish": outcome.finish or None,
-    }
+        failure = f"{outcome.why}: {outcome.message}"
+    else:
+        assert isinstance(outcome, Completion)
+        answer, thinking, finish = outcome.text, outcome.thinking or None, outcome.finish or None
+        written = outcome.completion_tokens
+        graded = next((s.answer for s in record.scores.values()), "")
+        graded = graded if graded not in ("", answer, answer.strip()) else None
+    facts = [[f.start, round(f.depth, 4), round(f.depth_asked, 4)] for f in record.facts[:8]] or None
+    labels = ", ".join(f"{k} {v}" for k, v in record.labels.items()) or None
+    return (
+        cell.depth, cell.sample, _NUMBERS[record.failure_class], record.score, record.question,
+        "\n".join(record.targets), record.answer_prefix, answer, graded, thinking, facts,
+        record.body_tokens, record.receipt.ours, record.receipt.theirs, written, round(record.seconds, 3),
+        record.attempts, finish, record.detail or None, failure, record.document, labels,
+        "; ".join(record.sent.notes) or None, excerpt or None,
+    )  # fmt: skip
 
 
 def _thinned(rows: Sequence[Row], keep: Keep) -> Iterator[Row]:
@@ -155,7 +140,10 @@ def _thinned(rows: Sequence[Row], keep: Keep) -> Iterator[Row]:
 
 
 def _cut(row: Row, characters: int) -> Row:
-    if not any(row[at] is not None and len(row[at]) > characters for at in _LONG):
+    for at in _LONG:
+        if row[at] is not None and len(row[at]) > characters:
+            break
+    else:
         return row
     values = list(row)
     for at in _LONG:
@@ -195,9 +183,14 @@ def _compressed(rows: Sequence[Row]) -> str:
     for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=True):
         if all(v is None for v in values):
             continue
-        columns[name] = [words.setdefault(v, len(words)) if isinstance(v, str) else v for v in values]
+        columns[name] = _pointed(values, words) if name in TEXTS else values
     plain = msgspec.json.encode({"words": list(words), "columns": columns})
     return base64.b64encode(gzip.compress(plain, 7, mtime=0)).decode()
+
+
+def _pointed(texts: Sequence[str | None], words: dict[str, int]) -> list[int | None]:
+    """Each text as its number among the words, which grow by those that are new."""
+    return [None if text is None else words.setdefault(text, len(words)) for text in texts]
 
 
 def _left_out(keep: Keep) -> str:
