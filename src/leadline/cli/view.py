@@ -28,18 +28,16 @@ def view(
 
     Needs `pip install "leadline[view]"`. It reads and never writes; Ctrl-C ends it.
     """
-    from leadline.report.served.serve import serve
+    from leadline.report.served.serve import Serving
 
     if host not in HERE:
         warn(f"listening on {host}: whoever can reach this machine there can read these runs")
+    serving = Serving(folders or [Path("runs")], host, port)
+    typer.echo(serving.address)
+    typer.echo("Ctrl-C ends it.", err=True)
+    if browser:
+        import webbrowser
 
-    def ready(address: str) -> None:
-        typer.echo(address)
-        typer.echo("Ctrl-C ends it.", err=True)
-        if browser:
-            import webbrowser
-
-            webbrowser.open(address)
-
+        webbrowser.open(serving.address)
     with suppress(KeyboardInterrupt):
-        serve(folders or [Path("runs")], host, port, ready=ready)
+        serving.run()

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from leadline.core.errors import MissingExtra, ServerError
-
-PORT = 8321
 
 
 def listen_on(host: str, port: int) -> socket.socket:
@@ -36,31 +34,40 @@ def address_of(listening: socket.socket, host: str) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
 
 
-def serve(
-    folders: Sequence[Path], host: str = "127.0.0.1", port: int = PORT, *, ready: Callable[[str], None] = print
-) -> None:
-    """Shows the runs in `folders` until it is interrupted; `ready` is told the address."""
-    try:
-        import uvicorn
+class Serving:
+    """A dashboard that is listening. `run` answers until it is interrupted or told to `stop`."""
 
-        from leadline.report.served.app import make_app
-    except ImportError as error:
-        raise MissingExtra((error.name or "starlette").partition(".")[0], "view", where="view") from None
+    def __init__(self, folders: Sequence[Path], host: str, port: int) -> None:
+        try:
+            import uvicorn
 
-    from leadline.report.served.dashboard import Dashboard
+            from leadline.report.served.app import make_app
+        except ImportError as error:
+            raise MissingExtra((error.name or "starlette").partition(".")[0], "view", where="view") from None
 
-    dashboard = Dashboard(folders)
-    listening = listen_on(host, port)
-    server: uvicorn.Server | None = None
-    app = make_app(dashboard, host, closing=lambda: server is not None and server.should_exit)
-    server = uvicorn.Server(
-        uvicorn.Config(
-            app, log_level="error", access_log=False, lifespan="off", server_header=False, timeout_graceful_shutdown=2
+        from leadline.report.served.dashboard import Dashboard
+
+        self._dashboard = Dashboard(folders)
+        self._listening = listen_on(host, port)
+        self.address = address_of(self._listening, host)
+        app = make_app(self._dashboard, host, closing=lambda: self._server.should_exit)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_level="error",
+                access_log=False,
+                lifespan="off",
+                server_header=False,
+                timeout_graceful_shutdown=2,
+            )
         )
-    )
-    try:
-        ready(address_of(listening, host))
-        server.run(sockets=[listening])
-    finally:
-        dashboard.close()
-        listening.close()
+
+    def run(self) -> None:
+        try:
+            self._server.run(sockets=[self._listening])
+        finally:
+            self._dashboard.close()
+            self._listening.close()
+
+    def stop(self) -> None:
+        self._server.should_exit = True

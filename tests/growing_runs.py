@@ -1,0 +1,37 @@
+"""Runs that are being written while somebody looks: records handed out by and by, under a real lock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from leadline.core.types import Record
+from leadline.store.manifest import read_manifest
+from leadline.store.provenance import session
+from leadline.store.runs import RECORDS, RunWriter, open_run
+from planted_runs import write_run
+
+
+def begun_run(folder: Path, records: Sequence[Record], *, first: int = 0, samples: int = 3) -> Path:
+    """A run that plans all of these records and has the first few of them."""
+    write_run(folder, records, samples=samples)
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    (folder / RECORDS).write_bytes(b"".join(lines[:first]))
+    return folder
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[RunWriter]:
+    """A new session that writes to the run, and signs off when it is left without an error."""
+    again = msgspec.structs.replace(read_manifest(folder), sessions=(session(["leadline", "run", "niah"]),))
+    with open_run(folder, again) as writer:
+        yield writer
+
+
+def of_now(record: Record, seconds: float = 0.1) -> Record:
+    """The same record, as if it had just been answered."""
+    return msgspec.structs.replace(record, started=time.time() - seconds, seconds=seconds)
