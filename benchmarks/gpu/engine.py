@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/gpu/engine.py                     everything (about eight minutes on an H200)
     PYTHONPATH=src python benchmarks/gpu/engine.py baseline nested     some parts
-    PYTHONPATH=src python benchmarks/gpu/engine.py fused nested        with fused kernels
+    PYTHONPATH=src python benchmarks/gpu/engine.py unfused nested      without fused kernels
 
 An 8B-shaped Llama with random weights in bfloat16; 8 lengths to 128k, 11 depths, 3 samples, 16 new tokens a probe.
 The baseline is one `generate` per probe, timed once per length (twice below 32k, the second kept) and multiplied by the
@@ -28,7 +28,7 @@ from leadline.models.in_process.plain import generate_plain
 from leadline.models.in_process.surprise import Scored
 
 SAMPLES = 3
-FUSED = "fused" in sys.argv
+FUSED = "unfused" not in sys.argv
 ROWS: list[tuple[str, str, str]] = []
 
 
@@ -166,32 +166,43 @@ class Bench:
         document = shapes.document(7)
         spans = [(a, a + 24) for a in np.linspace(1000, 130000, 32).astype(int).tolist()]
         tails = [Scored(len(document), shapes.document(a, 48), 24) for a in range(32)]
+        many = [Scored(len(document) - 1000 * (a % 100), shapes.document(a, 48), 24) for a in range(600)]
         for name, rows, parts in (
             ("32 spans of one 128k document", [], spans),
             ("32 continuations of one 128k document", tails, []),
+            ("600 continuations of 100 cuts of one 128k document", many, []),
             ("all tokens of one 128k document", [], [(1, len(document))]),
         ):
             self.engine.close()
             torch.cuda.reset_peak_memory_stats()
             seconds, nats = clock(lambda r=rows, p=parts: self.engine.nll(document, r, p))  # type: ignore[misc]
-            assert self.engine.reader.store is not None
             assert nats is not None
-            extra = (torch.cuda.max_memory_allocated() - self.weights - self.engine.reader.store.bytes) / GIB
-            row(
-                f"NLL of {name}",
-                f"{seconds:.2f} s, {extra:.2f} GiB extra",
-                f"{seconds / self.prefill:.2f} of a prefill",
-            )
+            ratio = f"{seconds / self.prefill:.2f} of a prefill"
+            row(f"NLL of {name}", f"{seconds:.2f} s, {self._extra():.2f} GiB extra", ratio)
+        # LongPPL's short contexts come after the whole document, whose store they take over.
+        starts = range(1024, 17 * 1024, 1024)
+        torch.cuda.reset_peak_memory_stats()
+        seconds, _ = clock(lambda: [self.engine.nll(document[a : a + 5120], [], [(4096, 5120)]) for a in starts])
+        figure = f"{seconds / len(starts):.3f} s each, {self._extra():.2f} GiB extra"
+        row("LongPPL's short contexts, after all tokens of 128k", figure, f"{len(starts)} of 123 measured")
+
+    def _extra(self) -> float:
+        """GiB at the peak beyond weights and store."""
+        assert self.engine.reader.store is not None
+        return (torch.cuda.max_memory_allocated() - self.weights - self.engine.reader.store.bytes) / GIB
 
     def gain(self) -> None:
         """Retrieval gain's two conditions on documents of 8k: 2 anchors and 32, and the usual full-logit passes."""
-        documents = [shapes.document(50 + i, 8192) for i in range(8)]
-        for count in (2, 32):
-            anchors = np.linspace(800, 4900, count).astype(int).tolist()
-            for _ in range(2):  # the first is a warm-up
-                self.engine.close()
-                seconds, _ = clock(lambda a=anchors: [self._gain(d, a) for d in documents])  # type: ignore[misc]
-            row(f"retrieval gain, 8k, {count} anchors", f"{seconds / 8:.3f} s a document", "")
+        for length in (16384, 8192):
+            documents, before = [shapes.document(50 + i, length) for i in range(8)], 0.0
+            for count in (2, 32):
+                anchors = np.linspace(800, 4900, count).astype(int).tolist()
+                for _ in range(2):  # the first is a warm-up
+                    self.engine.close()
+                    seconds, _ = clock(lambda a=anchors, d=documents: [self._gain(x, a) for x in d])  # type: ignore[misc]
+                against = f"{seconds / before:.2f} of 2 anchors" if before else ""
+                row(f"retrieval gain, {length // 1024}k, {count} anchors", f"{seconds / 8:.3f} s a document", against)
+                before = seconds
         self.engine.reader.use_own_attention()
         anchors = [800, 4900]
         clock(lambda: self._usual(documents[0], anchors[0]))
@@ -269,9 +280,9 @@ def _apart(a: list[float], b: list[float]) -> str:
 
 
 def main(parts: list[str]) -> None:
-    everything = ["equality", "baseline", "nested", "shared", "fresh", "reading", "nll", "gain"]
+    everything = ["baseline", "equality", "nested", "shared", "fresh", "reading", "nll", "gain"]
     bench = Bench()
-    for part in [p for p in parts if p != "fused"] or everything:
+    for part in [p for p in parts if p != "unfused"] or everything:
         getattr(bench, part)()
     print("\n| work | measured | against |\n|---|---|---|")
     for line in ROWS:

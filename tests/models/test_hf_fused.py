@@ -50,6 +50,7 @@ def test_kernels_round_where_transformers_rounds() -> None:
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1 from the beginning")
     pytest.importorskip("triton")
     from leadline.models.in_process import fused_kernels as kernels
+    from leadline.models.in_process.attention import merge
 
     def draw(*shape: int) -> Any:
         return torch.randn(*shape, device=device)
@@ -63,3 +64,22 @@ def test_kernels_round_where_transformers_rounds() -> None:
     q, cos, sin = draw(2, 7, 6, 16).transpose(1, 2), draw(2, 7, 16), draw(2, 7, 16)
     turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
     assert torch.allclose(kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
+    parts = [(draw(1, 3, 21, 24), draw(1, 3, 21) * 5) for _ in range(4)]
+    for count in (2, 3, 4):
+        want = merge(parts[:count]).transpose(1, 2)
+        assert torch.allclose(kernels.merge(parts[:count]), want, atol=1e-5)
+    assert kernels.merge([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
+
+
+def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_right(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from leadline.models.in_process import attention
+
+    parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
+    right = attention.merge(parts[:2]).transpose(1, 2)
+    assert attention._merges_alike(right, parts[:2])
+    assert not attention._merges_alike(right + 0.01, parts[:2])
+    assert not attention._merges_alike(None, parts[:2])
+    monkeypatch.setattr(attention, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
+    assert torch.equal(attention.merged_by_token(parts), attention.merge(parts).transpose(1, 2))

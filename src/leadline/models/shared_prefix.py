@@ -20,7 +20,15 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from leadline.models.in_process.attention import STEP, attend, attend_where, fold, merge, merge_into, stretches
+from leadline.models.in_process.attention import (
+    STEP,
+    attend,
+    attend_where,
+    fold,
+    merge_into,
+    merged_by_token,
+    stretches,
+)
 
 NAME = "leadline_shared_prefix"
 
@@ -139,7 +147,7 @@ class Chunk:
         parts = [attend(query, key, value, scale, causal=True, planned=planned)]
         for start, stop, common in stretches(self.start):
             parts.append(attend(query, *self.store.read(layer, start, stop), scale, planned=planned and common))
-        return merge(parts).transpose(1, 2)
+        return merged_by_token(parts)
 
 
 class Rows:

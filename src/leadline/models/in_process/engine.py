@@ -61,7 +61,7 @@ class Engine:
         chunk: int = 0,
         shared: bool = True,
         reuse: bool = True,
-        fused: bool = False,
+        fused: bool = True,
     ) -> None:
         self.model = model
         self.stops = tuple(stops)
@@ -129,9 +129,10 @@ class Engine:
         return bool(self.support.nested_problem) or bool(getattr(self.model, "_is_stateful", False))
 
     def rows_at_once(self, rows: Sequence[Row], room: int) -> int:
-        """Rows whose own keys and values fit together into the usual bound, or into a quarter of what is free."""
+        """Rows whose own keys and values fit into their bound together: beside weights and store, reading and asking
+        take less than 2 GiB however many are asked."""
         width = max(len(row.own) for row in rows) + room
-        return max(1, max(ROWS_BYTES, (self.free_bytes() or 0) // 4) // (width * self.kv_bytes))
+        return max(1, ROWS_BYTES // (width * self.kv_bytes))
 
     @property
     def kv_bytes(self) -> int:

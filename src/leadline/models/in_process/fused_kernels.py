@@ -9,6 +9,8 @@ per cent of the time of reading 128k tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import triton
 import triton.language as tl
@@ -92,3 +94,64 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         HEADS=triton.next_power_of_2(heads), HALF=triton.next_power_of_2(width // 2),
     )  # fmt: skip
     return out.transpose(1, 2)
+
+
+@triton.jit
+def _join(top, weight, total, answer, lse, place, where, inside, within):
+    """Take one more part into a running weighted sum, whose weights are relative to the largest log-sum-exp so far."""
+    next_lse = tl.load(lse + place, mask=inside, other=0.0)
+    higher = tl.maximum(top, next_lse)
+    old, new = tl.exp(top - higher), tl.exp(next_lse - higher)
+    value = tl.load(answer + where, mask=within, other=0.0).to(tl.float32)
+    return higher, weight * old + new, total * old[:, None] + value * new[:, None]
+
+
+@triton.jit
+def _merge(
+    a0, a1, a2, a3, a4, a5, l0, l1, l2, l3, l4, l5, out, count, tokens, heads, width, by_head, by_token,
+    TOKENS: tl.constexpr, WIDTH: tl.constexpr,
+):  # fmt: skip
+    # How many parts there are is asked here and not compiled in: each number would be a kernel of its own to wait for.
+    head = tl.program_id(1).to(tl.int64)
+    token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
+    column = tl.arange(0, WIDTH)
+    inside = token < tokens
+    within = inside[:, None] & (column < width)[None, :]
+    place = head * tokens + token
+    where = (head * by_head + token * by_token)[:, None] + column[None, :]
+    top = tl.load(l0 + place, mask=inside, other=0.0)
+    weight = tl.exp(top - top)
+    total = tl.load(a0 + where, mask=within, other=0.0).to(tl.float32)
+    if count > 1:
+        top, weight, total = _join(top, weight, total, a1, l1, place, where, inside, within)
+    if count > 2:
+        top, weight, total = _join(top, weight, total, a2, l2, place, where, inside, within)
+    if count > 3:
+        top, weight, total = _join(top, weight, total, a3, l3, place, where, inside, within)
+    if count > 4:
+        top, weight, total = _join(top, weight, total, a4, l4, place, where, inside, within)
+    if count > 5:
+        top, weight, total = _join(top, weight, total, a5, l5, place, where, inside, within)
+    target = ((token * heads + head) * width)[:, None] + column[None, :]
+    tl.store(out + target, (total / weight[:, None]).to(out.dtype.element_ty), mask=within)
+
+
+MOST_PARTS = 6
+
+
+def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+    """Parts of attention [1, heads, tokens, width] merged by their log-sum-exps [1, heads, tokens], laid out as
+    [1, tokens, heads, width]. None where they are too many or lie in memory differently."""
+    answers, lses = [a for a, _ in parts], [lse.contiguous() for _, lse in parts]
+    batch, heads, tokens, width = answers[0].shape
+    strides = {a.stride()[1:] for a in answers}
+    if len(parts) > MOST_PARTS or batch > 1 or len(strides) > 1 or answers[0].stride(3) != 1:
+        return None
+    out = torch.empty(1, tokens, heads, width, dtype=answers[0].dtype, device=answers[0].device)
+    by_head, by_token = answers[0].stride()[1:3]
+    unused = MOST_PARTS - len(parts)  # the kernel has a place for every part there can be
+    _merge[(triton.cdiv(tokens, 16), heads)](
+        *answers, *answers[:1] * unused, *lses, *lses[:1] * unused, out, len(parts), tokens, heads, width, by_head,
+        by_token, TOKENS=16, WIDTH=triton.next_power_of_2(width),
+    )  # fmt: skip
+    return out

@@ -74,19 +74,21 @@ def _generate(reader: Reader, rows: Sequence[Row], progress: _Progress) -> dict[
         logits = logits.index_fill(-1, torch.tensor(sorted(progress.stops), device=logits.device), float("-inf"))
     chosen = logits.argmax(-1)
     progress.take(batch.rows, chosen.tolist())
+    if batch.width == 1:  # what was read was a step like those to come
+        reader.stepped.add(batch.shape)
     recorded: Recorded | None = None
     while progress.steps_left:
+        # Only where such a step has been made: a recording should not meet a kernel for the first time.
+        if recorded is None and progress.steps_left > _WORTH_RECORDING and reader.records:
+            recorded = Recorded.of(batch, chosen) if batch.shape in reader.stepped else None
         if recorded is not None:
             chosen = recorded.replay()
-            progress.take(batch.rows, chosen.tolist())
-            continue
-        if not reader.records:
-            chosen = _thinned(batch, progress.done, chosen)
-        chosen = _step(batch, chosen)
+        else:
+            if not reader.records:
+                chosen = _thinned(batch, progress.done, chosen)
+            chosen = _step(batch, chosen)
+            reader.stepped.add(batch.shape)
         progress.take(batch.rows, chosen.tolist())
-        # Only after a step has been made: a recording must not meet a kernel for the first time.
-        if reader.records and progress.steps_left > _WORTH_RECORDING:
-            recorded = Recorded.of(batch, chosen)
     return progress.done
 
 
@@ -121,7 +123,7 @@ class Recorded:
     def of(cls, batch: RowBatch, chosen: Tensor) -> Recorded | None:
         """None where the model does something that cannot be recorded; it is then stepped as before."""
         chosen = chosen.clone()
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        graph, stream = torch.cuda.CUDAGraph(), batch.reader.recording_stream
         stream.wait_stream(torch.cuda.current_stream())
         try:
             with torch.inference_mode(), torch.cuda.stream(stream):

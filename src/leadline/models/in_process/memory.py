@@ -184,7 +184,7 @@ def cost(shape: Shape, readings: Iterable[Reading], *, dtype: str, weights: int,
     return Cost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, steps)
 
 
-ROWS_BYTES = GIB
+ROWS_BYTES = 3 * GIB // 4
 """The most that the rows of one batch may keep of their own; further rows wait for the next batch."""
 
 

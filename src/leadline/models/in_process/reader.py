@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,12 +75,19 @@ class Reader:
         """The tokens that the store holds."""
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread
         """Whether steps may be recorded as CUDA graphs."""
+        self.stepped: set[tuple[int, ...]] = set()
+        """Shapes of batches that a step has been made of."""
         self.tokens_read = 0
         """Document tokens put through the model since the beginning, for reports."""
 
     @property
     def device(self) -> torch.device:
         return torch.device(self.model.get_input_embeddings().weight.device)
+
+    @cached_property
+    def recording_stream(self) -> torch.cuda.Stream:
+        """One for all recordings: libraries keep a workspace of some 32 MiB for every stream they ever met."""
+        return torch.cuda.Stream()  # type: ignore[no-untyped-call, no-any-return]
 
     # --- the document ---------------------------------------------------------------------------
 
@@ -187,6 +195,11 @@ class RowBatch:
         self._pass = Rows(reader.store, [row.base for row in rows], blank, self.width + room)
         self._origin = torch.tensor([[r.base - b] for r, b in zip(rows, blank, strict=True)], device=reader.device)
         self._next = torch.zeros(1, dtype=torch.long, device=reader.device)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What decides which kernels a step runs: rows, and how many of them see stretches of about which size."""
+        return len(self.rows), *(n for start, stop, rows in self._pass.segments for n in (rows, (stop - start) >> 10))
 
     def read_own(self) -> Iterator[tuple[int, Tensor]]:
         """Put the rows' own tokens through, giving (first column, hidden states [rows, columns, width])."""
