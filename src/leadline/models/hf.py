@@ -58,7 +58,7 @@ class HF(ModelProvider):
     shared: bool = Field(True, description="read each document once; off: one prompt per probe")
     reuse: bool = Field(True, description="keep the last document for the next one that begins like it")
     chunk: Annotated[int, BeforeValidator(parse_length)] | None = Field(None, description="tokens read at once")
-    fused: bool = Field(False, description="on a GPU with Triton: fused kernels between the matrix products; new")
+    fused: bool = Field(True, description="on a GPU with Triton: fused kernels between the matrix products")
     trust_remote_code: bool = Field(False, description="run the code that a checkpoint brings along")
 
     def open(self, name: str) -> HFModel:
