@@ -8,7 +8,7 @@ from functools import lru_cache
 import altair as alt
 
 from leadline.report.colours import ACCURACY, colour_at
-from leadline.report.load import Run
+from leadline.report.load import Run, interval_words
 from leadline.report.selection import selection
 from leadline.report.smoothed import CAPTION, smoothed_cells
 from leadline.report.table import Place, Table, Tally
@@ -153,7 +153,7 @@ def caption_words(run: Run) -> str:
     sizes = sorted({t.planned for t in tallies}) or [0]
     planned = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     counted = "asked" if run.rule else "planned"
-    parts = [f"Cells: accuracy in percent, {planned} samples {counted} in each. Bars: 95% intervals over documents."]
+    parts = [f"Cells: accuracy in percent, {planned} samples {counted} in each. Bars: {interval_words(run)}."]
     if any(t.estimate is None for t in tallies):
         parts.append("Dashed: no data.")
     if any(t.failed for t in tallies):

@@ -16,6 +16,11 @@ from leadline.report.words import NO_NUMBER, inert, percent, percent_range
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, compare, pair
 
+STOPPED = (
+    "A run that stopped by itself is compared as if its number of samples had been fixed: the intervals of differences "
+    "are somewhat too narrow. `leadline run --until verdict` decides about a candidate and pays for its looks."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class BoardCell:
@@ -103,6 +108,8 @@ def _against(base: Run, candidate: Run, name: str, *, narrow: bool) -> AgainstFi
     obstacles = comparability(base.manifest.identity(), candidate.manifest.identity())
     refusals = [inert(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(inert(str(o), 300) for o in obstacles if o.severity == "warn")
+    if base.rule or candidate.rule:
+        warnings += (STOPPED,)
     if refusals:
         return AgainstFirst(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
     try:

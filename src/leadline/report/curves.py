@@ -8,7 +8,7 @@ import altair as alt
 
 from leadline.report.charts import columns_for
 from leadline.report.colours import CLASS_COLOURS
-from leadline.report.load import Run
+from leadline.report.load import Run, interval_words
 from leadline.report.selection import selection
 from leadline.report.sweeps import Sweep, sweeps_of
 from leadline.report.table import FAILURE_CLASSES, Tally
@@ -40,8 +40,8 @@ def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
     lengths = [length_words(n) for n in run.table.lengths]
     if len(tasks) > MANY:
         layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
-        return layers, "Grey: single tasks. Front: average over tasks with its 95% interval."
-    return _banded(lengths, [inert(t, 40) for t in tasks], "lines"), "Bands: 95% intervals over documents."
+        return layers, f"Grey: single tasks. Front: average over tasks. Band: {interval_words(run)}."
+    return _banded(lengths, [inert(t, 40) for t in tasks], "lines"), f"Bands: {interval_words(run)}."
 
 
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
@@ -60,7 +60,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         ]
         layers = _banded(lengths, values, name, sweep.colours(SERIES), title=inert(", ".join(sweep.options), 40))
         panels.append(layered(layers, wide, 240) | _panel_title(inert(sweep.title, 60)))
-    note = "A line for each value. Bands: 95% intervals over documents."
+    note = f"A line for each value. Bands: {interval_words(run)}."
     if others:
         data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
         layers, about = _plain(run, others)
@@ -105,7 +105,7 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     lengths = [length_words(n) for n in sorted({n for run in runs for n in run.table.lengths})]
     wide = 300 if narrow else 560
     layers = _banded(lengths, list(names), "lines")
-    note = "Average over tasks. Bands: 95% intervals over documents."
+    note = f"Average over tasks. Bands: {interval_words(*runs)}."
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_said(lines)}.")
 

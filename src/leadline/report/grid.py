@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from leadline.report.load import Run
+from leadline.report.load import Run, interval_words
 from leadline.report.selection import selection
 from leadline.report.table import Place, Tally
 from leadline.report.theme import HEAD, MUTED, QUIET, Figure, Row, Spec, caption, layered, rows_of
@@ -41,6 +41,8 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
     note = "Accuracy in percent; tasks weigh alike in averages."
     if not narrow:
         note += " Effective length with its 95% interval."
+    if run.rule:
+        note += f" Intervals: {interval_words(run)}."
     chart: Spec = {
         "vconcat": [*parts, caption(note, wide * len(lengths))],
         "spacing": 8,

@@ -119,6 +119,14 @@ class Run:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
+def interval_words(*runs: Run) -> str:
+    """What kind of intervals stand in the figures."""
+    plain, sequences = "95% intervals over documents", "95% confidence sequences, which hold however often a run looked"
+    if not any(run.rule for run in runs):
+        return plain
+    return sequences if all(run.rule for run in runs) else f"{plain}; of runs that stopped by themselves {sequences}"
+
+
 def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     """Reads the whole run once. `failures` says how samples without an answer enter the means."""
     return run_of(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
@@ -130,6 +138,7 @@ def run_of(folder: Path, manifest: Manifest, records: Iterable[Record], failures
     memory: list[Record] = []
     measures: list[Record] = []
     aside = {"memory": memory, "measure": measures}
+    stopped = bool(manifest.spec.get("until"))
     kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
 
     def answers() -> Iterator[Record]:
@@ -143,8 +152,8 @@ def run_of(folder: Path, manifest: Manifest, records: Iterable[Record], failures
     return Run(
         folder=folder,
         manifest=manifest,
-        table=tabulate(answers(), plan_of(manifest, "answer"), failures),
-        memory=tabulate(memory, plan_of(manifest, "memory")),
+        table=tabulate(answers(), plan_of(manifest, "answer"), failures, stopped=stopped),
+        memory=tabulate(memory, plan_of(manifest, "memory"), stopped=stopped),
         measures=measured(measures),
         totals=totals,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from leadline.report.comparison import against_first, boards, titles
-from leadline.report.load import Run
+from leadline.report.load import Run, interval_words
 from leadline.report.terminal import small_print
 from leadline.report.verdict import verdict
 from leadline.report.words import length_words
@@ -27,7 +27,7 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
         for row in board.rows:
             cells = [f"{c.mean} ({c.spread})" if c.spread else c.mean for c in (*row.cells, row.average)]
             lines.append(f"| {safe(row.name)} | {row.effective} | {' | '.join(cells)} |")
-    lines += ["", "Accuracy in percent with 95% intervals over documents."]
+    lines += ["", f"Accuracy in percent with {interval_words(*runs)}."]
     for item in against_first(runs, names):
         lines += ["", f"**{safe(item.name)}.** {safe(item.sentence)}"]
         lines += [f"> {safe(line)}" for line in item.warnings]

@@ -19,7 +19,7 @@ from leadline.report.excerpts import Excerpts
 from leadline.report.figures import page_svg
 from leadline.report.gauge import gauge
 from leadline.report.grid import task_grid
-from leadline.report.load import Run
+from leadline.report.load import Run, interval_words
 from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
 from leadline.report.provenance import provenance
 from leadline.report.sheets import Served, data_block, joined_script, page_style, policy, template
@@ -122,6 +122,7 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
     against = against_first(runs, names)
     return {
         "boards": boards(runs, verdicts, names),
+        "intervals": interval_words(*runs),
         "curves": _figure(run_curves(runs, names), "run-curves"),
         "against": [
             {

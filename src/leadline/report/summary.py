@@ -7,7 +7,7 @@ from typing import Any
 
 from leadline.report.load import Run
 from leadline.report.table import Place, Tally
-from leadline.report.verdict import effective_of, effective_parts, length_range, shapes
+from leadline.report.verdict import effective_in, effective_parts, length_range, shapes
 from leadline.stats.effective import EffectiveLength
 
 
@@ -23,7 +23,7 @@ def summary(run: Run) -> dict[str, Any]:
         "created": run.manifest.created,
         "counting": table.counting_rule,
         "diagnosis": shapes(run),
-        "effective_length": effective_values(effective_of(table.samples, run.window)),
+        "effective_length": effective_values(effective_in(run, table.samples)),
         "effective_length_of_parts": {
             name: {part: effective_values(found) for part, found in parts.items()}
             for name, parts in effective_parts(run).items()

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, get_args
 
 from leadline.core.types import FailureClass, Record
+from leadline.stats.anytime import anytime
 from leadline.stats.intervals import Estimate, Interval
-from leadline.stats.marginals import marginals
+from leadline.stats.marginals import Marginal, marginals
 from leadline.stats.observations import Column, Failures, Key, Observations, observations
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -94,13 +95,18 @@ class Table:
         return self.depths_of(task) != [None]
 
 
-def tabulate(records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded") -> Table:
-    """The table of a run: what was planned first, then anything recorded without being planned."""
+def tabulate(
+    records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded", *, stopped: bool = False
+) -> Table:
+    """The table of a run: what was planned first, then anything recorded without being planned.
+
+    `stopped` says that the answers themselves decided how many there are: intervals then hold at every look.
+    """
     counts: dict[Place, Counter[FailureClass]] = {}
     samples = observations(_counted(records, counts))
     places = dict.fromkeys([*planned, *counts])
     asked = {p: max(planned.get(p, 0), sum(counts.get(p, {}).values())) for p in places}
-    pool = _Pool(samples, asked, counts, failures)
+    pool = _Pool(samples, asked, counts, failures, stopped)
     return Table(
         samples=samples,
         cells={Place(*key): tally for key, tally in pool.by("task", "length", "depth")},  # type: ignore[arg-type]
@@ -127,6 +133,7 @@ class _Pool:
     planned: Mapping[Place, int]
     counts: Mapping[Place, Counter[FailureClass]]
     failures: Failures
+    stopped: bool
 
     def by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
@@ -142,6 +149,7 @@ class _Pool:
             if len(self.samples)
             else {}
         )
+        estimates = self._estimates(columns, found)
         for key, count in planned.items():
             marginal, seen = found.get(key), classes.get(key, Counter())
             yield (
@@ -150,11 +158,21 @@ class _Pool:
                     planned=count,
                     done=marginal.counts.done if marginal else 0,
                     failed=marginal.counts.failed if marginal else 0,
-                    estimate=marginal.estimate if marginal and marginal.estimate.n else None,
+                    estimate=estimates.get(key),
                     if_failed_wrong=marginal.mean_if_failures_were_zero if marginal else None,
                     classes={c: seen[c] for c in FAILURE_CLASSES if seen[c]},
                 ),
             )
+
+    def _estimates(self, columns: Sequence[Column], found: Mapping[Key, Marginal]) -> dict[Key, Estimate]:
+        """The means that there are, with intervals for a fixed number of samples or, where the run stopped by itself,
+        for any."""
+        known = {key: m.estimate for key, m in found.items() if m.estimate.n}
+        if not self.stopped:
+            return known
+        samples = self.samples if self.failures == "excluded" else self.samples.counted("zero")
+        keys, code = samples.codes(columns)
+        return {key: anytime(samples.take(code == keys.index(key)), estimate) for key, estimate in known.items()}
 
 
 def planned_places(

@@ -12,7 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.report.colours import ACCURACY, colour_at, ink_on
-from leadline.report.load import Run, load_run
+from leadline.report.load import Run, interval_words, load_run
 from leadline.report.table import Place, Tally
 from leadline.report.verdict import shapes, verdict
 from leadline.report.words import (
@@ -139,6 +139,8 @@ def small_print(run: Run) -> list[str]:
     whole, totals = run.table.whole, run.totals
     cells = list(run.table.cells.values())
     lines = [run.table.counting_rule]
+    if run.rule:
+        lines.append(f"The run stopped by itself (until {inert(run.rule, 60)}). Intervals are {interval_words(run)}.")
     if whole.failed:
         kinds = ", ".join(f"{inert(kind)} {count}" for kind, count in sorted(totals.failures.items()))
         lines.append(

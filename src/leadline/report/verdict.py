@@ -8,6 +8,7 @@ import numpy as np
 
 from leadline.report.load import Run
 from leadline.report.words import count_words, inert, length_words, percent, percent_range
+from leadline.stats.anytime import anytime_effective
 from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
@@ -45,8 +46,8 @@ class Verdict:
 
 def verdict(run: Run) -> Verdict:
     samples = run.table.samples
-    whole = effective_of(samples, run.window)
-    tasks = {t: effective_of(samples.take(samples.task == t), run.window) for t in run.table.tasks}
+    whole = effective_in(run, samples)
+    tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
     said = claim(run, whole)
     return Verdict(
         effective=whole,
@@ -58,26 +59,33 @@ def verdict(run: Run) -> Verdict:
     )
 
 
-def effective_of(samples: Observations, claimed: int | None, line: Line | None = None) -> EffectiveLength | None:
+def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
+    """The effective length of a part of a run's samples."""
+    return effective_of(samples, run.window, line, stopped=bool(run.rule))
+
+
+def effective_of(
+    samples: Observations, claimed: int | None, line: Line | None = None, *, stopped: bool = False
+) -> EffectiveLength | None:
+    """`stopped` says that the answers themselves decided how many there are: the ends then hold at every look."""
     answered = samples.counted()
     if len(np.unique(answered.length)) < 2:
         return None
-    return effective_length(samples, line, claimed=claimed)
+    found = effective_length(samples, line, claimed=claimed)
+    return anytime_effective(samples, found) if stopped else found
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     """The effective length against the model's own short score, and of every task, category and band of depths."""
     samples = run.table.samples
     categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
-    own = effective_of(samples, run.window, Line(share=OWN_SHARE))
+    own = effective_in(run, samples, Line(share=OWN_SHARE))
     parts = {
         "task": parts_by_task(samples),
         "category": parts_by_category(samples, categories),
         "depth": parts_by_depth(samples),
     }
-    found = {
-        name: {part: effective_of(mine, run.window) for part, mine in group.items()} for name, group in parts.items()
-    }
+    found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
     found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
     return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
 
@@ -171,8 +179,9 @@ def _not_measured(run: Run) -> list[str]:
         lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
     if run.rule:
         lines.append(
-            f"Cells have as many samples as the rule needed ({inert(run.rule, 200)}); the intervals here are those "
-            "for a number fixed beforehand."
+            f"The run stopped by itself (until {inert(run.rule, 200)}): cells have as many samples as that took. "
+            "Intervals are confidence sequences, which hold however often it looked and are wider for it; means lean "
+            "a little towards what stopped the run."
         )
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:

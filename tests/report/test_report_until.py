@@ -1,0 +1,79 @@
+"""Runs that stop by themselves: their intervals hold at every look, and every place that shows one says so."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+from leadline.report.charts import heatmap
+from leadline.report.comparison import against_first
+from leadline.report.curves import curves
+from leadline.report.load import Run, load_run
+from leadline.report.markdown import markdown
+from leadline.report.page import page
+from leadline.report.summary import summary
+from leadline.report.terminal import show_run
+from leadline.report.verdict import verdict
+from planted_runs import cliff, planted_records, write_run
+
+WORDS = "95% confidence sequences"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
+    """The same records as a run of a fixed number and as one that stopped by itself, at 128k after fewer rounds."""
+    folder = tmp_path_factory.mktemp("until")
+    records = [
+        r
+        for r in planted_records(cliff, lengths=[16384, 32768, 65536, 131072], depths=[0.0, 0.5, 1.0], samples=24)
+        if r.cell.length < 131072 or r.cell.sample < 4
+    ]
+    fixed, stopped = (write_run(folder / name, records, samples=24) for name in ("fixed", "stopped"))
+    manifest = json.loads((stopped / "manifest.json").read_text())
+    manifest["spec"]["until"] = "effective"
+    (stopped / "manifest.json").write_text(json.dumps(manifest))
+    return load_run(fixed), load_run(stopped)
+
+
+def test_every_interval_is_a_sequence_and_wider(runs: tuple[Run, Run]) -> None:
+    fixed, stopped = runs
+    for view in ("cells", "by_task_and_length", "by_length", "by_task"):
+        plain, wide = getattr(fixed.table, view), getattr(stopped.table, view)
+        assert all(tally.interval.method == "confidence sequence" for tally in wide.values())
+        for key, tally in wide.items():
+            assert tally.mean == plain[key].mean
+            assert tally.interval.half_width > plain[key].interval.half_width, key
+            assert tally.interval.holds(tally.mean)
+    assert {t.interval.method for t in fixed.table.cells.values() if t.interval} == {"wilson"}
+
+
+def test_effective_length_lies_between_lengths_that_are_decided(runs: tuple[Run, Run]) -> None:
+    found = verdict(runs[1])
+    assert found.effective is not None
+    assert (found.effective.low, found.effective.high) == (32768, 65536)
+    assert found.by_task["niah"].low == 32768
+    assert summary(runs[1])["effective_length"]["low"] == 32768
+
+
+def test_what_kind_of_intervals_they_are_stands_beside_them(runs: tuple[Run, Run]) -> None:
+    fixed, stopped = runs
+    for figure in (heatmap, curves):
+        assert WORDS in json.dumps(figure(stopped).spec())
+        assert "confidence sequence" not in json.dumps(figure(fixed).spec())
+    screen = io.StringIO()
+    show_run(stopped, Console(file=screen, width=200))
+    assert WORDS in screen.getvalue()
+    assert "stopped by itself (until effective)" in page([stopped])
+    assert WORDS in markdown([stopped], [])
+    both = page([fixed, stopped])
+    assert "95% intervals over documents; of runs that stopped by themselves 95% confidence sequences" in both
+
+
+def test_a_difference_says_that_its_intervals_are_too_narrow(runs: tuple[Run, Run]) -> None:
+    fixed, stopped = runs
+    assert not against_first([fixed, fixed], ["a", "b"])[0].warnings
+    (found,) = against_first([stopped, stopped], ["a", "b"])
+    assert "too narrow" in found.warnings[0]
