@@ -82,6 +82,18 @@ def test_its_tokenizer_is_the_one_llama_cpp_uses() -> None:
                 assert tokenizer.encode(text).tolist() == json.load(reply)["tokens"]
 
 
+def test_transformers_reads_its_tokenizer_as_we_do(tmp_path: Path) -> None:
+    from gguf import GGUFReader
+    from transformers import AutoTokenizer
+
+    from leadline.models.in_process.smollm2_folder import _write_tokenizer
+
+    _write_tokenizer(GGUFReader(smollm2.fetch_gguf()).fields, tmp_path)
+    theirs, ours = AutoTokenizer.from_pretrained(tmp_path), open_tokenizer(str(tmp_path))
+    for text in ("The number is 1234567, not 42.", "10,000 x² ½ Ⅷ ١٢٣ don't\n\n  12 ", Path(__file__).read_text()):
+        assert theirs(text).input_ids == ours.encode(text).tolist()
+
+
 def test_the_gguf_file_itself_opens_and_is_the_same_model(model: HFModel) -> None:
     import torch
 

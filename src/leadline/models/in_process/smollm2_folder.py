@@ -61,7 +61,8 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
         **named,
         "add_bos_token": False,
         "chat_template": fields["tokenizer.chat_template"].contents(),
-        "tokenizer_class": "GPT2Tokenizer",
+        # Not GPT2Tokenizer, which would put its own way of splitting text in place of the file's.
+        "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": fields["llama.context_length"].contents(),
     }
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
