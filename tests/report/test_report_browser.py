@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from chromium import CHROMIUM, launched
 from hostile import HOSTILE, MARK, hostile_records
 from leadline.core.types import Completion
 from leadline.report.load import load_run
@@ -19,24 +19,17 @@ from planted_runs import LENGTHS, decay, failed_record, lost_in_the_middle, plan
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
-FLAGS = (
-    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+    pytest.importorskip("playwright")
+    with launched() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")
