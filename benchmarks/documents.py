@@ -2,6 +2,7 @@
 
     python benchmarks/documents.py --tokenizer FOLDER                every RULER task at 4k, 32k and 128k
     python benchmarks/documents.py --tokenizer FOLDER --essays FILE  the prose tasks over a text of yours, too
+    python benchmarks/documents.py --tokenizer FOLDER --squad FILE   questions over a file in SQuAD's format, too
     python benchmarks/documents.py --tokenizer FOLDER --suite        all documents of the paper's suite, in one process
     python benchmarks/documents.py ... --peers PYTHON                beside lm-evaluation-harness, where PYTHON has it
 
@@ -33,7 +34,7 @@ TASKS = (
     "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_fiction_1", "qa_fiction_2",
 )  # fmt: skip
 ESSAYS = ("niah_single_2", "niah_multikey_1")
-PEERED = ("niah_single_1", "niah_multikey_3", "vt", "cwe", "fwe")
+PEERED = ("niah_single_1", "niah_multikey_2", "niah_multikey_3", "vt", "cwe", "fwe")
 """Tasks that the peer generates without a network."""
 SUITE_LENGTHS = "4k,8k,16k,32k,64k,128k"
 SUITE_SAMPLES = 500
@@ -150,13 +151,15 @@ def print_table(arguments: argparse.Namespace) -> None:
     cells: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in arguments.tasks or tasks_there_are()]
     if arguments.essays:
         cells += [(name, {"haystack": arguments.essays, "repeat": True}) for name in ESSAYS]
+    if arguments.squad:
+        cells.append(("qa_1", {"data": arguments.squad}))
     head = f"{'task':26} {'length':>8} {'start':>7} {'document':>9} {'encode':>7} {'ratio':>6} {'exact':>6} {'MB':>5}"
     print(head + (f" {'peer start':>11} {'peer doc':>9} {'times':>6}" if arguments.peers else ""))
     for name, options in cells:
         for length in parse_lengths(arguments.lengths):
             values = [name, str(length), json.dumps(options), arguments.tokenizer, str(arguments.documents)]
             cost = run_fresh(["--cell", *values])
-            title = f"{name} (essays)" if options else name
+            title = f"{name} (essays)" if "haystack" in options else name
             line = (
                 f"{title:26} {length:8,} {cost.start:7.2f} {cost.document:9.4f} {cost.encode:7.3f} "
                 f"{cost.document / cost.encode:6.1%} {cost.exact:6.0%} {cost.megabytes:5.0f}"
@@ -177,6 +180,7 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=20)
     parser.add_argument("--tasks", nargs="*")
     parser.add_argument("--essays", help="a text file for the prose tasks, used more than once where it is too short")
+    parser.add_argument("--squad", help="a file in SQuAD's format, for qa_1")
     parser.add_argument("--peers", metavar="PYTHON", help='an interpreter with "lm-eval[ruler]" and transformers')
     parser.add_argument("--suite", nargs="?", type=int, const=SUITE_SAMPLES, metavar="SAMPLES")
     parser.add_argument("--cell", nargs=5, help=argparse.SUPPRESS)

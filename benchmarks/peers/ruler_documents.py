@@ -45,14 +45,15 @@ def generate(name: str, length: int, tokenizer: Any, documents: int, clock: Cloc
     from lm_eval.tasks.ruler import niah_utils, prepare_niah
 
     prepare_niah.tqdm = clock
-    haystack, kind = ("repeat", "numbers") if name == "niah_single_1" else ("needle", "uuids")
+    haystack = "repeat" if name == "niah_single_1" else "needle"
+    keys, values = ("uuids", "uuids") if name == "niah_multikey_3" else ("words", "numbers")
     prepare_niah.generate_samples(
         prepare_niah.get_haystack(type_haystack=haystack),
         max_seq_length=length,
         template=niah_utils.TEMPLATE,
         type_haystack=haystack,
-        type_needle_k="words" if name == "niah_single_1" else "uuids",
-        type_needle_v=kind,
+        type_needle_k=keys,
+        type_needle_v=values,
         num_samples=documents,
         TOKENIZER=tokenizer,
     )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import re
+import shutil
+import tempfile
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +21,14 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Probe
 from leadline.models.sim.wording import REFUSALS, joined
 from leadline.run.grid import depths_of
+from leadline.run.measure import measure
+from leadline.stats.effective import effective_length
+from leadline.stats.observations import observations
+from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.fit import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from question_data import hotpot, squad
 from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 
@@ -28,9 +39,18 @@ def asks_questions(name: str) -> bool:
 
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
+PLAIN_PROSE = ("qa_1", "qa_2")
 LISTS = ("cwe", "fwe")
 """One list has its frequent words around one depth only."""
 SEED = 11
+
+
+@cache
+def question_file(name: str) -> str:
+    """A small file of questions in the format that a task reads."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    return str((squad if name == "qa_1" else hotpot)(folder / f"{name}.json"))
 
 
 @cache
@@ -39,6 +59,8 @@ def made(name: str, placement: str = "depth") -> Task:
     options: dict[str, object] = {"placement": placement}
     if "prose" in registry.task(TaskSpec(name=name)).model_dump(mode="json").values():
         options["haystack"] = SMALL_PROSE
+    if name in PLAIN_PROSE:
+        options |= {"data": question_file(name), "repeat": True}
     try:
         task = registry.task(TaskSpec(name=name, options=options))
         task.sources()
@@ -90,9 +112,22 @@ def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, pla
 def test_samples_differ_in_answer_text_and_place(name: str) -> None:
     documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
     assert len({d.probes[0].targets for d in documents}) == 6
-    assert len({d.text[d.body_start_characters :] for d in documents}) == 6
     places = {d.facts[0].start for d in documents if d.facts}
     assert not documents[0].facts or len(places) >= 4
+    assert len({haystack_of(d) for d in documents}) == (6 if says_anything(name) else 1)
+
+
+def haystack_of(document: Document) -> frozenset[str]:
+    """The sentences or lines that were not planted."""
+    body = document.text[document.body_start_characters :]
+    for fact in document.facts:
+        body = body.replace(fact.text, "")
+    return frozenset(line for line in re.split(r"\n|(?<=\.) ", body)[:-1] if line.strip())
+
+
+def says_anything(name: str) -> bool:
+    """A haystack of noise is the same few lines for everybody."""
+    return getattr(made(name), "haystack", "") != "noise"
 
 
 # --- exactly as long as asked ---
@@ -114,6 +149,17 @@ def test_a_prompt_is_exactly_as_long_as_asked_in_every_kind_of_tokenizer(name: s
     depth = 0.3 if made(name).has_depth else None
     for length in LENGTHS:
         assert_exact(written(name, [Cell(name, scale * length, depth, 1)], tokens=tokens), tokens)
+
+
+@pytest.mark.parametrize("length", [1024, 20_000])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_prompt_is_exactly_as_long_as_asked_from_short_to_long(name: str, length: int) -> None:
+    task = made(name)
+    if "repeat" in type(task).model_fields:  # the small prose is small
+        task = task.model_copy(update={"repeat": True})
+    document = fit(task.write([Cell(name, length, 0.6, 3)], seed=SEED), WhitespaceTokenizer(), completion_frame())
+    assert_exact(document, WhitespaceTokenizer())
+    assert_answer_is_in_the_text_alone(document, document.probes[0])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -188,16 +234,29 @@ def test_the_answer_stands_in_the_document_and_nowhere_else(name: str, placement
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_reader_of_the_document_finds_the_answer_and_one_without_it_does_not(name: str) -> None:
-    document = one(name)
+    document, other = one(name), one(name, sample=1)
     [probe] = document.probes
-    if probe.labels.get("family") == "questions":
-        pytest.skip("simulated models quote a sentence here")
+    if name in PLAIN_PROSE:  # no simulated model reads it: what the planted documents say must do
+        evidence = " ".join(fact.text for fact in document.planted(probe))
+        assert any(target in evidence for target in probe.targets)
+        return
+    assert scored(document, probe) == dict.fromkeys(probe.scorers, 1.0)
+    # The same question over another text, and where that can be, over none.
+    elsewhere = replace(probe, cut_characters=other.probes[0].cut_characters, cut=other.probes[0].cut)
+    assert max(scored(other, elsewhere).values()) < 1.0
+    if name not in LISTS:
+        task = made(name).model_copy(update={"no_context": True})
+        alone = fit(task.write([probe.cell], seed=SEED), WhitespaceTokenizer(), completion_frame())
+        assert alone.probes[0].targets == probe.targets
+        assert set(scored(alone, alone.probes[0]).values()) == {0.0}
+
+
+def scored(document: Document, probe: Probe) -> dict[str, float]:
+    """What a perfect reader of a text gets for a question about it."""
     model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
     [answer] = model.answer(document, [probe])
     assert isinstance(answer.outcome, Completion)
-    assert {s: registry.scorer(s).score(probe, answer.outcome).value for s in probe.scorers} == dict.fromkeys(
-        probe.scorers, 1.0
-    )
+    return {s: registry.scorer(s).score(probe, answer.outcome).value for s in probe.scorers}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -210,6 +269,25 @@ def test_the_right_answer_scores_one_and_a_refusal_nothing(name: str) -> None:
             assert found.score(probe, Completion(right_answer(probe))).value == 1.0
             for refusal in ("", *REFUSALS):
                 assert found.score(probe, Completion(refusal)).value == 0.0
+
+
+# --- what is planted in a model is found again ---
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_effective_length_of_a_model_is_found_again(name: str, tmp_path: Path) -> None:
+    """A model that reads up to 1,500 tokens and not beyond does so whatever it is asked."""
+    task = made(name)
+    if name in PLAIN_PROSE:
+        pytest.skip("no simulated model reads plain prose")
+    options = {"haystack": SMALL_PROSE} if getattr(task, "haystack", "") == SMALL_PROSE else {}
+    asked = {"name": name, "placement": "anywhere", **options}
+    spec = make_spec({"model": "sim:cliff?window=1500", "tasks": [asked], "lengths": "1k,2k", "samples": 6})
+    measure(spec, tmp_path / "run")
+    found = effective_length(observations(read_records(tmp_path / "run")))
+    assert found.largest_measured == 1024
+    assert found.bound == "crossing"
+    assert found.low <= 1500 <= found.high
 
 
 # --- suites ---
