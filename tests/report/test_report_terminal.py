@@ -35,7 +35,8 @@ def test_a_pipe_gets_plain_words(folder: Path) -> None:
     assert "100*" in text, "a cell with fewer answers than planned is marked"
 
 
-def test_a_terminal_with_colours_gets_blocks(folder: Path) -> None:
+def test_a_terminal_with_colours_gets_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CI", raising=False)
     text = shown(folder, force_terminal=True, color_system="truecolor", no_color=False)
     assert "48;2;198;245;218" in text, "all right, in the colour of the scale"
 
@@ -43,6 +44,14 @@ def test_a_terminal_with_colours_gets_blocks(folder: Path) -> None:
 def test_no_color_is_respected(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert "48;2" not in shown(folder, force_terminal=True, color_system="truecolor")
+
+
+def test_a_log_of_automatic_tests_gets_plain_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"force_terminal": True, "color_system": "truecolor", "no_color": False}
+    monkeypatch.setenv("CI", "true")
+    assert "48;2" not in shown(folder, **settings)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "48;2" in shown(folder, **settings)
 
 
 def test_how_failures_are_counted_stands_under_the_table(folder: Path) -> None:

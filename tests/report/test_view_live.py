@@ -246,7 +246,10 @@ def drawn(folder: Path, height: int, **settings: object) -> str:
     return out.getvalue()
 
 
-def test_the_screen_shows_progress_map_and_failures(tmp_path: Path, records: list[Record]) -> None:
+def test_the_screen_shows_progress_map_and_failures(
+    tmp_path: Path, records: list[Record], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CI", raising=False)
     folder = write_run(tmp_path / "run", [failed_record(records[0].cell), *records[1:]])
     text = drawn(folder, 40)
     for words in ("sim:planted", "18 of 18 samples, 1 failed", "niah: accuracy in percent", "failed last", "leave"):

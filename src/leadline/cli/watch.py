@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -55,7 +55,7 @@ def _looks(standing: Standing) -> Iterator[bool]:
     changed = True
     while standing.status == "running":
         yield changed
-        time.sleep(LOOK_SECONDS)
+        sleep(LOOK_SECONDS)
         changed = standing.look()
     standing.look()  # what came between the last record and the end
 
@@ -78,12 +78,18 @@ def _in_lines(standing: Standing) -> None:
 
     lines = Lines(typer.echo)
     told: Failed | None = standing.failures[-1] if standing.failures else None
-    lines.update(standing.progress(), force=True)
-    for _ in _looks(standing):
+
+    def tell(told: Failed | None) -> Failed | None:
         for failed in _after(standing, told):
             lines.say(f"failed: {failure_line(failed)}")
             told = failed
+        return told
+
+    lines.update(standing.progress(), force=True)
+    for _ in _looks(standing):
+        told = tell(told)
         lines.update(standing.progress())
+    tell(told)
 
 
 def _after(standing: Standing, told: Failed | None) -> list[Failed]:

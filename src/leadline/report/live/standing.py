@@ -20,7 +20,7 @@ from leadline.core.types import Completion, Failure, Record
 from leadline.report.live.follow import Follower
 from leadline.report.live.pace import Pace
 from leadline.report.load import Run, run_of
-from leadline.report.words import duration_words, inert, length_words
+from leadline.report.words import count_words, duration_words, inert, length_words
 from leadline.store.lock import is_held, machine_of
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import RECORDS
@@ -88,8 +88,10 @@ class Progress:
 
     def words(self) -> str:
         """`120 of 264 samples, 3,200 tokens/s, 3 min 20 s left, 2 failed`."""
-        of = f" of {self.planned:,}" if self.planned is not None else ""
-        return ", ".join([f"{self.asked:,}{of} samples", *self.details()])
+        counted = (
+            count_words(self.asked, "sample") if self.planned is None else f"{self.asked:,} of {self.planned:,} samples"
+        )
+        return ", ".join([counted, *self.details()])
 
     def details(self) -> list[str]:
         parts = []

@@ -10,7 +10,7 @@ function tellProgress(state) {
   const bar = find("live-bar"), count = state.asked.toLocaleString("en");
   bar.hidden = state.planned === null;
   if (state.planned !== null) { bar.max = Math.max(1, state.planned); bar.value = state.asked; }
-  const words = [state.planned === null ? `${count} samples` : `${count} of ${state.planned.toLocaleString("en")} samples`];
+  const words = [state.planned === null ? `${count} ${state.asked === 1 ? "sample" : "samples"}` : `${count} of ${state.planned.toLocaleString("en")} samples`];
   if (state.rate) words.push(state.rate);
   if (state.left) words.push(state.left);
   if (state.failed) words.push(`${state.failed.toLocaleString("en")} failed`);

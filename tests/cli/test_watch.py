@@ -1,0 +1,238 @@
+"""`leadline watch` and `leadline view`: a run seen from another process, and clear words where there is none."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from growing_runs import begun_run, of_now, writing
+from leadline.cli import faces
+from leadline.cli import watch as watch_module
+from leadline.cli.main import answer
+from leadline.cli.progress import Watcher
+from leadline.core.types import Record
+from leadline.report.served.serve import listen_on
+from leadline.run.events import Answered, Started
+from leadline_process import PROGRAM
+from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+
+
+@pytest.fixture
+def records() -> list[Record]:
+    return list(planted_records(lost_in_the_middle, lengths=[1024, 65536], depths=[0.0, 1.0]))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(faces, "LINE_SECONDS", 0.0)
+
+
+# --- watch --------------------------------------------------------------------------------------
+
+
+def test_lines_follow_a_run_to_its_end(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun_run(tmp_path / "run", records, first=4)
+    coming = iter([*records[4:-1], failed_record(records[-1].cell)])
+    with ExitStack() as session:
+        writer = session.enter_context(writing(folder))
+
+        def write_one(seconds: float) -> None:
+            """In place of waiting: between two looks a record comes, and after the last one the end."""
+            record = next(coming, None)
+            if record is None:
+                session.close()
+            else:
+                writer.append(of_now(record))
+
+        monkeypatch.setattr(watch_module, "sleep", write_one)
+        assert answer(["watch", str(folder)]) == 1, "a sample failed"
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert [line.partition(",")[0] for line in out.splitlines()[:3]] == [f"{n} of 12 samples" for n in (4, 5, 6)]
+    assert "tokens/s" in out.splitlines()[1]
+    assert out.count("failed: 20") == 1
+    assert "niah, length 64k, depth 100%, sample 2: timeout: no answer within 600 s" in out
+    assert out.splitlines()[-1] == "12 of 12 samples, 1 failed"
+    assert "| niah |" in out, "the final screen is the run's own"
+
+
+def test_a_run_that_is_over_is_shown_at_once(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(["watch", str(write_run(tmp_path / "run", records))]) == 0
+    assert "12 of 12 samples" in capsys.readouterr().out
+
+
+def test_a_run_that_was_stopped_has_the_exit_code_of_one(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = begun_run(tmp_path / "run", records, first=4)
+    with pytest.raises(KeyboardInterrupt), writing(folder):
+        raise KeyboardInterrupt
+    assert answer(["watch", str(folder)]) == 75
+    assert "stopped after 4 of 12 samples" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["watch", str(tmp_path)]) == 74
+    assert "holds no run" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_quietly(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun_run(tmp_path / "run", records, first=4)
+
+    def interrupt(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(watch_module, "sleep", interrupt)
+    with writing(folder):
+        assert answer(["watch", str(folder)]) == 130
+    assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_gets_a_live_screen_with_blocks_of_colour(tmp_path: Path, records: list[Record]) -> None:
+    """In a real terminal, with the real program, until the run ends."""
+    folder = begun_run(tmp_path / "run", records, first=8)
+    ours, theirs = pty.openpty()
+    env = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "CI")}
+    env |= {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "100", "LINES": "40"}
+    with writing(folder) as writer:
+        process = subprocess.Popen([str(PROGRAM), "watch", str(folder)], stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        seen = read_until(ours, "8 of 12 samples")
+        for record in records[8:]:
+            writer.append(of_now(record))
+        seen += read_until(ours, "12 of 12 samples")
+    seen += read_until(ours, None)
+    assert process.wait(20) == 0
+    os.close(ours)
+    assert "48;2;198;245;218" in seen, "all right, in the colour of the scale"
+    assert "Ctrl-C leaves; the run goes on." in seen
+    assert seen.rstrip().endswith("12 of 12 samples")
+
+
+def read_until(terminal: int, words: str | None) -> str:
+    """What the terminal shows until these words, or to its end."""
+    text, last = "", time.monotonic() + 30
+    while time.monotonic() < last:
+        if not select.select([terminal], [], [], 0.2)[0]:
+            continue
+        try:
+            text += os.read(terminal, 65536).decode("utf-8", "replace")
+        except OSError:  # the other end is closed
+            return text
+        if words is not None and words in text:
+            return text
+    raise AssertionError(f"{words!r} never came: {text[-2000:]}")
+
+
+# --- what `run` itself shows --------------------------------------------------------------------
+
+
+def test_the_progress_of_a_run_says_how_far_how_fast_how_long_and_what_failed(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Watcher() as watcher:
+        left = sum(r.prompt_tokens for r in records)
+        watcher(Started(tmp_path, len(records), 0, 0, left, 0))
+        for record in records[-4:]:
+            watcher(Answered(record))
+        watcher(Answered(failed_record(records[0].cell)))
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("5 of 12 samples, ")
+    for words in ("tokens/s", " left", "1 failed"):
+        assert words in last
+
+
+def test_a_run_with_a_rule_says_no_number_it_cannot_know(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Watcher(rule=True) as watcher:
+        watcher(Started(tmp_path, 8800, 0, 0, 10**9, 0))
+        watcher(Answered(records[0]))
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("1 sample, ")
+    assert "left" not in last
+
+
+# --- view ---------------------------------------------------------------------------------------
+
+
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "one", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
+    process = subprocess.Popen(
+        [str(PROGRAM), "view", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    address = process.stdout.readline().strip()
+    with urllib.request.urlopen(address, timeout=30) as page:
+        assert b"sim:planted" in page.read()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert err == "Ctrl-C ends it.\n"
+
+
+@pytest.mark.parametrize("words", [["view"], ["view", "nothing/here"]])
+def test_a_folder_that_is_not_there_is_said_so(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert answer(words) == 64
+    err = capsys.readouterr().err
+    assert f"there is no folder {(words[1:] or ['runs'])[0]!r}" in err
+    assert "fix:" in err
+
+
+def test_a_taken_port_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = listen_on("127.0.0.1", 0)
+    try:
+        port = taken.getsockname()[1]
+        assert answer(["view", str(tmp_path), "--port", str(port)]) == 69
+        assert f"port {port} is taken" in capsys.readouterr().err
+    finally:
+        taken.close()
+
+
+def test_an_address_that_is_not_this_machines_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["view", str(tmp_path), "--host", "203.0.113.7", "--port", "0"]) == 69
+    err = capsys.readouterr().err
+    assert "whoever can reach this machine" in err
+    assert "cannot listen on 203.0.113.7" in err
+
+
+@pytest.mark.parametrize("package", ["uvicorn", "starlette"])
+def test_a_missing_package_is_named_with_its_pip_line(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.partition(".")[0] == package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *rest, **more)
+
+    for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "leadline.report.served.app"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(builtins, "__import__", without)
+    assert answer(["view", str(tmp_path)]) == 69
+    err = capsys.readouterr().err
+    assert f"needs the package {package!r}" in err
+    assert 'pip install "leadline[view]"' in err
