@@ -1,203 +1,192 @@
-"""Which proxy ranks the zoo as retrieval accuracy does? Reads records, writes results.json, a table and figures.
+"""Which proxy ranks the zoo as retrieval accuracy does, and at what cost? Reads records, writes numbers and figures.
 
     python studies/proxy/analyse.py studies/proxy/results
 
-Every number is an average over the lengths that all its variants have. A proxy that is better when lower is turned
-round. Cost is in tokens put through the model, of a whole measurement and of the part that a proxy needs.
+Accuracy is the mean over lengths and tasks of the questions that every variant was asked. A proxy is its mean over
+lengths, turned round where lower is better. Cost is tokens put through the model.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
 import math
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cost_curve import Curve, cost_curves
+from cost_figure import cost_figure
+from records import Proxy, Records, Scores
+from zoo import ZOO
 
 from leadline.report.figures import write_figure
 from leadline.report.scatter import scatter
 from leadline.report.two_axes import trap_figure
 from leadline.stats.correlate import correlation_difference, correlations, spearman
 from leadline.stats.intervals import Estimate, mean_interval
-from leadline.stats.soundings import metric_of, ratio_interval
+from leadline.stats.soundings import ratio_interval
 
-PUBLISHED = {"spearman": (0.723, 0.350, 0.885), "pearson": (0.600,), "skipped spearman": (0.578,)}
+PUBLISHED = {"spearman": [0.723, 0.350, 0.885], "pearson": [0.600], "skipped spearman": [0.578], "models": 17}
 """Of retrieval gain against a downstream benchmark, over 17 models of many makers."""
-Scores = dict[str, float]
+DEFINITION = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+"""Anchors in the range that retrieval gain is defined on."""
+WITH_AND_WITHOUT = 96
+"""Tokens of an anchor: 24 repeated and 24 scored, after the document and alone."""
+QUESTION = 100
+"""Tokens of a question with its template and value, about."""
 
-
-@dataclass
-class Records:
-    """What was measured: by variant and length, numbers of proxies, and scores of answers by task."""
-
-    numbers: dict[tuple[str, int], list[Mapping[str, float]]] = field(default_factory=lambda: defaultdict(list))
-    gains: dict[tuple[str, int], dict[str, list[float]]] = field(default_factory=lambda: defaultdict(dict))
-    """Retrieval gain by document."""
-    documents: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
-    """Of `numbers`, one by one."""
-    scores: dict[tuple[str, int], list[float]] = field(default_factory=lambda: defaultdict(list))
-    clusters: dict[tuple[str, int], list[str]] = field(default_factory=lambda: defaultdict(list))
-    """The documents of `scores`, one by one."""
-    tokens: dict[tuple[str, int], int] = field(default_factory=lambda: defaultdict(int))
-    """By what was measured and length, of the native model."""
-
-    @classmethod
-    def read(cls, file: Path) -> Records:
-        made = cls()
-        with gzip.open(file, "rt") as lines:
-            for line in lines:
-                made.add(json.loads(line))
-        return made
-
-    def add(self, row: Sequence[Any]) -> None:
-        if row[1] == "cost":
-            if row[0] == "native":
-                self.tokens[row[2]["what"], row[2]["length"]] += row[2]["tokens"]
-            return
-        variant, run, _, length, _, _, document, value, *_ = row
-        if isinstance(value, dict):
-            evaluated = run.startswith("evaluated")
-            renamed = {f"{k} evaluated" if evaluated else k: v for k, v in value.items()}
-            self.numbers[variant, length].append(renamed)
-            self.documents[variant, length].append(document)
-            if "retrieval_gain" in value:
-                self.gains[variant, length].setdefault(document, []).append(value["retrieval_gain"])
-        elif value is not None:
-            self.scores[variant, length].append(value)
-            self.clusters[variant, length].append(document)
-
-    def of(self, variant: str, length: int, name: str) -> tuple[list[float], list[str]]:
-        """A number wherever it is, and the document it is of."""
-        pairs = zip(self.numbers[variant, length], self.documents[variant, length], strict=True)
-        found = [(row[name], document) for row, document in pairs if name in row]
-        return [value for value, _ in found], [document for _, document in found]
-
-    @property
-    def lengths(self) -> list[int]:
-        return sorted({length for _, length in self.scores})
-
-    def accuracy(self, length: int) -> Scores:
-        return {v: float(np.mean(found)) for (v, n), found in self.scores.items() if n == length}
-
-    def proxy(self, name: str, length: int) -> Scores:
-        """A proxy of every variant that has it, turned so that higher is better."""
-        found = {}
-        for (variant, n), rows in self.numbers.items():
-            value = _value(rows, name) if n == length else math.nan
-            if math.isfinite(value):
-                found[variant] = value if metric_of(name.removesuffix(" evaluated")).better == "higher" else -value
-        return found
-
-
-def _value(rows: Iterable[Mapping[str, float]], name: str) -> float:
-    """A mean, or the ratio of sums where records count differently."""
-    plain, suffix = name.removesuffix(" evaluated"), " evaluated" if name.endswith(" evaluated") else ""
-    metric = metric_of(plain)
-    pairs = []
-    for row in rows:
-        if not metric.weight:
-            pairs += [(row[name], 1.0)] if name in row else []
-        elif metric.weight + suffix in row:
-            weight = row[metric.weight + suffix]
-            top = row[metric.top] if metric.top else row.get(name, 0.0) * weight
-            pairs.append((top, weight))
-    total = math.fsum(weight for _, weight in pairs)
-    return math.fsum(top for top, _ in pairs) / total if total else math.nan
-
-
-def averaged(parts: Sequence[Scores]) -> Scores:
-    """Over lengths, of the variants that have all of them."""
-    both = set.intersection(*(set(part) for part in parts)) if parts else set()
-    return {v: float(np.mean([part[v] for part in parts])) for v in parts[0] if v in both}
-
-
+CHANCE = Proxy("needle_chance", "needle_gain", "needle_nll", of=lambda nats: math.exp(-nats), anchor_tokens=QUESTION)
+PERPLEXITY = Proxy("mean_nll", "proxies", "mean_nll", -1)
+GAIN = Proxy("retrieval_gain", "proxies", "retrieval_gain", depths=DEFINITION, anchor_tokens=WITH_AND_WITHOUT)
+NEEDLE_NLL = Proxy("needle_nll", "needle_gain", "needle_nll", -1, anchor_tokens=QUESTION)
 PROXIES = (
-    "retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head", "needle_gain", "needle_nll",
-    "longppl", "longppl evaluated",
-)  # fmt: skip
+    CHANCE,
+    NEEDLE_NLL,
+    Proxy("needle_gain", "needle_gain", "needle_gain_nats", 1, "needle_gain_alone_nats", True, (), float, 3 * QUESTION),
+    GAIN,
+    Proxy("retrieval_gain, all depths", "proxies", "retrieval_gain", anchor_tokens=WITH_AND_WITHOUT),
+    Proxy("retrieval_nll", "proxies", "retrieval_nll", -1, depths=DEFINITION, anchor_tokens=WITH_AND_WITHOUT // 2),
+    PERPLEXITY,
+    Proxy("tail_loss", "proxies", "tail_loss", -1),
+    Proxy("tail_vs_head", "proxies", "tail_vs_head", -1),
+    Proxy("longppl, own key tokens", "proxies", "longppl", -1, weight="key_tokens"),
+    Proxy("longppl, native's key tokens", "evaluated", "longppl", -1, weight="key_tokens"),
+)
+DRAWN = (CHANCE, GAIN, PERPLEXITY)
 
 
-def compare(records: Records, lengths: Sequence[int], folder: Path, name: str) -> dict[str, Any]:
-    """All proxies against accuracy at some lengths: correlations, the scatter plot of each, and what each costs."""
-    target = averaged([records.accuracy(n) for n in lengths])
-    if len(target) < 4:
-        return {"lengths": list(lengths), "models": len(target), "proxies": {}}
-    asked = sum(records.tokens["accuracy", n] for n in lengths)
+def lengths_of(proxy: Proxy, records: Records) -> list[int]:
+    return [n for n in records.lengths if records.documents(proxy.task, n) and proxy.scores(records, [n])]
+
+
+def paired(proxy: Scores, target: Scores) -> tuple[list[str], list[float], list[float]]:
+    both = [v for v in target if v in proxy]
+    return both, [proxy[v] for v in both], [target[v] for v in both]
+
+
+def compare(records: Records, target: Scores, folder: Path) -> dict[str, Any]:
+    """Each proxy over all its lengths against accuracy over all lengths."""
     rows: dict[str, Any] = {}
     for proxy in PROXIES:
-        having = [n for n in lengths if len(records.proxy(proxy, n)) >= 4]
-        found = averaged([records.proxy(proxy, n) for n in having]) if having else {}
-        models = [v for v in target if v in found]
-        if len(models) < 4 or len({found[m] for m in models}) < 2:
-            continue
-        xs, ys = [found[m] for m in models], [target[m] for m in models]
-        made = correlations(xs, ys)
-        rows[proxy] = {
+        lengths = lengths_of(proxy, records)
+        models, xs, ys = paired(proxy.scores(records, lengths), target)
+        found = correlations(xs, ys)
+        counts = {n: len(records.documents(proxy.task, n)) for n in lengths}
+        rows[proxy.name] = {
             "models": len(models),
-            "lengths": having,
-            "tokens": _cost(records, proxy, having),
-            "tokens_of_accuracy": asked,
-            "outliers": [models[i] for i in made["skipped spearman"].outliers],
-            **{m: [round(v, 3) for v in (c.value, c.interval.low, c.interval.high)] for m, c in made.items()},
+            "lengths": lengths,
+            "tokens": proxy.tokens(records, counts),
+            "outliers": [models[i] for i in found["skipped spearman"].outliers],
+            **{m: [round(v, 3) for v in (c.value, c.interval.low, c.interval.high)] for m, c in found.items()},
+            "families": [round(v, 3) for v in by_family(models, xs, ys)],
         }
-        picture = scatter(models, xs, ys, made, proxy_name=_title(proxy), target_name="retrieval accuracy", narrow=True)
-        if proxy in ("retrieval_gain", "mean_nll", "needle_gain"):
-            write_figure(picture, folder / f"{name}-{proxy}", ["png", "svg"])
-    return {
-        "lengths": list(lengths),
-        "models": len(target),
-        "accuracy": {v: round(a, 4) for v, a in target.items()},
-        "proxies": rows,
-        "better_than_perplexity": _against_perplexity(records, lengths, target),
-    }
+        if proxy in DRAWN:
+            title = f"{proxy.name}, turned round" if proxy.sign < 0 else proxy.name
+            picture = scatter(models, xs, ys, found, proxy_name=title, target_name="retrieval accuracy")
+            write_figure(picture, folder / "figures" / proxy.name, ["png"])
+    return rows
 
 
-def _title(proxy: str) -> str:
-    turned = metric_of(proxy.removesuffix(" evaluated")).better == "lower"
-    return f"{proxy}, turned round" if turned else proxy
+def by_family(models: Sequence[str], xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Spearman's interval when whole families are drawn: variants of one are alike."""
+    family = {v.name: v.family for v in ZOO}
+    groups: dict[str, list[int]] = {}
+    for place, model in enumerate(models):
+        groups.setdefault(family[model], []).append(place)
+    draw, names, values = np.random.default_rng(0), list(groups), []
+    for _ in range(5000):
+        places = [p for name in draw.choice(names, len(names)) for p in groups[name]]
+        values.append(spearman([xs[p] for p in places], [ys[p] for p in places]))
+    low, high = np.nanquantile(values, [0.025, 0.975])
+    return float(low), float(high)
 
 
-def _cost(records: Records, proxy: str, lengths: Sequence[int]) -> int:
-    """Tokens read for it: documents for most, with short contexts for LongPPL, prompts for needles."""
-    if proxy.startswith("needle"):
-        return sum(records.tokens["needle_gain", n] for n in lengths)
-    if proxy == "longppl":
-        return sum(records.tokens["proxies", n] for n in lengths)
-    return sum(len(records.gains["native", n]) * n for n in lengths)
-
-
-def _against_perplexity(records: Records, lengths: Sequence[int], target: Scores) -> dict[str, list[float]]:
-    """By how much a proxy's Spearman exceeds that of mean_nll, over the same variants."""
-    base = averaged([records.proxy("mean_nll", n) for n in lengths])
-    found = {}
-    for proxy in ("retrieval_gain", "needle_gain", "needle_nll"):
-        other = averaged([records.proxy(proxy, n) for n in lengths])
-        models = [v for v in target if v in base and v in other]
-        if len(models) >= 4:
-            gap, interval = correlation_difference(
-                [other[m] for m in models], [base[m] for m in models], [target[m] for m in models]
-            )
-            found[proxy] = [round(v, 3) for v in (gap, interval.low, interval.high)]
+def at_each_length(records: Records) -> dict[str, dict[str, float]]:
+    """Spearman of each proxy at one length with accuracy at that length."""
+    found: dict[str, dict[str, float]] = {}
+    for proxy in PROXIES:
+        for n in lengths_of(proxy, records):
+            _, xs, ys = paired(proxy.scores(records, [n]), records.accuracy(records.common, [n]))
+            found.setdefault(proxy.name, {})[f"{n // 1024}k"] = round(spearman(xs, ys), 3)
     return found
 
 
-def table(results: Mapping[str, Any]) -> str:
+def reliability(records: Records) -> dict[str, float]:
+    """How well accuracy agrees with itself: one half of the documents against the other, 200 times, and what that
+    says of all of them (Spearman and Brown). No proxy can be expected to agree better than the root of it."""
+    draw, halves = np.random.default_rng(0), []
+    documents = sorted({q.document for q in records.common})
+    for _ in range(200):
+        chosen = set(draw.choice(documents, len(documents) // 2, replace=False))
+        one = records.accuracy([q for q in records.common if q.document in chosen])
+        other = records.accuracy([q for q in records.common if q.document not in chosen])
+        halves.append(spearman(list(one.values()), list(other.values())))
+    half = float(np.median(halves))
+    whole = 2 * half / (1 + half)
+    return {"half": round(half, 3), "whole": round(whole, 3), "best_expected": round(math.sqrt(whole), 3)}
+
+
+def against_perplexity(records: Records, target: Scores) -> dict[str, list[float]]:
+    """By how much a proxy's Spearman exceeds that of perplexity, over the same variants."""
+    base, found = PERPLEXITY.scores(records, records.lengths), {}
+    for proxy in (CHANCE, NEEDLE_NLL, GAIN):
+        scores = proxy.scores(records, records.lengths)
+        models = [v for v in target if v in scores and v in base]
+        gap, interval = correlation_difference(
+            [scores[m] for m in models], [base[m] for m in models], [target[m] for m in models]
+        )
+        found[proxy.name] = [round(v, 3) for v in (gap, interval.low, interval.high)]
+    return found
+
+
+def with_all_questions(records: Records) -> dict[str, float]:
+    """Spearman with accuracy over everything that was asked, of some variants more than of others."""
+    target, found = records.accuracy(records.everything), {}
+    for proxy in PROXIES:
+        _, xs, ys = paired(proxy.scores(records, lengths_of(proxy, records)), target)
+        found[proxy.name] = round(spearman(xs, ys), 3)
+    return found
+
+
+def trap(records: Records, variant: str, stem: Path) -> dict[str, Any]:
+    """Perplexity against retrieval of one variant over the lengths, as `leadline run trap` draws it."""
+    losses = {n: _estimate(records, variant, n, PERPLEXITY) for n in records.lengths}
+    gains = {n: _estimate(records, variant, n, GAIN) for n in records.lengths}
+    answers = {}
+    for n in records.lengths:
+        asked = {q: a for q, a in records.answers[variant].items() if q.length == n}
+        answers[n] = mean_interval(list(asked.values()), [q.document for q in asked])
+    write_figure(trap_figure(losses, answers, gains), stem, ["png"])
+    return {
+        f"{n // 1024}k": {
+            "perplexity": round(math.exp(losses[n].mean), 2),
+            "accuracy": round(answers[n].mean, 3),
+            "gain": round(gains[n].mean, 2),
+            "questions": answers[n].n,
+        }
+        for n in records.lengths
+    }
+
+
+def _estimate(records: Records, variant: str, length: int, proxy: Proxy) -> Estimate:
+    rows = [r for r in records.rows[variant, proxy.task, length] if proxy.number in r.numbers]
+    rows = [r for r in rows if not proxy.depths or r.depth in proxy.depths]
+    return ratio_interval([r.numbers[proxy.number] for r in rows], [1.0] * len(rows), [r.document for r in rows])
+
+
+def table(rows: Mapping[str, Any]) -> str:
     """Proxies by Spearman, in Markdown."""
     lines = [
-        "| proxy | models | Spearman | Pearson | skipped Spearman | Kendall | tokens, of accuracy's |",
-        "|---|---|---|---|---|---|---|",
+        "| proxy | models | Spearman | by families | Pearson | skipped Spearman | Kendall | tokens |",
+        "|---|---|---|---|---|---|---|---|",
     ]
-    ranked = sorted(results["proxies"].items(), key=lambda item: -item[1]["spearman"][0])
-    for name, row in ranked:
-        share = row["tokens"] / row["tokens_of_accuracy"] if row["tokens_of_accuracy"] else math.nan
+    for name, row in sorted(rows.items(), key=lambda item: -item[1]["spearman"][0]):
         cells = [_cell(row[m]) for m in ("spearman", "pearson", "skipped spearman", "kendall")]
-        lines.append(f"| `{name}` | {row['models']} | {' | '.join(cells)} | {share:.0%} |")
+        low, high = row["families"]
+        cells.insert(1, f"[{low:.2f}, {high:.2f}]")
+        lines.append(f"| `{name}` | {row['models']} | {' | '.join(cells)} | {row['tokens'] / 1000:.0f}k |")
     return "\n".join(lines)
 
 
@@ -206,63 +195,42 @@ def _cell(found: Sequence[float]) -> str:
     return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def fewer_documents(records: Records, lengths: Sequence[int]) -> dict[int, dict[str, Any]]:
-    """Spearman of retrieval gain when each variant reads only so many documents of each length: 200 draws of them."""
-    target = averaged([records.accuracy(n) for n in lengths])
-    kept = [v for v in target if all(records.gains.get((v, n)) for n in lengths)]
-    shelves = {n: sorted(set.intersection(*(set(records.gains[v, n]) for v in kept))) for n in lengths}
-    asked = sum(records.tokens["accuracy", n] for n in lengths)
-    draw, found = np.random.default_rng(0), {}
-    for count in (c for c in (1, 2, 4, 8, 16) if c <= min(map(len, shelves.values()))):
-        values = []
-        for _ in range(200):
-            chosen = {n: draw.choice(shelf, count, replace=False) for n, shelf in shelves.items()}
-            scores = [
-                float(np.mean([np.mean(records.gains[v, n][d]) for n in lengths for d in chosen[n]])) for v in kept
-            ]
-            values.append(spearman(scores, [target[v] for v in kept]))
-        median, low, high = (round(float(q), 3) for q in np.quantile(values, [0.5, 0.05, 0.95]))
-        share = count * sum(lengths) / asked if asked else math.nan
-        found[count] = {"spearman": [median, low, high], "tokens_of_accuracy": round(share, 4)}
-    return found
-
-
-def draw_trap(records: Records, variant: str, stem: Path) -> None:
-    """Perplexity against retrieval of one variant over the lengths, as `leadline run trap` draws it."""
-
-    def by_length(made: Callable[[int], tuple[list[float], list[str]]]) -> dict[int, Estimate]:
-        return {n: found for n in records.lengths if (found := _mean(*made(n))) is not None}
-
-    losses = by_length(lambda n: records.of(variant, n, "mean_nll"))
-    gains = by_length(lambda n: records.of(variant, n, "retrieval_gain"))
-    answers = {
-        n: mean_interval(records.scores[variant, n], records.clusters[variant, n])
-        for n in records.lengths
-        if records.scores.get((variant, n))
-    }
-    write_figure(trap_figure(losses, answers, gains), stem, ["png"])
-
-
-def _mean(values: list[float], documents: list[str]) -> Estimate | None:
-    return ratio_interval(values, [1.0] * len(values), documents) if values else None
+def curve_table(curves: Sequence[Curve]) -> str:
+    lines = ["| what is read | tokens | Spearman: median, 5 to 95 % of draws |", "|---|---|---|"]
+    for curve in curves:
+        for point in curve.points:
+            cell = f"{point.median:.2f}, {point.low:.2f} to {point.high:.2f}"
+            lines.append(f"| {curve.name}, {point.words} | {point.tokens / 1000:.0f}k | {cell} |")
+    return "\n".join(lines)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     records = Records.read(folder / "records.jsonl.gz")
-    views = {"all": records.lengths} | {f"{n // 1024}k": [n] for n in records.lengths}
-    results = {name: compare(records, lengths, folder / "figures", name) for name, lengths in views.items()}
-    results["published"] = {name: list(values) for name, values in PUBLISHED.items()}
-    results["documents"] = {
-        name: fewer_documents(records, lengths) for name, lengths in views.items() if results[name]["proxies"]
+    target = records.accuracy(records.common)
+    curves = cost_curves(records, target, CHANCE, [NEEDLE_NLL, GAIN, PERPLEXITY])
+    write_figure(cost_figure(curves, records), folder / "figures" / "cost", ["png"])
+    results: dict[str, Any] = {
+        "variants": len(target),
+        "lengths": records.lengths,
+        "questions": len(records.common),
+        "tokens_of_accuracy": records.tokens_asked(records.common),
+        "tokens_of_accuracy_fresh": records.tokens_asked(records.common, fresh=True),
+        "accuracy": {v: round(a, 4) for v, a in sorted(target.items(), key=lambda item: -item[1])},
+        "reliability": reliability(records),
+        "proxies": compare(records, target, folder),
+        "better_than_perplexity": against_perplexity(records, target),
+        "at_each_length": at_each_length(records),
+        "with_all_questions": with_all_questions(records),
+        "cost": {c.name: [p.as_json() for p in c.points] for c in curves},
+        "trap": trap(records, "dynamic 2", folder / "figures" / "trap"),
+        "published": PUBLISHED,
     }
-    draw_trap(records, "dynamic 2", folder / "figures" / "trap")
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    for name in views:
-        print(f"\n{name}: {results[name]['models']} variants\n\n{table(results[name])}")
-    print(json.dumps(results["documents"]))
+    print(table(results["proxies"]), curve_table(curves), sep="\n\n")
+    print(json.dumps({k: v for k, v in results.items() if k not in ("proxies", "cost")}, indent=1))
 
 
 if __name__ == "__main__":

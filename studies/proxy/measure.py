@@ -1,11 +1,12 @@
 """Measures the zoo: every variant by retrieval accuracy and by every proxy, at the same lengths.
 
-    python studies/proxy/measure.py OUT                             all of it, on a GPU: some 25 minutes on an H200
-    python studies/proxy/measure.py OUT --size quick                a smaller grid: some six minutes
-    python studies/proxy/measure.py OUT --size tiny --processes 1   to see whether it works
+    python studies/proxy/measure.py OUT --seconds 400               all of it, on a GPU
+    python studies/proxy/measure.py OUT --size tiny --rounds 0-0    to see whether it works
 
-Each variant is measured in a process of its own, several at a time; a variant that fails is named and the others go on.
-What is written: OUT/runs with every record, and OUT/records.jsonl.gz, which holds all of them in a compact form.
+Each variant is measured in a process of its own, all of them side by side; one that fails is named, the others go on.
+Proxies come first. Then answers are asked for in rounds, each with samples of its own, until there is no time left:
+what is compared in the end are the rounds that every variant has finished. What is written: OUT/runs with every record,
+and OUT/records.jsonl.gz, which holds all of them in a compact form and is made anew every minute.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-import subprocess
+import multiprocessing
+import os
 import sys
 import time
+import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,181 +29,218 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from zoo import ZOO, Variant, named
 
 EVALUATOR = "native"
-EVALUATED = 8192
-"""The length at which LongPPL is measured, on key tokens that each variant finds and on those of the native model."""
+"""Its key tokens are the ones on which LongPPL is measured a second time."""
+METRICS = ["retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head"]
+ANCHORS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
+DEPTHS = [0.05, 0.35, 0.65, 0.95]
+NEEDLE = {"name": "niah", "haystack": "prose", "answer_tokens": 12}
+TASKS: dict[str, tuple[dict[str, Any], str]] = {
+    "single": ({**NEEDLE, "label": "single"}, "fresh"),
+    "keys": ({**NEEDLE, "label": "keys"}, "shared"),
+}
+"""What is asked, and how it is read. In shared reading a document carries four needles and is asked for each of them: a
+needle among three others, as in RULER's multi-key task, for a quarter of the reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is measured: documents of each length, and samples of each needle, depth and length."""
+    """How much is measured: documents of each length for proxies, and samples of each task and depth in a round."""
 
     documents: dict[int, int]
     samples: dict[int, int]
-    depths: int
     evaluated: int
+    """The length at which LongPPL is measured, on key tokens that each variant finds and on those of the evaluator."""
 
-    def asked(self, length: int) -> dict[str, dict[str, Any]]:
-        """By name, what is asked at a length."""
-        needles = [
-            {"name": "niah", "label": "prose", "haystack": "prose", "answer_tokens": 16},
-            {"name": "niah", "label": "keys", "haystack": "prose", "keys": 4, "answer_tokens": 16},
-        ]
-        metrics = ["retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head"]
-        proxies: dict[str, Any] = {"name": "proxies", "metrics": metrics}
-        if length == self.evaluated:
-            proxies |= {"metrics": [*metrics, "longppl"], **({} if length > 5120 else {"short": 512, "step": 256})}
-        grid = {"depths": self.depths, "samples": self.samples[length]}
-        return {
-            "proxies": {"tasks": [proxies], "depths": "0.1..0.6:4", "samples": self.documents[length]},
-            "accuracy": {"tasks": needles, **grid},
-            "needle_gain": {"tasks": [{"name": "needle_gain", "keys": 4}], **grid},
-        }
+    @property
+    def lengths(self) -> list[int]:
+        """Longest first, so that running out of memory is found at once."""
+        return sorted(self.documents, reverse=True)
 
 
 SIZES = {
-    "full": Size({2048: 16, 4096: 16, 8192: 16, 16384: 12}, {2048: 10, 4096: 8, 8192: 6, 16384: 4}, 5, EVALUATED),
-    "quick": Size({2048: 8, 4096: 8, 8192: 8, 16384: 6}, {2048: 6, 4096: 4, 8192: 3, 16384: 2}, 4, EVALUATED),
-    "tiny": Size({1024: 1, 2048: 1}, {1024: 1, 2048: 1}, 2, 2048),
+    "full": Size({2048: 16, 4096: 16, 8192: 12, 16384: 8}, {2048: 6, 4096: 6, 8192: 4, 16384: 2}, 8192),
+    "tiny": Size({512: 2, 1024: 2}, {512: 1, 1024: 1}, 1024),
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one variant, under the name of its folder."""
+
+    name: str
+    length: int
+    values: dict[str, Any]
+
+
+def proxy_runs(size: Size) -> Iterator[Run]:
+    for length in size.lengths:
+        task: dict[str, Any] = {"name": "proxies", "metrics": METRICS}
+        if length == size.evaluated:
+            task |= {"metrics": [*METRICS, "longppl"], **({} if length > 5120 else {"short": 256, "step": 128})}
+        grid = {"depths": ANCHORS, "samples": size.documents[length]}
+        yield Run(f"proxies-{length}", length, {"tasks": [task], **grid})
+        # Its label gives it other documents than accuracy's: what both share would look like agreement.
+        needle = {"name": "needle_gain", "label": "needle_gain"}
+        grid = {"depths": "0.05..0.95:8", "samples": max(2, size.documents[length] // 2), "reading": "shared"}
+        yield Run(f"needle_gain-{length}", length, {"tasks": [needle], **grid})
+
+
+def accuracy_runs(size: Size, tasks: list[str], number: int) -> Iterator[Run]:
+    """A round: every task at every length, with samples that no other round has."""
+    for length in size.lengths:
+        for name in tasks:
+            task, reading = TASKS[name]
+            grid = {"depths": DEPTHS, "samples": size.samples[length], "reading": reading, "seed": number}
+            yield Run(f"accuracy-{length}-{name}-{number}", length, {"tasks": [task], **grid})
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", default="smollm2")
+    parser.add_argument("--model", default="smollm2", help="a folder, or smollm2, which is fetched")
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--processes", type=int, default=8)
-    parser.add_argument(
-        "--seconds", type=float, default=3600.0, help="nothing is begun after so long; run it again to go on"
-    )
+    parser.add_argument("--seconds", type=float, default=3600.0, help="nothing is begun after so long")
+    parser.add_argument("--rounds", default="0-99", help="of answers: the first and the last")
+    parser.add_argument("--no-proxies", action="store_true", help="answers only")
+    parser.add_argument("--tasks", default="single,keys", help="what is asked, with commas between")
     parser.add_argument("--variants", default="", help="names, with commas between; all when empty")
     parser.add_argument("--size", default="full", choices=SIZES)
-    parser.add_argument("--one", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=float, default=0.0, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.one:
-        measure_variant(named([given.one])[0], given)
-        return
+    first, _, last = given.rounds.partition("-")
+    given.rounds = range(int(first), int(last) + 1)
+    given.until = time.time() + given.seconds
     chosen = named(given.variants.split(",")) if given.variants else list(ZOO)
-    given.out.mkdir(parents=True, exist_ok=True)
     spread(chosen, given)
-    written = pack(given.out)
-    print(f"{written} records in {given.out / 'records.jsonl.gz'}", flush=True)
+    print(f"{pack(given.out)} records in {given.out / 'records.jsonl.gz'}", flush=True)
 
 
 def spread(variants: list[Variant], given: argparse.Namespace) -> None:
-    """A process for each variant, so many at a time."""
-    until = time.time() + given.seconds
-    waiting, running = list(variants), {}
-    while waiting or running:
-        while waiting and len(running) < given.processes and time.time() < until:
-            variant = waiting.pop(0)
-            command = [sys.executable, __file__, str(given.out), "--model", given.model, "--one", variant.name]
-            command += ["--dtype", given.dtype, "--until", str(until), "--size", given.size]
-            log = (given.out / f"{folder_name(variant)}.log").open("w")
-            running[variant.name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        if time.time() >= until and waiting:
-            print(f"no time for: {', '.join(v.name for v in waiting)}", flush=True)
-            waiting = []
-        time.sleep(0.2)
+    """A process for each variant. They are forked, so that what takes long to import is imported once."""
+    import views  # noqa: F401
+
+    import leadline.run.measure  # noqa: F401
+
+    (given.out / "runs").mkdir(parents=True, exist_ok=True)
+    forks = multiprocessing.get_context("fork")
+    running = {v.name: forks.Process(target=measure_variant, args=(v, given)) for v in variants}
+    for process in running.values():
+        process.start()
+    packed = time.time()
+    while running:
+        time.sleep(0.5)
         for name, process in list(running.items()):
-            if process.poll() is not None:
-                left = until - time.time()
-                print(f"{name}: {'done' if process.returncode == 0 else 'FAILED'}, {left:.0f} s left", flush=True)
-                if process.returncode:
-                    print((given.out / f"{folder_name(named([name])[0])}.log").read_text()[-1500:], flush=True)
+            if not process.is_alive():
+                print(f"{name}: {'done' if process.exitcode == 0 else 'FAILED'}", flush=True)
+                if process.exitcode:
+                    print(log_file(given.out, name).read_text()[-1500:], flush=True)
                 del running[name]
+        if time.time() > packed + 60:
+            pack(given.out)
+            packed = time.time()
 
 
-def folder_name(variant: Variant) -> str:
-    return variant.name.replace(" ", "-").replace("%", "")
+def folder_name(name: str) -> str:
+    return name.replace(" ", "-").replace("%", "")
+
+
+def log_file(out: Path, name: str) -> Path:
+    return out / "runs" / f"{folder_name(name)}.log"
 
 
 # --- in a process of its own --------------------------------------------------------------------
 
 
 def measure_variant(variant: Variant, given: argparse.Namespace) -> None:
-    """Every run of one variant, longest first: what is most worth having comes first when time is short."""
-    from views import open_variant, stretch_for
-
-    from leadline.core.spec import make_spec
-    from leadline.run import plan as planning
-    from leadline.run.measure import measure
-
-    model = open_variant(variant, given.model, dtype=given.dtype)
-    model.close = lambda: None  # type: ignore[method-assign]
-    planning.open_model = lambda spec: model
-    size = SIZES[given.size]
-    place = given.out / "runs" / folder_name(variant)
-    for length in sorted(size.documents, reverse=True):
-        stretch_for(model, variant, length)
-        for name, values in size.asked(length).items():
-            if time.time() > given.until:
-                print(f"{variant.name} {name} {length}: no time", flush=True)
-                continue
-            begin, read = time.time(), model.engine.reader.tokens_read
-            spec = make_spec({"model": f"hf:{given.model}", "lengths": length, **values})
-            summary = measure(spec, place / f"{name}-{length}")
-            seconds, tokens = time.time() - begin, model.engine.reader.tokens_read - read
-            with (place / "costs.jsonl").open("a") as file:
-                file.write(json.dumps({"what": name, "length": length, "seconds": seconds, "tokens": tokens}) + "\n")
-            print(f"{variant.name} {name} {length}: {summary.done} in {seconds:.1f} s", flush=True)
-    evaluated_longppl(variant, given, model)
-
-
-def evaluated_longppl(variant: Variant, given: argparse.Namespace, model: Any) -> None:
-    """LongPPL on the key tokens of the evaluator, whose run is waited for."""
-    from views import stretch_for
-
-    from leadline.core.spec import make_spec
-    from leadline.run.measure import measure
-    from leadline.store.runs import count_done
-
-    size = SIZES[given.size]
-    length, samples = size.evaluated, size.documents[size.evaluated]
-    evaluator = given.out / "runs" / EVALUATOR / f"proxies-{length}"
-    while time.time() < given.until:
+    with log_file(given.out, variant.name).open("a", buffering=1) as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
         try:
-            if count_done(evaluator)[0] == samples * 4:
-                break
-        except OSError:
-            pass
-        time.sleep(1)
-    else:
-        return
-    stretch_for(model, variant, length)
-    task = {"name": "proxies", "metrics": ["longppl"], "evaluator": str(evaluator), "label": "evaluated"}
-    spec = make_spec({"model": f"hf:{given.model}", "lengths": length, "tasks": [task], "samples": samples})
-    measure(spec, given.out / "runs" / folder_name(variant) / f"evaluated-{length}")
+            Measuring(variant, given).everything()
+        except BaseException:
+            traceback.print_exc()
+            raise
+
+
+class Measuring:
+    """One variant, opened once for all its runs."""
+
+    def __init__(self, variant: Variant, given: argparse.Namespace) -> None:
+        from views import open_variant
+
+        from leadline.run import plan as planning
+
+        self.variant, self.given = variant, given
+        self.size = SIZES[given.size]
+        self.place = given.out / "runs" / folder_name(variant.name)
+        self.place.mkdir(parents=True, exist_ok=True)
+        self.model = open_variant(variant, given.model, dtype=given.dtype)
+        self.model.close = lambda: None  # type: ignore[method-assign]
+        planning.open_model = lambda *_, **__: self.model
+
+    def everything(self) -> None:
+        for run in () if self.given.no_proxies else proxy_runs(self.size):
+            self.measure(run)
+        for number in self.given.rounds:
+            for run in accuracy_runs(self.size, self.given.tasks.split(","), number):
+                self.measure(run)
+            if number == 0 and not self.given.no_proxies:
+                self.evaluated_longppl()
+
+    def measure(self, run: Run) -> None:
+        """A run, unless it is done or there is no time for it. What it took is noted beside it."""
+        from views import stretch_for
+
+        from leadline.core.spec import make_spec
+        from leadline.run.measure import measure
+
+        begin = time.time()
+        if (self.place / run.name / "cost.json").exists() or begin > self.given.until:
+            return
+        stretch_for(self.model, self.variant, run.length)
+        read = self.model.engine.reader.tokens_read
+        spec = make_spec({"model": f"hf:{self.given.model}", "lengths": run.length, **run.values})
+        summary = measure(spec, self.place / run.name)
+        seconds, tokens = time.time() - begin, self.model.engine.reader.tokens_read - read
+        cost = {"length": run.length, "seconds": round(seconds, 3), "tokens": tokens}
+        (self.place / run.name / "cost.json").write_text(json.dumps(cost))
+        print(f"{run.name}: {summary.done} in {seconds:.1f} s, {self.given.until - time.time():.0f} s left", flush=True)
+
+    def evaluated_longppl(self) -> None:
+        """LongPPL on the key tokens of the evaluator, whose run is waited for."""
+        length, samples = self.size.evaluated, self.size.documents[self.size.evaluated]
+        evaluator = self.given.out / "runs" / folder_name(EVALUATOR) / f"proxies-{length}"
+        while not (evaluator / "cost.json").exists():
+            if time.time() > self.given.until:
+                return
+            time.sleep(1)
+        task = {"name": "proxies", "metrics": ["longppl"], "evaluator": str(evaluator), "label": "evaluated"}
+        self.measure(Run(f"evaluated-{length}", length, {"tasks": [task], "samples": samples}))
 
 
 # --- everything in one file ---------------------------------------------------------------------
 
 
 def pack(out: Path) -> int:
-    """Lines of [variant, run, task, length, depth, sample, cluster, numbers or score, tokens, seconds]."""
+    """Lines of [variant, run, task, length, depth, sample, document, numbers or score], and one with the cost of each
+    run that was finished. What is still being written is left out."""
     from leadline.core.types import Measured
     from leadline.store.runs import read_records
 
-    count = 0
-    with gzip.open(out / "records.jsonl.gz", "wt") as file:
+    count, made = 0, out / "records.jsonl.gz"
+    with gzip.open(made.with_suffix(".part"), "wt") as file:
         for variant in ZOO:
-            place = out / "runs" / folder_name(variant)
-            for run in sorted(p for p in place.glob("*-*") if (p / "records.jsonl").is_file()):
+            for cost in sorted((out / "runs" / folder_name(variant.name)).glob("*/cost.json")):
+                run = cost.parent
+                file.write(json.dumps([variant.name, run.name, "cost", json.loads(cost.read_text())]) + "\n")
                 for r in read_records(run):
-                    numbers = (
-                        {k: round(v, 5) for k, v in r.outcome.numbers.items()}
-                        if isinstance(r.outcome, Measured)
-                        else r.score
-                    )
+                    value: Any = r.score
+                    if isinstance(r.outcome, Measured):
+                        value = {k: round(v, 4) for k, v in r.outcome.numbers.items() if not k.endswith("_bits")}
                     row = [variant.name, run.name, r.cell.task, r.cell.length, r.cell.depth, r.cell.sample, r.cluster,
-                           numbers, r.prompt_tokens, round(r.seconds, 4)]  # fmt: skip
+                           value]  # fmt: skip
                     file.write(json.dumps(row) + "\n")
                     count += 1
-            costs = place / "costs.jsonl"
-            if costs.is_file():
-                for line in costs.read_text().splitlines():
-                    file.write(json.dumps([variant.name, "cost", json.loads(line)]) + "\n")
+    made.with_suffix(".part").replace(made)
     return count
 
 

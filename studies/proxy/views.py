@@ -11,7 +11,6 @@ from torch import Tensor
 from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
-from leadline.models import shared_prefix
 from leadline.models.hf import HF
 from leadline.models.in_process import reader as hf_reader
 from leadline.models.in_process.attention import attend, attend_where, fold, merge, merge_into
@@ -19,6 +18,8 @@ from leadline.models.in_process.model import HFModel
 from leadline.models.shared_prefix import Chunk, Read, Rows, Store
 
 MOST_TOKENS = 1 << 17
+PASSES: Any = hf_reader
+"""Where shared reading takes its passes from."""
 
 
 @dataclass
@@ -76,7 +77,8 @@ def quantised(tensor: Tensor, bits: int) -> Tensor:
     """Each token of each head rounded to 2**bits levels between its least and its largest number."""
     low, high = tensor.amin(-1, keepdim=True).float(), tensor.amax(-1, keepdim=True).float()
     step = (high - low).clamp_min(1e-8) / (2**bits - 1)
-    return (((tensor.float() - low) / step).round() * step + low).to(tensor.dtype)
+    rounded: Tensor = ((tensor.float() - low) / step).round() * step + low
+    return rounded.to(tensor.dtype)
 
 
 class QuantisedStore(Store):
@@ -147,7 +149,9 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
     kind = variant.rope.partition(":")[0]
     by_config = variant.rope if kind in ("linear", "yarn") else ""
     chunk = CHUNK if variant.changes_view else 4096
-    provider = HF.model_validate({"dtype": dtype, "device": device, "rope": by_config, "chunk": chunk, "reuse": False})
+    provider = HF.model_validate(
+        {"dtype": dtype, "device": device, "rope": by_config, "chunk": chunk, "reuse": False, "fused": False}
+    )
     model = provider.open(folder)
     if model.engine.support.reason:
         raise LeadlineError(f"shared reading is needed: {model.engine.support.reason}", where=variant.name)
@@ -161,16 +165,15 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
     if variant.changes_view:
         chunks = type("ThisChunk", (FarChunk,), {"view": view})
         rows = type("TheseRows", (FarRows,), {"view": view})
-        hf_reader.Chunk, hf_reader.Rows = chunks, rows  # type: ignore[misc]
+        PASSES.Chunk, PASSES.Rows = chunks, rows
     if variant.bits:
-        hf_reader.Store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})  # type: ignore[misc]
+        PASSES.Store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})
     return model
 
 
 def restore() -> None:
     """Shared reading's own passes back in place."""
-    hf_reader.Chunk, hf_reader.Rows, hf_reader.Store = Chunk, Rows, Store  # type: ignore[misc]
-    assert shared_prefix.Chunk is Chunk
+    PASSES.Chunk, PASSES.Rows, PASSES.Store = Chunk, Rows, Store
 
 
 def stretch_for(model: HFModel, variant: Variant, length: int) -> None:

@@ -72,6 +72,11 @@ def test_needle_gain_is_one_when_the_document_helps_as_much_as_the_fact_alone() 
     assert "needle_gain" not in needle_numbers(nats(1.0), nats(2.0), nats(2.0))
 
 
+def test_needle_chance_is_the_geometric_mean_of_the_chances_of_the_values_tokens() -> None:
+    found = needle_numbers(-np.log([0.5, 0.125]), nats(4.0, 4.0), nats(0.5, 0.5))
+    assert found["needle_chance"] == pytest.approx(0.25)
+
+
 # --- anchors ------------------------------------------------------------------------------------
 
 

@@ -35,7 +35,7 @@ class Panel:
     @classmethod
     def of(cls, metric: Metric, found: Mapping[int, Estimate]) -> Panel:
         known = metric_of(metric.name)
-        unit = "perplexity" if known.is_loss else metric.unit
+        unit = "perplexity" if known.is_loss else known.unit or metric.unit
         return cls(f"{metric.task}: {metric.name} ({known.better} is better)", unit, known.is_loss, found)
 
 

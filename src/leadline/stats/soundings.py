@@ -30,6 +30,8 @@ class Metric:
     """Empty: the metric's own number times the weight."""
     is_loss: bool = False
     """Whether its exponential is a perplexity."""
+    unit: str = ""
+    """Where it is not that of the task's first metric."""
 
 
 METRICS: Mapping[str, Metric] = {
@@ -43,7 +45,8 @@ METRICS: Mapping[str, Metric] = {
     "tail_vs_head": Metric("lower"),
     "longppl": Metric("lower", weight="key_tokens", is_loss=True),
     "needle_gain": Metric("higher", weight="needle_gain_alone_nats", top="needle_gain_nats"),
-    "needle_nll": Metric("lower"),
+    "needle_nll": Metric("lower", unit="nats a token"),
+    "needle_chance": Metric("higher", unit="chance of a token"),
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -28,6 +28,7 @@ from leadline.text.split import Unit
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
+Metric = Literal["needle_gain", "needle_nll", "needle_chance"]
 SHARE = "share of the gain from the fact alone"
 
 
@@ -37,9 +38,12 @@ class NeedleGain(Measure):
     Documents are those of niah, in the model's own template; so is length: prompt and answer together.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads_once: ClassVar[bool] = False
 
+    metrics: tuple[Metric, ...] = Field(
+        ("needle_gain", "needle_nll", "needle_chance"), min_length=1, description="what counts, the score first"
+    )
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
@@ -70,13 +74,16 @@ class NeedleGain(Measure):
         document = fit(draft, tokenizer, frame)
         continuations: list[Continuation] = []
         reckonings: dict[str, Reckoning] = {}
-        probes = tuple(_labelled(probe) for probe in document.probes)
+        probes = tuple(self._labelled(probe) for probe in document.probes)
         for probe in probes:
             first = len(continuations)
             continuations += _asked(document, probe, draft.head, tokenizer)
             reckonings[probe.cell.key] = Reckoning((0,), _numbers_from(first))
         known = {f.name: getattr(document, f.name) for f in dataclasses.fields(Document)} | {"probes": probes}
         return Sounded(**known, passages=(Passage(document.ids, tuple(continuations)),), reckonings=reckonings)
+
+    def _labelled(self, probe: Probe) -> Probe:
+        return dataclasses.replace(probe, scorers=self.metrics, labels={**probe.labels, UNIT: SHARE})
 
 
 def _numbers_from(first: int) -> Callable[[Sequence[Surprise]], Measured]:
@@ -85,10 +92,6 @@ def _numbers_from(first: int) -> Callable[[Sequence[Surprise]], Measured]:
         return Measured(needle_numbers(after, without, alone))
 
     return numbers
-
-
-def _labelled(probe: Probe) -> Probe:
-    return dataclasses.replace(probe, scorers=("needle_gain", "needle_nll"), labels={**probe.labels, UNIT: SHARE})
 
 
 def _asked(document: Document, probe: Probe, head: str, tokenizer: Tokenizer) -> list[Continuation]:
@@ -124,3 +127,7 @@ def _split(tokenizer: Tokenizer, prompt: str, answer: str) -> tuple[Ids, Ids]:
             where=tokenizer.fingerprint,
         )
     return before, whole[len(before) :]
+
+
+CHANCE = NeedleGain(metrics=("needle_chance", "needle_nll", "needle_gain"))
+"""The number that ranks models most nearly as accuracy does (studies/proxy)."""

@@ -60,12 +60,14 @@ def key_numbers(nats: Nats) -> Numbers:
 
 
 def needle_numbers(with_document: Nats, without: Nats, alone: Nats) -> Numbers:
-    """Of a planted value's tokens: the gain as a share of that from the fact alone, where that helps at all."""
+    """Of a planted value's tokens: the gain as a share of that from the fact alone, where that helps at all, and the
+    chance that the model gives to a token of it (their geometric mean), which has bounds where surprise has none."""
     gain, most = float(without.mean() - with_document.mean()), float(without.mean() - alone.mean())
     numbers = {
         "needle_gain_nats": gain,
         "needle_gain_alone_nats": most,
         "needle_nll": float(with_document.mean()),
+        "needle_chance": math.exp(-float(with_document.mean())),
     }
     if most > 0:
         numbers["needle_gain"] = gain / most
