@@ -87,7 +87,7 @@ class Reader:
     @cached_property
     def recording_stream(self) -> torch.cuda.Stream:
         """One for all recordings: libraries keep a workspace of some 32 MiB for every stream they ever met."""
-        return torch.cuda.Stream()  # type: ignore[no-untyped-call, no-any-return]
+        return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     # --- the document ---------------------------------------------------------------------------
 
