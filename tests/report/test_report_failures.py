@@ -44,3 +44,34 @@ def test_the_report_names_the_shape_and_the_effective_length_of_its_parts(
     assert set(parts) == {"task", "category", "depth", "own_score"}
     assert parts["category"]["retrieval"]["words"]
     assert set(parts["depth"]) == {"first third", "middle third", "last third"}
+
+
+def test_what_wrong_answers_had_in_common_is_shown_by_task_and_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    words = [
+        "run",
+        "vt",
+        "--model",
+        "sim:cliff?window=1500",
+        "--set",
+        "chains=3",
+        "--lengths",
+        "1k,2k",
+        "--samples",
+        "4",
+    ]
+    assert answer([*words, "--depths", "2", "--no-figure", "--out", folder]) == 0
+    shown = capsys.readouterr().out
+    assert "seen in wrong answers" in shown
+    assert answer(["report", folder, "--json"]) == 0
+    lengths = {row["length"]: row for row in json.loads(capsys.readouterr().out)["lengths"]}
+    assert lengths[1024]["details"] == {}
+    wrong = lengths[2048]["details"]["another chain"]
+    assert 1 <= wrong <= 8
+    assert [line.split()[-2] for line in shown.splitlines() if "another chain" in line] == [str(wrong)]
+    assert answer(["report", folder]) == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    row = page[page.index('<th scope="row">another chain</th>') :]
+    assert [cell.partition("<")[0] for cell in row.split("<td>")[1:3]] == ["", str(wrong)]

@@ -15,6 +15,7 @@ from leadline.report.charts import heatmap
 from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.curves import class_bars, class_words, curves, run_curves
+from leadline.report.details import detail_rows
 from leadline.report.excerpts import Excerpts
 from leadline.report.figures import page_svg
 from leadline.report.gauge import gauge
@@ -155,6 +156,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, l
         "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
         "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
         "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,
+        "details": detail_rows(run.table),
         "small_print": small_print(run),
         "provenance": provenance(run),
     }

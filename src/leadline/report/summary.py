@@ -37,7 +37,12 @@ def summary(run: Run) -> dict[str, Any]:
             "not_given": totals.receipts_silent,
         },
         "lengths": [
-            {"task": task, "length": length, **tally_values(tally)}
+            {
+                "task": task,
+                "length": length,
+                **tally_values(tally),
+                "details": dict(table.details.get((task, length), {})),
+            }
             for (task, length), tally in table.by_task_and_length.items()
         ],
         "no_context": [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
 from leadline.core.types import FailureClass, Record
@@ -71,6 +71,8 @@ class Table:
     whole: Tally
     failures: Failures = "excluded"
     """How samples without an answer enter the means."""
+    details: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
+    """By task and length, how often each finer class of wrong answer was seen."""
 
     @property
     def counting_rule(self) -> str:
@@ -103,7 +105,8 @@ def tabulate(
     `stopped` says that the answers themselves decided how many there are: intervals then hold at every look.
     """
     counts: dict[Place, Counter[FailureClass]] = {}
-    samples = observations(_counted(records, counts))
+    details: dict[tuple[str, int], Counter[str]] = {}
+    samples = observations(_counted(records, counts, details))
     places = dict.fromkeys([*planned, *counts])
     asked = {p: max(planned.get(p, 0), sum(counts.get(p, {}).values())) for p in places}
     pool = _Pool(samples, asked, counts, failures, stopped)
@@ -115,15 +118,22 @@ def tabulate(
         by_task={str(t): tally for (t,), tally in pool.by("task")},
         whole=next(tally for _, tally in pool.by()),
         failures=failures,
+        details=details,
     )
 
 
-def _counted(records: Iterable[Record], counts: dict[Place, Counter[FailureClass]]) -> Iterator[Record]:
+def _counted(
+    records: Iterable[Record],
+    counts: dict[Place, Counter[FailureClass]],
+    details: dict[tuple[str, int], Counter[str]],
+) -> Iterator[Record]:
     for record in records:
         place = Place(record.cell.task, record.cell.length, record.cell.depth)
         if place not in counts:
             counts[place] = Counter()
         counts[place][record.failure_class] += 1
+        if record.detail:
+            details.setdefault(place[:2], Counter())[record.detail] += 1
         yield record
 
 

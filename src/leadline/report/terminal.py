@@ -12,6 +12,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.report.colours import ACCURACY, colour_at, ink_on
+from leadline.report.details import detail_rows
 from leadline.report.load import Run, interval_words, load_run
 from leadline.report.table import Place, Tally
 from leadline.report.verdict import shapes, verdict
@@ -43,6 +44,8 @@ def show_run(run: Run, console: Console) -> None:
         console.print(length_table(run, plain=not colourful))
     for map_ in heatmaps(run, colourful=colourful):
         console.print(map_)
+    if run.table.details:
+        console.print(detail_table(run, plain=not colourful))
     if run.measures:
         console.print(measure_table(run, plain=not colourful))
     for line in small_print(run):
@@ -74,6 +77,19 @@ def length_table(run: Run, *, plain: bool) -> Grid:
                 tally = table.by_task_and_length[task, length]
                 name = Text(inert(task, 40) if length == lengths[0] or plain else "")
                 grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
+    return grid
+
+
+def detail_table(run: Run, *, plain: bool) -> Grid:
+    """What wrong answers had in common, at every length."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title="seen in wrong answers")
+    grid.add_column("task", no_wrap=True)
+    grid.add_column("what")
+    for length in run.table.lengths:
+        grid.add_column(length_words(length), justify="right", no_wrap=True)
+    for row in detail_rows(run.table):
+        counts = [f"{count:,}" if count else "" for count in row.counts]
+        grid.add_row(Text(inert(row.task, 40)), Text(inert(row.detail, 60)), *counts)
     return grid
 
 
