@@ -18,6 +18,7 @@ from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.in_process import forecast
 from leadline.models.in_process.engine import Ask, Engine
+from leadline.models.in_process.memory import Shape
 from leadline.models.in_process.model import HFModel
 from leadline.models.in_process.plain import generate_plain
 from tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
@@ -220,6 +221,26 @@ def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
         model.nll(ids, spans=[(0, 4)])
     with pytest.raises(ValueError, match="does not fit"):
         model.nll(ids, [Continuation(51, random_ids(1, 4))])
+
+
+def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
+    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: forecast.Rates(5e14, 4e12))
+    shape = Shape(layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256)
+    cards = [torch.device("cpu"), torch.device("cuda:1"), torch.device("cuda:2")]
+
+    def words(devices: list[torch.device]) -> tuple[str, ...]:
+        weights = shape.parameters * 2
+        documents = [[(131_000, 64, 16)]]
+        return forecast.forecast(
+            shape, documents, dtype="bfloat16", weights=weights, chunk=8192, devices=devices, where="70B"
+        )[1]
+
+    with pytest.raises(UsageError, match="and the device has 80"):
+        words(cards[:1])
+    assert "of 240 on 3 devices" in words(cards)[0]
 
 
 def test_a_run_is_forecast_in_memory_and_time_and_refused_when_it_cannot_fit(

@@ -62,28 +62,31 @@ def forecast(
     dtype: str,
     weights: int,
     chunk: int,
-    device: torch.device,
+    devices: Sequence[torch.device],
     where: str,
 ) -> tuple[Cost, tuple[str, ...]]:
     """The cost of documents given as (prompt tokens, closing tokens, new tokens) per probe, and that in words.
 
-    Raises when the longest does not fit, saying what would.
+    Layers lie on `devices` with their part of the cache, and run one after another: memory is that of all, speed
+    that of one. Raises when the longest does not fit, saying what would.
     """
     readings = [Reading(tuple((prompt - own, own, new) for prompt, own, new in probes)) for probes in documents]
-    memory = device_memory(device)
+    has = [device_memory(device) for device in devices]
+    memory = None if None in has else sum(filter(None, has))
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
         refuse_what_cannot_fit(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
-    rates = measure_rates(device, getattr(torch, dtype))
+    rates = measure_rates(devices[0], getattr(torch, dtype))
     of = f" of {memory / GIB:.0f}" if memory else ""
+    of += f" on {len(devices)} devices" if len(devices) > 1 else ""
     seconds = total.seconds(flops_per_second=rates.flops, bytes_per_second=rates.bytes)
     return total, (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), activations {total.activations / GIB:.1f}, "
         f"rows {total.rows / GIB:.1f}",
         f"arithmetic {total.flops:.2g} operations, about {_duration(seconds)} at the {_rate(rates.flops)} "
-        f"measured on {device}",
+        f"measured on {devices[0]}",
     )
 
 

@@ -104,13 +104,14 @@ class HFModel:
         """Memory and time of a run on this device, in words; an error when it cannot fit."""
         model = self.engine.model
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
+        others = {p.device for p in model.parameters() if p.device.type != "meta"} - {self.engine.reader.device}
         _, words = forecast(
             Shape.of(model.config.to_dict()),
             documents,
             dtype=str(model.dtype).removeprefix("torch."),
             weights=weights,
             chunk=self.engine.chunk,
-            device=self.engine.reader.device,
+            devices=[self.engine.reader.device, *others],
             where=self._card.name,
         )
         return words
