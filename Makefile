@@ -36,6 +36,7 @@ test: setup
 	@$(BIN)/pytest -m "not real" -n auto
 
 test-real: setup
+	@$(PIP) install -e ".[ray]"
 	@$(BIN)/pytest -m real
 
 bench: setup

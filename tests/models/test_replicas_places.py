@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from leadline.core.errors import LengthError, MissingExtra, UnknownName, UsageError
+from leadline.core.errors import LengthError, MissingExtra, ServerError, UnknownName, UsageError
 from leadline.core.spec import make_spec
 from leadline.models.replicas.cluster import Node, Share, share_out, start
 from leadline.run.plan import open_model
@@ -41,6 +43,16 @@ def test_without_ray_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match="pip install"):
         start()
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: False))  # and is never asked
+    with socket.socket() as door:
+        door.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{door.getsockname()[1]}")
+        with pytest.raises(ServerError, match="Ray cannot be reached") as caught:
+            start()
+    assert "unset RAY_ADDRESS" in caught.value.fix
 
 
 def test_a_server_is_not_copied() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import errors
+from leadline.core.model_list import parse_models
 from leadline.core.registry import task
 from leadline.core.spec import Limits, Spec, make_spec
 from leadline.core.types import FailureKind
@@ -22,8 +23,11 @@ def blocks(page: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("text", blocks("specs.md", "toml"))
 def test_the_specs_shown_are_specs(text: str) -> None:
-    spec = make_spec(tomllib.loads(text))
-    assert all(task(asked) for asked in spec.tasks)
+    values = tomllib.loads(text)
+    models = [one.model for one in parse_models(values.pop("models"), where="docs")] if "models" in values else []
+    for model in models or [values["model"]]:
+        spec = make_spec({**values, "model": model})
+        assert all(task(asked) for asked in spec.tasks)
 
 
 def test_every_field_and_limit_is_explained_with_its_default() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from leadline.core.errors import MissingExtra, ServerError, UsageError
 
 WHERE = "--ray"
 ADDRESS = "RAY_ADDRESS"
+KNOCKING_SECONDS = 10.0
 PLACING_SECONDS = 60.0
 """How long others may take to give back what they hold of the cluster."""
 
@@ -130,16 +132,27 @@ def start() -> Any:
     address = os.environ.get(ADDRESS)
     try:
         if address:
+            _knock(address)
             ray.init(address=address, **quiet)
         else:
             ray.init(address="local", include_dashboard=False, **quiet)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ServerError(
             f"Ray cannot be {'reached' if address else 'started'}: {str(error).strip().partition(chr(10))[0]}",
             where=f"{ADDRESS}={address}" if address else WHERE,
-            fix="see `ray status`, or unset RAY_ADDRESS to use this machine alone" if address else "see /tmp/ray",
+            fix="see that the cluster is up and which token it wants (RAY_AUTH_MODE, RAY_AUTH_TOKEN), or unset "
+            f"{ADDRESS} to use this machine alone"
+            if address
+            else "see the logs in /tmp/ray/session_latest",
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Whether anyone is there at all: Ray itself would wait for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        socket.create_connection((host, int(port)), KNOCKING_SECONDS).close()
 
 
 def _nodes(ray: Any) -> list[Node]:
