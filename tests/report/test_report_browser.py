@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -202,6 +203,30 @@ def contrast(one: str, other: str) -> float:
 def test_nothing_sticks_out_at_the_side(browser: Browser, report: Path, width: int) -> None:
     for page in opened(browser, report, viewport={"width": width, "height": 800}):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_long_names_of_several_runs_do_not_stick_out_on_a_phone(browser: Browser, tmp_path: Path) -> None:
+    runs = []
+    for size in ("7b", "13b"):
+        model = f"openai:acme-{size}-instruct-long-context-preview?rope=yarn:4"
+        records = list(planted_records(decay, lengths=[1024, 65536], depths=[0.0, 1.0], model=model))
+        runs.append(load_run(write_run(tmp_path / size, records)))
+    for page in opened(browser, write_page(runs, tmp_path / "two.html"), viewport={"width": 360, "height": 800}):
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_the_mean_of_a_length_stands_over_its_cells(browser: Browser, tmp_path: Path) -> None:
+    """Also where longer lengths have no answer yet."""
+    records = list(planted_records(decay, lengths=[1024, 2048], depths=[0.0, 1.0]))
+    folder = write_run(tmp_path / "run", records)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["spec"]["lengths"] = [1024, 2048, 4096, 8192]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    for page in opened(browser, write_page([load_run(folder)], tmp_path / "report.html")):
+        middle = "e => { const b = e.getBoundingClientRect(); return b.x + b.width / 2; }"
+        mean = page.locator("#raw-0 [data-select='0/0/2048/*/*']").evaluate(middle)
+        cell = page.locator("#raw-0 [data-select='0/0/2048/1.0/*']").evaluate(middle)
+        assert abs(mean - cell) < 2
 
 
 def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path) -> None:

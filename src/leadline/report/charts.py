@@ -109,7 +109,7 @@ def _strip(lengths: list[str], size: Size, *, titled: bool) -> Spec:
     layers = [
         known.mark_line(color=MUTED, strokeWidth=1, opacity=0.6, aria=False).encode(y),
         known.mark_rule(color=TEXT, strokeWidth=1.6, aria=False).encode(alt.Y("low:Q"), alt.Y2("high:Q")),
-        known.mark_circle(size=66, opacity=1, stroke=HEAD, strokeWidth=1, ariaRoleDescription="mean").encode(
+        known.mark_circle(size=44, opacity=1, stroke=HEAD, strokeWidth=1, ariaRoleDescription="mean").encode(
             y, alt.Color("colour:N", scale=None), alt.Description("label:N")
         ),
     ]

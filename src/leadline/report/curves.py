@@ -148,7 +148,7 @@ def _thin(lengths: list[str]) -> list[alt.Chart]:
 
 def length_axis(lengths: list[str], title: str = "context length (tokens)") -> alt.X:
     axis = alt.Axis(labelAngle=0, labelOverlap=True, title=title, **QUIET)
-    return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3), axis=axis)
+    return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
 
 
 def _y() -> alt.Y:

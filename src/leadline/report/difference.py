@@ -61,7 +61,9 @@ def sentence(found: Comparison) -> str:
     if overall.verdict == "no difference seen" and not changed:
         return f"No difference seen: {words}."
     parts = [f"{d.verdict} {_part(d)}, {points(d)}" for d in changed]
-    return f"{overall.verdict.capitalize()}: {words}" + (f"; {'; '.join(parts)}." if parts else ".")
+    # Parts that differ while the whole does not are no absence of a difference.
+    said = "mixed" if overall.verdict == "no difference seen" else overall.verdict
+    return f"{said.capitalize()}: {words}" + (f"; {'; '.join(parts)}." if parts else ".")
 
 
 def points(d: Difference) -> str:
@@ -94,7 +96,7 @@ def _strip(lengths: list[str], wide: float, reach: float) -> Spec:
     axis = alt.Axis(format="+d", values=[-reach, 0, reach], title="all", **QUIET)
     scale = alt.Scale(domain=[-reach, reach])
     y = alt.Y("mean:Q", scale=scale, axis=axis)
-    point = base.mark_circle(size=70, opacity=1, stroke=HEAD, strokeWidth=1.2, ariaRoleDescription="difference")
+    point = base.mark_circle(size=34, opacity=1, stroke=HEAD, strokeWidth=1.2, ariaRoleDescription="difference")
     layers = [
         alt.Chart().mark_rule(color=MUTED, strokeWidth=1, aria=False).encode(y=alt.datum(0)),
         base.mark_rule(color=TEXT, strokeWidth=1.6, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),

@@ -44,7 +44,7 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
     if run.rule:
         note += f" Intervals: {interval_words(run)}."
     chart: Spec = {
-        "vconcat": [*parts, caption(note, wide * len(lengths))],
+        "vconcat": [*parts, caption(note, max(330.0, wide * len(lengths)))],
         "spacing": 8,
         "resolve": {"scale": {"fill": "shared"}},
     }

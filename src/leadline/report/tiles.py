@@ -13,7 +13,8 @@ from leadline.report.theme import ACCURACY_SCALE, DIFFERENCE_SCALE, MUTED, QUIET
 from leadline.report.words import cell_words, depth_words, length_words, percent
 
 NO_DATA = "datum.mean === null"
-TILES = alt.Scale(paddingInner=0.05, paddingOuter=0)
+_ROOM: dict[str, Any] = {"paddingInner": 0.05, "paddingOuter": 0}
+TILES = alt.Scale(**_ROOM)
 _TILE: dict[str, Any] = {"cornerRadius": 2, "ariaRoleDescription": "cell"}
 _LEGEND: dict[str, Any] = {"gradientThickness": 11}
 
@@ -57,10 +58,10 @@ DIFFERENCE_HUE = Hue("points", DIFFERENCE_SCALE, (-50, -25, 0, 25, 50), "+d")
 
 
 def across(lengths: list[str], *, titled: bool = True, axis: bool = True) -> alt.X:
-    """Lengths from left to right."""
+    """Lengths from left to right: all of them, also those that a strip or a row has nothing for."""
     title = "context length (tokens)" if titled else None
     drawn = alt.Axis(labelAngle=0, labelOverlap=True, title=title, **QUIET) if axis else None
-    return alt.X("length:O", sort=lengths, scale=TILES, axis=drawn)
+    return alt.X("length:O", sort=lengths, scale=alt.Scale(domain=lengths, **_ROOM), axis=drawn)
 
 
 def down(rows: list[str], title: str | None) -> alt.Y:

@@ -102,6 +102,9 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     claims = f" of the {length_words(run.window)} tokens it claims" if run.window else " tokens"
     words, _, spread = length_range(found).partition(" (")
     spread = f" ({spread}" if spread else ""
+    if run.window and found.bound != "below" and found.length > run.window:
+        about = "about " if found.bound == "crossing" else ""
+        return f"can use {about}{words} tokens{spread}, more than the {length_words(run.window)} it claims."
     if found.bound == "crossing":
         return f"can use about {words}{claims}{spread}."
     if found.bound == "at least":
