@@ -33,7 +33,7 @@ GRID = {"model": "sim:perfect", "tasks": "niah", "lengths": "1k,2k", "depths": 3
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
     ray.cloudpickle.register_pickle_by_value(mortal_model)
     made = Fleet(2)
     yield made

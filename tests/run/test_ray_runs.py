@@ -25,7 +25,7 @@ GRID = ["--lengths", "600,1k", "--depths", "2", "--samples", "2", "--no-figure"]
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster() -> Iterator[None]:
-    ray.init(num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
+    ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
     yield
     ray.shutdown()
 
