@@ -23,10 +23,8 @@ def imported(*arguments: str) -> set[str]:
 
 
 def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path) -> None:
-    grid = ["--lengths", "1k", "--depths", "2", "--samples", "1"]
-    found = imported(
-        "run", "niah", "--model", "sim:perfect?window=8k", *grid, "--out", str(tmp_path / "run"), "--json", "--no-figure"
-    )
+    words = "run niah --model sim:perfect?window=8k --lengths 1k --depths 2 --samples 1 --json --no-figure --out"
+    found = imported(*words.split(), str(tmp_path / "run"))
     assert "leadline" in found
     assert sorted(found & HEAVY) == []
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaln, ndtr
 
 from leadline.stats.intervals import Interval
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
@@ -90,6 +89,8 @@ def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95)
 
 def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: float) -> FloatArray:
     """Log of how much better a mixture of all shares explains the samples than `share` does."""
+    from scipy.special import betaln  # half a second of start-up for everybody else
+
     s, f = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64) - successes
     with np.errstate(divide="ignore", invalid="ignore"):
         explained = np.where(s > 0, s * np.log(share), 0.0) + np.where(f > 0, f * np.log1p(-share), 0.0)
@@ -225,6 +226,8 @@ def hopeless(
     confidence: float,
 ) -> BoolArray:
     """Whether sampling on to the cap would almost surely end undecided, as the mean and its own error stand now."""
+    from scipy.special import ndtr
+
     rounds = np.asarray(n, dtype=np.float64)
     gap = np.abs(np.asarray(mean) - line)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
