@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
@@ -10,6 +11,7 @@ import pytest
 from leadline.report import gallery
 from leadline.report.charts import heatmap
 from leadline.report.comparison import against_first, boards, titles
+from leadline.report.difference import sentence
 from leadline.report.load import Run, load_run
 from leadline.report.markdown import markdown, safe
 from leadline.report.page import page
@@ -67,6 +69,15 @@ def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
 def test_a_run_against_itself_shows_no_difference(two: list[Run]) -> None:
     (item,) = against_first([two[0], two[0]], ["a", "b"])
     assert item.sentence.startswith("No difference seen: +0.0")
+
+
+def test_parts_that_differ_are_never_called_no_difference(two: list[Run]) -> None:
+    found = against_first(two, titles(two))[0].comparison
+    assert found is not None
+    overall = replace(found.overall, verdict="no difference seen")
+    said = sentence(replace(found, differences=(overall, *found.differences[1:])))
+    assert said.startswith("Mixed: ")
+    assert "; worse at" in said
 
 
 def test_reading_modes_are_never_mixed(tmp_path: Path) -> None:

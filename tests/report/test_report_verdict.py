@@ -62,3 +62,13 @@ def test_one_length_gives_a_share_and_no_effective_length(tmp_path: Path) -> Non
 def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
     said = found(tmp_path, perfect, lengths=[4096, 8192])
     assert "Nothing longer than 8k, of 128k claimed." in said.not_measured
+
+
+def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) -> None:
+    records = list(planted_records(perfect, samples=5))
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=5, window=65536)))
+    assert said.claim == "Can use at least 128k tokens, more than the 64k it claims."
+    records = list(planted_records(cliff, samples=5))
+    said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
+    assert said.claim.startswith("Can use about ")
+    assert said.claim.endswith("more than the 16k it claims.")
