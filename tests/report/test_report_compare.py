@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from leadline.report import gallery
 from leadline.report.charts import heatmap
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.difference import sentence
+from leadline.report.figures import write_figure
 from leadline.report.load import Run, load_run
 from leadline.report.markdown import markdown, safe
 from leadline.report.page import page
@@ -138,3 +140,13 @@ def test_figures_for_a_paper_are_as_wide_as_a_column(
     }
     assert 'width="252.0"' in (tmp_path / "base" / "heatmap.svg").read_text()
     assert b"MediaBox [0 0 252" in (tmp_path / "base" / "heatmap.pdf").read_bytes()
+
+
+def test_a_dozen_panels_take_both_columns_and_no_more_than_a_page(tmp_path: Path) -> None:
+    run = made(tmp_path, "many", steady, tasks=[f"task {i}" for i in range(12)])
+    for name, figure in gallery.figures_of(run):
+        if name in ("heatmap", "outcomes"):
+            text = write_figure(figure, tmp_path / name, ["svg"], column=True)[0].read_text()
+            width, height = map(float, re.findall(r'(?:width|height)="([\d.]+)"', text)[:2])
+            assert width == 504
+            assert height < 9 * 72, "nine inches are what a page holds"

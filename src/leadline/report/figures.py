@@ -16,6 +16,10 @@ FORMATS = ("png", "svg", "pdf")
 _PAGE_COLOURS = {HEAD: "var(--head)", TEXT: "var(--text)", MUTED: "var(--muted)", LINE: "var(--line)"}
 COLUMN_POINTS = 252
 """Three and a half inches, a column of most proceedings."""
+PAGE_POINTS = 504
+"""Seven inches, both columns: for figures too wide to be read in one."""
+COLUMN_PIXELS = 600
+"""Figures that are drawn wider than this are for both columns."""
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 _PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
@@ -34,14 +38,15 @@ def svg_of(figure: Figure) -> str:
 
 
 def _converted(svg: str, kind: str, *, column: bool) -> bytes:
-    """`column` makes it as wide as a column of a paper, png at 300 dots an inch."""
+    """`column` makes it as wide as a column of a paper, or as both of them, png at 300 dots an inch."""
     import vl_convert
 
     width = float(_SIZE.search(svg)[1])  # type: ignore[index]
+    points = COLUMN_POINTS if width <= COLUMN_PIXELS else PAGE_POINTS
     if kind == "png":
-        return squeezed(vl_convert.svg_to_png(svg, scale=COLUMN_POINTS / 72 * 300 / width if column else 2))
+        return squeezed(vl_convert.svg_to_png(svg, scale=points / 72 * 300 / width if column else 2))
     if column:
-        svg = _scaled(svg, COLUMN_POINTS / width)
+        svg = _scaled(svg, points / width)
     return bytes(vl_convert.svg_to_pdf(svg)) if kind == "pdf" else svg.encode()
 
 
