@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import http.client
+import os
 import subprocess
 import sys
 import tempfile
@@ -56,6 +57,7 @@ def measure(folder: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
+        env={**os.environ, "LEADLINE_CACHE": str(folder.parent / "cache")},
     )
     try:
         assert server.stdout is not None
@@ -63,7 +65,7 @@ def measure(folder: Path) -> None:
         print(f"{'start to address printed':44} {time.perf_counter() - began:8.2f} s")
         size = ask(host, "/")
         print(f"{'start to first page':44} {time.perf_counter() - began:8.2f} s   {size:,} bytes")
-        print(f"{'memory then':44} {memory(server.pid):8.0f} MB")
+        print(f"{'memory then':44} {memory(server.pid):8.0f} MB   {cpu_seconds(server.pid):.2f} CPU s")
         timed(host, "the same page again", "/")
         timed(host, "page 30", "/?page=30")
         timed(host, "filtered by words", "/?q=seed%3D17")

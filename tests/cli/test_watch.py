@@ -175,7 +175,8 @@ def test_a_run_with_a_rule_says_no_number_it_cannot_know(
 # --- view ---------------------------------------------------------------------------------------
 
 
-def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
+def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))
     write_run(tmp_path / "runs" / "one", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
     process = subprocess.Popen(
         [str(PROGRAM), "view", "--port", "0"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

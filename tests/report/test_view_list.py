@@ -201,6 +201,23 @@ def test_headlines_are_read_once_and_again_when_the_run_has_grown(tmp_path: Path
         glances.close()
 
 
+def test_headlines_are_kept_over_a_restart_and_only_for_the_run_they_are_of(runs: Path, tmp_path: Path) -> None:
+    file, shelf = tmp_path / "cache" / "headlines.json", Shelf([runs / "a"])
+    first = Glances(file)
+    wait_for(first, shelf.entries())
+    first.close()
+    second = Glances(file)
+    assert second.want(shelf.entries()) == 0
+    assert second.of(shelf.entries()[0]) == glance_at(runs / "a")
+    shutil.rmtree(runs / "a")
+    write_run(runs / "a", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
+    text = (runs / "a" / "manifest.json").read_text()
+    (runs / "a" / "manifest.json").write_text(text.replace("2025-11-15T12:00:00", "2025-12-15T12:00:00"))
+    assert second.of(shelf.entries()[0]) is None, "another run in the same place"
+    file.write_text("damaged")
+    assert Glances(file).want([]) == 0
+
+
 def test_records_that_cannot_be_read_are_said_so_in_their_row(runs: Path) -> None:
     (runs / "a" / RECORDS).write_text("nonsense\nnonsense\n")
     glances = Glances()

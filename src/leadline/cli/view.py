@@ -28,11 +28,14 @@ def view(
 
     Needs `pip install "leadline[view]"`. It reads and never writes; Ctrl-C ends it.
     """
+    from leadline import __version__
     from leadline.report.served.serve import Serving
+    from leadline.text.cache import cache_folder
 
     if host not in HERE:
         warn(f"listening on {host}: whoever can reach this machine there can read these runs")
-    serving = Serving(folders or [Path("runs")], host, port)
+    headlines = cache_folder() / f"headlines-{__version__}.json"
+    serving = Serving(folders or [Path("runs")], host, port, headlines)
     typer.echo(serving.address)
     typer.echo("Ctrl-C ends it.", err=True)
     if browser:

@@ -21,7 +21,7 @@ from leadline.report.words import count_words, inert
 
 COLUMNS = (
     ("model", "model"), ("asked", "asked"), ("progress", "progress"), ("effective", "effective length"),
-    ("average", "average"), ("status", "status"), ("date", "date"),
+    ("average", "average"), ("status", "status"), ("date", "begun, UTC"),
 )  # fmt: skip
 SORTS = (
     ("-date", "newest first"), ("date", "oldest first"), ("model", "model"), ("asked", "asked"),
@@ -37,9 +37,10 @@ class Row:
 
 
 class Dashboard:
-    def __init__(self, folders: Sequence[Path]) -> None:
+    def __init__(self, folders: Sequence[Path], headlines: Path | None = None) -> None:
+        """`headlines` is a file to keep them in."""
         self.shelf = Shelf(folders)
-        self.glances = Glances()
+        self.glances = Glances(headlines)
         self.channels = Channels()
         self.press = Press(self.channels)
 
@@ -62,7 +63,7 @@ class Dashboard:
         return template("list.html").render(
             style=Markup(style),
             script=Markup(script),
-            folders=", ".join(inert(str(folder), 200) for folder in self.shelf.folders),
+            folders=", ".join(inert(folder, 200) for folder in self.shelf.given),
             choice=choice,
             chosen=page,
             rows=rows,

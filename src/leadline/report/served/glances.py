@@ -1,7 +1,7 @@
 """The headline of a run for the list: how far it is, its average, its effective length.
 
 A glance needs the records, so it is taken only of runs that somebody looks at, in the background, and kept until the
-file of records changes.
+run changes: in memory, and in a file for the next time, since reading thousands of runs takes minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
 
 from leadline.core.errors import LeadlineError
 from leadline.core.types import Record
@@ -22,6 +25,11 @@ from leadline.stats.marginals import marginals
 from leadline.stats.observations import Observations, observations
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
+from leadline.text.cache import write_cache
+
+SAVE_AFTER = 200
+"""Glances after which they are written down, so that not all is lost with the process."""
+MOST_KEPT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +84,27 @@ def glance_of(samples: Observations, window: int | None, done: int, failed: int)
     )
 
 
+class Kept(NamedTuple):
+    """A glance, when its run was begun, and the stamps of the manifest and the records that it was taken of."""
+
+    created: str
+    manifest: Stamp
+    records: Stamp
+    glance: Glance
+
+
 class Glances:
     """Takes glances one after the other in a thread of its own, what was asked for last first.
 
-    `version` goes up with each, so that a list knows it has become richer.
+    `version` goes up with each, so that a list knows it has become richer. `file` keeps them over restarts; it can
+    always be made again, so nothing is said when it cannot be read or written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
         self.version = 0
-        self._known: dict[str, tuple[Stamp, Glance]] = {}
+        self._file = file
+        self._known = _read_kept(file)
+        self._unsaved = 0
         self._wanted: deque[Entry] = deque()
         self._queued: set[str] = set()
         self._change = threading.Condition()
@@ -94,7 +114,7 @@ class Glances:
     def of(self, entry: Entry) -> Glance | None:
         """What is known, be it a little old; None before the first glance."""
         found = self._known.get(entry.id)
-        return found[1] if found else None
+        return found.glance if found and found.created == entry.created else None
 
     def want(self, entries: Iterable[Entry], *, now: bool = True) -> int:
         """Has glances taken of those that are not known as they are; says how many that are. `now` puts them first."""
@@ -114,9 +134,10 @@ class Glances:
 
     def _stale(self, entry: Entry) -> bool:
         found = self._known.get(entry.id)
-        if found is not None and entry.ended:  # nobody writes to it: not even a look at the file is needed
-            return False
-        return found is None or found[0] != records_stamp(entry.folder)
+        if found is None or found.manifest != entry.stamp:
+            return True
+        # Nobody writes to a run that has ended: not even a look at the file is needed.
+        return not entry.ended and found.records != records_stamp(entry.folder)
 
     def _work(self) -> None:
         while True:
@@ -130,8 +151,11 @@ class Glances:
                     continue
                 self._queued.discard(entry.id)
             stamp = records_stamp(entry.folder)
-            self._known[entry.id] = stamp, self._taken(entry.folder)
+            self._known[entry.id] = Kept(entry.created, entry.stamp, stamp, self._taken(entry.folder))
             self.version += 1
+            self._unsaved += 1
+            if self._unsaved >= SAVE_AFTER:
+                self._save()
 
     @staticmethod
     def _taken(folder: Path) -> Glance:
@@ -142,7 +166,23 @@ class Glances:
         except Exception as error:  # one damaged run must not end the glances at all others
             return Glance(problem=f"cannot be read: {inert(repr(error), 200)}")
 
+    def _save(self) -> None:
+        if self._file is not None and self._unsaved:
+            self._unsaved = 0
+            newest = list(self._known.items())[-MOST_KEPT:]
+            write_cache(self._file, msgspec.json.encode(dict(newest)))
+
     def close(self) -> None:
         with self._change:
             self._closed = True
             self._change.notify()
+        if self._thread is not None:
+            self._thread.join()
+        self._save()
+
+
+def _read_kept(file: Path | None) -> dict[str, Kept]:
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=dict[str, Kept]) if file is not None else {}
+    except (OSError, msgspec.DecodeError):
+        return {}

@@ -37,7 +37,7 @@ def address_of(listening: socket.socket, host: str) -> str:
 class Serving:
     """A dashboard that is listening. `run` answers until it is interrupted or told to `stop`."""
 
-    def __init__(self, folders: Sequence[Path], host: str, port: int) -> None:
+    def __init__(self, folders: Sequence[Path], host: str, port: int, headlines: Path | None = None) -> None:
         try:
             import uvicorn
 
@@ -47,7 +47,7 @@ class Serving:
 
         from leadline.report.served.dashboard import Dashboard
 
-        self._dashboard = Dashboard(folders)
+        self._dashboard = Dashboard(folders, headlines)
         self._listening = listen_on(host, port)
         self.address = address_of(self._listening, host)
         app = make_app(self._dashboard, host, closing=lambda: self._server.should_exit)

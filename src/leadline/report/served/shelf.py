@@ -7,7 +7,6 @@ up here; no path is ever made from what a browser sent.
 from __future__ import annotations
 
 import os
-import shlex
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -71,7 +70,8 @@ class Shelf:
                     where="view",
                     fix="give a folder of runs: `leadline run` makes runs/ where it is started, `leadline demo` too",
                 )
-        self.folders = [folder.resolve() for folder in folders]
+        self.given = [str(folder) for folder in folders]
+        self._folders = [folder.resolve() for folder in folders]
         self._entries: dict[str, Entry] = {}
         self._guard = threading.Lock()
         self._scanned = float("-inf")
@@ -91,7 +91,7 @@ class Shelf:
 
     def _scan(self) -> Iterator[Entry]:
         seen: set[str] = set()
-        for top in self.folders:
+        for top in self._folders:
             for folder, stamp in _runs_in(str(top), DEEPEST):
                 if folder not in seen:
                     seen.add(folder)
@@ -160,11 +160,8 @@ def _entry_of(manifest: Manifest, entry: Entry) -> Entry:
 def asked_words(manifest: Manifest) -> str:
     """What was typed after `leadline run`, where that says more than the tasks: a suite or a file."""
     tasks = list(manifest.tasks)
-    try:
-        words = shlex.split(manifest.sessions[0].command)[1:] if manifest.sessions else []
-    except ValueError:
-        words = []
-    typed = words[1] if len(words) > 1 and words[0] == "run" and not words[1].startswith("-") else ""
+    words = manifest.sessions[0].command.split(maxsplit=3) if manifest.sessions else []
+    typed = words[2].strip("'") if len(words) > 2 and words[1] == "run" and not words[2].startswith("-") else ""
     listed = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
     return listed if not typed or typed in tasks else f"{os.path.basename(typed)}: {listed}"
 
