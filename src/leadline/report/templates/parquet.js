@@ -52,11 +52,19 @@ function presence(values) {
 function plain(type, values) {
   const there = values.filter((value) => value !== null);
   if (type === "text") {
-    return there.flatMap((value) => {
-      const bytes = utf8.encode(value), size = new Uint8Array(4);
-      new DataView(size.buffer).setUint32(0, bytes.length, true);
-      return [size, bytes];
+    const known = new Map();  // many texts are the same
+    const texts = there.map((value) => {
+      if (!known.has(value)) known.set(value, utf8.encode(value));
+      return known.get(value);
     });
+    const bytes = new Uint8Array(texts.reduce((size, text) => size + 4 + text.length, 0)), sizes = new DataView(bytes.buffer);
+    let at = 0;
+    for (const text of texts) {
+      sizes.setUint32(at, text.length, true);
+      bytes.set(text, at + 4);
+      at += 4 + text.length;
+    }
+    return [bytes];
   }
   const view = new DataView(new ArrayBuffer(8 * there.length));
   there.forEach((value, at) => type === "int" ? view.setBigInt64(8 * at, BigInt(value), true) : view.setFloat64(8 * at, value, true));
