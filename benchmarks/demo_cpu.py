@@ -1,9 +1,9 @@
 """SmolLM2 on this machine's CPU: the demo's grid read once per document, beside one prompt per probe.
 
-    python benchmarks/demo_cpu.py                 the demo's grid
-    python benchmarks/demo_cpu.py 1k,2k 5         other lengths and depths
+    python benchmarks/demo_cpu.py                        the demo's grid
+    python benchmarks/demo_cpu.py 512,1k,2k,4k 5 nested  other lengths, depths and reading
 
-One document is measured whole. The plain loop is measured with one probe per length and multiplied by the number of
+One sample is measured whole. The plain loop is measured with one probe per length and multiplied by the number of
 depths, since all of it would take the better part of an hour. CPU seconds stand beside wall-clock seconds because other
 work on the machine stretches the latter. Answers of both paths are compared.
 """
@@ -15,8 +15,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
-
-import numpy as np
 
 from leadline.cli.demo import SPEC
 from leadline.core import registry
@@ -35,20 +33,25 @@ def clock(work: Callable[[], Any]) -> tuple[float, float, Any]:
     return time.perf_counter() - wall, time.process_time() - cpu, got
 
 
-def first_document(spec: Spec, model: Any) -> Document:
+def first_sample(spec: Spec, model: Any) -> list[Document]:
     tasks = {t.title: registry.task(t) for t in spec.tasks}
-    job = next(jobs(spec, tasks))
-    return fit(job.task.write(job.cells, seed=spec.seed), model.tokenizer, model.frame)
+    drafts = [job.task.write(job.cells, seed=spec.seed) for job in jobs(spec, tasks) if job.cells[0].sample == 0]
+    return [fit(draft, model.tokenizer, model.frame) for draft in drafts]
 
 
-def main(lengths: str | None, depths: str | None) -> None:
-    values = {**SPEC, **({"lengths": lengths} if lengths else {}), **({"depths": depths} if depths else {})}
-    spec = make_spec(values, where="benchmark")
+def main(lengths: str | None, depths: str | None, reading: str | None) -> None:
+    given = {"lengths": lengths, "depths": depths, "reading": reading}
+    spec = make_spec({**SPEC, **{key: value for key, value in given.items() if value}}, where="benchmark")
     model = HF().open("smollm2")
-    document = first_document(spec, model)
-    wall, cpu, answers = clock(lambda: model.answer(document, document.probes))
-    tokens = max(p.cut for p in document.probes)
-    print(f"read once: {len(document.probes)} probes over {tokens} tokens: {wall:.0f} s, {cpu:.0f} CPU s")
+    documents = first_sample(spec, model)
+    wall, cpu, told = clock(lambda: [model.answer(d, d.probes) for d in documents])
+    asked = [
+        (document, probe, answer)
+        for document, answers in zip(documents, told, strict=True)
+        for probe, answer in zip(document.probes, answers, strict=True)
+    ]
+    tokens = sum(max(p.cut for p in d.probes) for d in documents)
+    print(f"{spec.reading}: {len(asked)} probes over {tokens} tokens: {wall:.0f} s, {cpu:.0f} CPU s", flush=True)
     model.close()
     engine = model.engine
     engine.reader.use_own_attention()
@@ -56,20 +59,18 @@ def main(lengths: str | None, depths: str | None) -> None:
     same = 0
     middle = len(spec.depths) // 2
     for length in spec.lengths:
-        place = [i for i, p in enumerate(document.probes) if p.cell.length == length][middle]
-        probe = document.probes[place]
+        document, probe, answer = [one for one in asked if one[1].cell.length == length][middle]
         prompt = document.prompt_ids(probe)
         plain = partial(generate_plain, engine.model, prompt, probe.allowance, engine.stops)
         one_wall, one_cpu, got = clock(plain)
         plain_wall += one_wall * len(spec.depths)
         plain_cpu += one_cpu * len(spec.depths)
-        outcome = answers[place].outcome
-        same += isinstance(outcome, Completion) and outcome.text == model.text_of(got)
+        same += isinstance(answer.outcome, Completion) and answer.outcome.text == model.text_of(got)
         print(f"plain: a probe of {len(prompt)} tokens: {one_wall:.1f} s, {one_cpu:.1f} CPU s", flush=True)
     print(f"plain loop on the same grid: {plain_wall:.0f} s, {plain_cpu:.0f} CPU s a sample")
     print(f"faster by {plain_wall / wall:.1f} (wall), {plain_cpu / cpu:.1f} (CPU)")
-    print(f"the same answer at {same} of {len(spec.lengths)} lengths; mean length {np.mean(spec.lengths):.0f}")
+    print(f"the same answer at {same} of {len(spec.lengths)} lengths")
 
 
 if __name__ == "__main__":
-    main(*[*sys.argv[1:], None, None][:2])
+    main(*[*sys.argv[1:], None, None, None][:3])
