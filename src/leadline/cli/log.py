@@ -25,9 +25,7 @@ def log(
     to: Annotated[list[str], typer.Option(help=TO_HELP, metavar="LOGBOOK:PLACE")],
     step: Annotated[str, typer.Option(help=STEP_HELP)] = "0",
     run_name: Annotated[str, typer.Option(help=NAME_HELP, show_default=False)] = "",
-    page: Annotated[
-        bool, typer.Option("--page", help="Keep report.html beside the numbers.")
-    ] = False,
+    page: Annotated[bool, typer.Option("--page", help="Keep report.html beside the numbers.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print where each went as JSON.")] = False,
 ) -> None:
     """Log runs to MLflow, Weights & Biases or TensorBoard: effective length, averages, failures, heatmap, by step.
