@@ -14,9 +14,10 @@ from leadline.report.curves import curves
 from leadline.report.load import Run, load_run
 from leadline.report.markdown import markdown
 from leadline.report.page import page
+from leadline.report.served.glances import glance_at
 from leadline.report.summary import summary
 from leadline.report.terminal import show_run
-from leadline.report.verdict import verdict
+from leadline.report.verdict import length_range, verdict
 from planted_runs import cliff, planted_records, write_run
 
 WORDS = "95% confidence sequences"
@@ -48,6 +49,16 @@ def test_every_interval_is_a_sequence_and_wider(runs: tuple[Run, Run]) -> None:
             assert tally.interval.half_width > plain[key].interval.half_width, key
             assert tally.interval.holds(tally.mean)
     assert {t.interval.method for t in fixed.table.cells.values() if t.interval} == {"wilson"}
+
+
+def test_the_dashboard_shows_the_same_ends_as_the_report(runs: tuple[Run, Run]) -> None:
+    glances = [glance_at(run.folder) for run in runs]
+    for run, glance in zip(runs, glances, strict=True):
+        found = verdict(run).effective
+        assert found is not None
+        assert glance.effective == length_range(found)
+    assert glances[0].mean == glances[1].mean
+    assert glances[0].spread != glances[1].spread
 
 
 def test_effective_length_lies_between_lengths_that_are_decided(runs: tuple[Run, Run]) -> None:

@@ -73,7 +73,7 @@ class Channel:
             if known is None or known[1] != values:
                 self._cells[select] = self.version, values
         progress = self._standing.progress()
-        self._glance = glance_of(run.table.samples, run.window, progress.done, progress.failed)
+        self._glance = glance_of(run.table.samples, run.window, progress.done, progress.failed, stopped=bool(run.rule))
 
     def state(self, seen: int) -> Values:
         """Everything for a page that has seen nothing (-1), else what is new since that version."""

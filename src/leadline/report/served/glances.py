@@ -21,6 +21,7 @@ from leadline.report.load import kind_of
 from leadline.report.served.shelf import Entry, Stamp, records_stamp
 from leadline.report.verdict import effective_of, length_range
 from leadline.report.words import inert, percent, percent_range
+from leadline.stats.anytime import anytime
 from leadline.stats.marginals import marginals
 from leadline.stats.observations import Observations, observations
 from leadline.store.manifest import read_manifest
@@ -64,21 +65,25 @@ def glance_at(folder: Path) -> Glance:
 
     samples = observations(answers())
     window = manifest.model.get("window")
-    return glance_of(samples, window if isinstance(window, int) else None, *counted)
+    return glance_of(
+        samples, window if isinstance(window, int) else None, *counted, stopped=bool(manifest.spec.get("until"))
+    )
 
 
-def glance_of(samples: Observations, window: int | None, done: int, failed: int) -> Glance:
-    """`samples` are answers to questions about documents; `done` and `failed` count everything that was asked."""
+def glance_of(samples: Observations, window: int | None, done: int, failed: int, *, stopped: bool = False) -> Glance:
+    """`samples` are answers to questions about documents; `done` and `failed` count everything that was asked.
+    `stopped` says that the answers themselves decided how many there are: intervals then hold at every look."""
     if not len(samples) or samples.failed.all():
         return Glance(done, failed)
     (whole,) = marginals(samples, ())
-    effective = effective_of(samples, window)
+    estimate = anytime(samples, whole.estimate) if stopped else whole.estimate
+    effective = effective_of(samples, window, stopped=stopped)
     return Glance(
         done=done,
         failed=failed,
-        mean=whole.estimate.mean,
-        average=f"{percent(whole.estimate.mean)}%",
-        spread=f"{percent_range(whole.estimate.interval)}%",
+        mean=estimate.mean,
+        average=f"{percent(estimate.mean)}%",
+        spread=f"{percent_range(estimate.interval)}%",
         length=effective.length if effective else None,
         effective=length_range(effective) if effective else "",
     )
