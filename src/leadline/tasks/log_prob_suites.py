@@ -28,8 +28,8 @@ NEEDLE_GAIN = _suite(
     "needle_gain", "planted facts against the fact alone, 20 documents a cell", lengths="2k,4k,8k", samples=20
 )
 NEEDLE_CHANCE = _suite(
-    "needle_chance", "the chance of planted values, eight in each of two documents at each length", lengths="2k,4k,8k,16k",
-    depths="0.05..0.95:8", samples=2, reading="shared",
+    "needle_chance", "the chance of planted values, eight in each of two documents at each length",
+    lengths="2k,4k,8k,16k", depths="0.05..0.95:8", samples=2, reading="shared",
 )  # fmt: skip
 PROXIES = _suite("proxies", "every metric of plain documents from one reading of each", lengths="8k", depths=ANCHORS)
 TRAP = Suite(

@@ -22,6 +22,7 @@ def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
             f"the chat template does not render: {error}", where=where, fix="give template=FILE, or api=completions"
         ) from None
 
+
 class _Generation(Extension):
     """Templates mark the assistant's part with {% generation %} for training; for a prompt it means nothing."""
 
