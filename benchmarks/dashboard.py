@@ -2,7 +2,7 @@
 
 python benchmarks/dashboard.py [--runs 3000] [--samples 3]
 
-Writes that many run folders of 264 records each to a temporary folder (about 330 KB a run), starts `leadline view` on
+Writes that many run folders of 264 records each to a temporary folder (about 220 KB a run), starts `leadline view` on
 them in a process of its own, and asks as a browser would. The files are warm in the page cache, having just been
 written.
 """
@@ -66,20 +66,20 @@ def measure(folder: Path) -> None:
         size = ask(host, "/")
         print(f"{'start to first page':44} {time.perf_counter() - began:8.2f} s   {size:,} bytes")
         print(f"{'memory then':44} {memory(server.pid):8.0f} MB   {cpu_seconds(server.pid):.2f} CPU s")
-        timed(host, "the same page again", "/")
-        timed(host, "page 30", "/?page=30")
-        timed(host, "filtered by words", "/?q=seed%3D17")
-        timed(host, "sorted by model", "/?sort=model")
+        timed(server.pid, host, "the same page again", "/")
+        timed(server.pid, host, "page 30", "/?page=30")
+        timed(server.pid, host, "filtered by words", "/?q=seed%3D17")
+        timed(server.pid, host, "sorted by model", "/?sort=model")
         time.sleep(1.5)  # the list is scanned anew
-        timed(host, "again, folders scanned anew", "/")
+        timed(server.pid, host, "again, folders scanned anew", "/")
         report = ask_text(host, "/").partition('href="/run/')[2].partition('"')[0]
-        timed(host, "a run's report", f"/run/{report}")
-        timed(host, "its samples", f"/samples?run={report}")
+        timed(server.pid, host, "a run's report", f"/run/{report}")
+        timed(server.pid, host, "its samples", f"/samples?run={report}")
         began = time.perf_counter()
         while "reading" in ask_text(host, "/?sort=-effective").partition('id="count"')[2].partition("</p>")[0]:
             time.sleep(1)
         print(f"{'all headlines, for sorting by them':44} {time.perf_counter() - began:8.2f} s")
-        timed(host, "sorted by effective length", "/?sort=-effective")
+        timed(server.pid, host, "sorted by effective length", "/?sort=-effective")
         print(f"{'memory at the end':44} {memory(server.pid):8.0f} MB")
         print(f"{'CPU in all':44} {cpu_seconds(server.pid):8.2f} s")
     finally:
@@ -87,10 +87,11 @@ def measure(folder: Path) -> None:
         server.wait()
 
 
-def timed(host: str, what: str, path: str) -> None:
-    began = time.perf_counter()
+def timed(pid: int, host: str, what: str, path: str) -> None:
+    began, used = time.perf_counter(), cpu_seconds(pid)
     size = ask(host, path)
-    print(f"{what:44} {time.perf_counter() - began:8.2f} s   {size:,} bytes")
+    took, used = time.perf_counter() - began, cpu_seconds(pid) - used
+    print(f"{what:44} {took:8.2f} s   {used:.2f} CPU s   {size:,} bytes")
 
 
 def ask(host: str, path: str) -> int:
