@@ -1,4 +1,4 @@
-"""Makes the pictures of README and docs: real runs of simulated models, drawn and photographed.
+"""Makes the pictures of README and docs: the demo of a real model, and real runs of simulated ones.
 
 python docs/images/make_images.py [demo] [report] [dashboard]       all of them by default; needs chromium
 """
