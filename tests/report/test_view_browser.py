@@ -196,6 +196,15 @@ def test_light_and_dark_are_both_there(browser: Browser, address: str) -> None:
             page.evaluate("localStorage.clear()")
 
 
+def test_data_can_be_downloaded_from_a_served_page(browser: Browser, address: str) -> None:
+    with opened(browser, address) as page:
+        page.locator("tr[data-run]", has_text="sim:cliff").locator("a").click()
+        page.wait_for_selector("#downloads:visible")
+        with page.expect_download() as waiting:
+            page.click("[data-download='samples.csv']")
+        assert len(Path(waiting.value.path()).read_text().splitlines()) == 1 + 27
+
+
 def test_hostile_answers_are_inert(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         page.locator("tr[data-run]", has_text="sim:planted").locator("a").click()
