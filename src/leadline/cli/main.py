@@ -7,9 +7,10 @@ import sys
 import traceback
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from leadline.cli import catalogue, screen
 from leadline.core.errors import LeadlineError, UsageError
@@ -20,8 +21,20 @@ COMMANDS = (
 )  # fmt: skip
 """Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
 
+
+class Commands(TyperGroup):
+    """Hands an interruption on as what it is: typer itself makes a silent exit code of it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Abort from None
+
+
 app = typer.Typer(
     name="leadline",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
