@@ -252,6 +252,15 @@ def test_a_forgotten_v1_is_put_in() -> None:
     assert isinstance(answer.outcome, Completion)
 
 
+@pytest.mark.parametrize("path", ["/foo", "/foo/v1", "/v1/chat/completions"])
+@pytest.mark.parametrize("tokenizer", ["", "server"])
+def test_a_base_url_of_another_place_of_the_server_is_corrected(path: str, tokenizer: str) -> None:
+    with FakeServer(kind="llamacpp") as server:
+        error = told(server.base_url.removesuffix("/v1") + path, tokenizer=tokenizer)
+        assert isinstance(error, ServerError)
+        assert error.fix == f"write base_url={server.base_url}"
+
+
 def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> None:
     with FakeServer(kind="vllm") as server:
         with pytest.raises(UnknownName) as caught:

@@ -281,6 +281,8 @@ class OpenAIModel:
     def _advice(self, failure: Failure) -> str:
         if failure.status in (401, 403):
             return f"set ${self._options.api_key_env}"
+        if failure.status == 404 and self.facts.elsewhere:
+            return f"write base_url={self.facts.elsewhere}"
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""
@@ -289,6 +291,12 @@ class OpenAIModel:
 def _find_tokenizer(client: HttpClient, facts: ServerFacts, named: str) -> Tokenizer:
     """The tokenizer that was named, or the model's own: from its folder, else from the server."""
     asks = facts.kind != "plain"
+    if facts.elsewhere and named in ("", "server"):
+        raise ServerError(
+            "base_url is not where this server's API is",
+            where=f"GET {client.base_url}/models",
+            fix=f"write base_url={facts.elsewhere}",
+        )
     if named == "server" or (not named and asks):
         if not asks:
             raise TokenizerError(

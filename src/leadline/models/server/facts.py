@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 from leadline.core.errors import ServerError, UnknownName
 from leadline.models.server.client import HttpClient, HttpReply, HttpTrouble
@@ -41,6 +42,8 @@ class ServerFacts:
     """Whatever tells one set of weights from another."""
     props: Mapping[str, Any] = field(default_factory=dict)
     """llama.cpp's own page."""
+    elsewhere: str = ""
+    """Where models are listed, when they are not at base_url: probably what was meant."""
     notes: tuple[str, ...] = ()
 
 
@@ -49,7 +52,7 @@ def learn_facts(client: HttpClient, name: str) -> ServerFacts:
     entries = _models(client)
     if entries is None:
         note = "the server lists no models: its name for this one could not be checked"
-        return ServerFacts("plain", _needed(name, client), notes=(note,))
+        return ServerFacts("plain", _needed(name, client), elsewhere=_elsewhere(client), notes=(note,))
     kind, page = _kind(client, entries)
     entry, notes = _entry(entries, name, kind, client)
     model = str(entry.get("id") or name)
@@ -139,6 +142,17 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
             fix="correct base_url: it usually ends in /v1",
         )
     raise ServerError(f"the server answers {reply.status}: {error_words(error_in(body) or body)}", where=where)
+
+
+def _elsewhere(client: HttpClient) -> str:
+    """Where this server's API is found instead, for a base_url of one of its other pages; "" when nowhere."""
+    url = urlsplit(client.base_url)
+    before, v1, _ = url.path.partition("/v1/")
+    for path in dict.fromkeys((f"{before}/v1" if v1 else "/v1", "/v1")):
+        place = f"{url.scheme}://{url.netloc}{path}"
+        if place != client.base_url and _listing(patiently(client, "GET", f"{place}/models")) is not None:
+            return place
+    return ""
 
 
 def _listing(reply: HttpReply) -> list[dict[str, Any]] | None:
