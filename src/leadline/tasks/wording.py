@@ -9,6 +9,7 @@ from __future__ import annotations
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
@@ -64,8 +65,12 @@ class Worded(Task):
         check_wording(self.parts(), self.wording, where="wording")
         return self
 
+    @cached_property
+    def _defaults(self) -> dict[str, tuple[str, ...]]:
+        return {name: part.default for name, part in self.parts().items()}
+
     def texts(self, part: str) -> tuple[str, ...]:
-        return self.wording.get(part) or self.parts()[part].default
+        return self.wording.get(part) or self._defaults[part]
 
     def one_of(self, part: str, number: int, drawn: str) -> str:
         """The default text of this number, or that one of the user's own texts which `drawn` falls to.
@@ -73,7 +78,7 @@ class Worded(Task):
         The number is drawn either way: with other words a sample still has the same keys, values and places.
         """
         own = self.wording.get(part)
-        return own[seed_of("wording", drawn) % len(own)] if own else self.parts()[part].default[number]
+        return own[seed_of("wording", drawn) % len(own)] if own else self._defaults[part][number]
 
     def say(self, part: str, **values: object) -> str:
         """A part that has one text."""

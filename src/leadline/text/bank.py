@@ -175,10 +175,13 @@ class CountedBank:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     counts: Indices = field(init=False)
+    typical: float = field(init=False)
+    """Tokens of a piece, on average."""
     closes: npt.NDArray[np.bool_] | None = field(init=False)
 
     def __post_init__(self) -> None:
         self.counts = np.diff(self.starts)
+        self.typical = float(self.counts.mean()) if len(self.counts) else 0.0
         closes = self.bank.closes
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
 
@@ -275,6 +278,8 @@ class CountedBank:
 
     def joints(self, order: Indices) -> npt.NDArray[np.bool_]:
         """For each neighbouring pair in an order, whether the tokenizer splits between them."""
+        if self.bank.contiguous and _in_a_row(order):
+            return self.clean[order[0] : order[-1]]
         left, right = order[:-1], order[1:]
         sound = np.zeros(len(left), np.bool_)
         follows = (right - left == 1) & self.bank.contiguous
@@ -327,7 +332,7 @@ class CountedBank:
 
 
 def _in_a_row(order: Indices) -> bool:
-    return int(order[-1] - order[0]) == len(order) - 1 and bool(np.all(np.diff(order) == 1))
+    return int(order[-1] - order[0]) == len(order) - 1 and bool((order[1:] - order[:-1] == 1).all())
 
 
 _counted: dict[tuple[str, str], CountedBank] = {}

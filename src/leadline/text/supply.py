@@ -22,7 +22,7 @@ def supply(filler: Filler, counted: CountedBank, room: int, elsewhere: int, wher
     counts = counted.counts
     if not filler.prefix_stable:
         return _whole_order(filler, counted, room, where)
-    typical = max(float(counts.mean()), 0.5)
+    typical = max(counted.typical, 0.5)
     wanted = int(1.2 * max(room, 0) / typical) + 96
     thrift = _thrift(filler, counted)
     while True:
