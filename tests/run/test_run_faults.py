@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fake_server import FakeServer, Faults
+from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
@@ -32,16 +32,25 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
         yield running
 
 
-def run(server: FakeServer, folder: Path, faults: Faults, samples: int = SAMPLES, **limits: Any) -> Summary:
-    """A run whose server begins to misbehave once it is opened."""
+def run(
+    server: FakeServer,
+    folder: Path,
+    faults: Faults,
+    samples: int = SAMPLES,
+    tokenizer: str = "bytes",
+    kind: Kind = "vllm",
+    **limits: Any,
+) -> Summary:
+    """A run whose server begins to misbehave once it is opened, or to be of another kind."""
 
     def misbehave(event: Event) -> None:
         if isinstance(event, Started):
             server.faults = faults
+            server.kind = kind
 
     spec = make_spec(
         {
-            "model": f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
+            "model": f"openai:fake?base_url={server.base_url}&tokenizer={tokenizer}",
             "tasks": {"name": "niah", "haystack": str(write_haystack(folder.parent))},
             "lengths": 1200,
             "depths": 4,
@@ -49,7 +58,7 @@ def run(server: FakeServer, folder: Path, faults: Faults, samples: int = SAMPLES
             "limits": {"workers": 8, **limits},
         }
     )
-    server.faults = Faults()
+    server.faults, server.kind = Faults(), "vllm"
     return measure(spec, folder, listen=misbehave)
 
 
@@ -106,6 +115,16 @@ def test_a_server_that_only_fails_stops_the_run_early_and_the_rest_is_asked_late
     assert 10 <= len(kept) <= 10 + 8
     assert all(r.failed for r in kept)
     assert run(server, tmp_path / "run", Faults()).done == SAMPLES
+
+
+def test_a_server_that_counts_tokens_no_more_stops_the_run_and_the_rest_is_asked_later(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    with pytest.raises(RunStopped) as stopped:
+        run(server, tmp_path / "run", Faults(), samples=20, tokenizer="server", kind="plain")
+    assert "/tokenize" in stopped.value.where
+    assert "run the same command again" in stopped.value.fix
+    assert run(server, tmp_path / "run", Faults(), samples=20, tokenizer="server").done == 20
 
 
 def test_retry_after_is_honoured(server: FakeServer, tmp_path: Path) -> None:

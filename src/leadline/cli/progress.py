@@ -102,7 +102,8 @@ class Watcher:
         if event.torn_bytes:
             warn(f"a torn last line of {event.torn_bytes:,} bytes was cut off; its sample is asked again")
         if event.done or event.failed_before:
-            again = f", {event.failed_before} that failed are asked again" if event.failed_before else ""
+            verb = "is" if event.failed_before == 1 else "are"
+            again = f", {event.failed_before} that failed {verb} asked again" if event.failed_before else ""
             say(f"going on: {event.done:,} of {event.planned:,} samples have an answer{again}")
         if event.done < event.planned:
             self._face = Bar(self.counts) if sys.stderr.isatty() else Lines()

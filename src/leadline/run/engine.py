@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Container, Set
 from pathlib import Path
 
-from leadline.core.errors import Interrupted, LeadlineError, RunStopped
+from leadline.core.errors import Interrupted, LeadlineError, RunStopped, ServerError
 from leadline.core.types import Document, Failure, Record
 from leadline.run.attempts import Asker
 from leadline.run.building import build
@@ -137,6 +137,9 @@ class _Engine:
         try:
             while not self.stop.is_set and (work := self._feed.take()) is not None:
                 self._serve(work)
+        except ServerError as error:  # one that counts our tokens, for a document, and was there when we began
+            self.stop.because(RunStopped(error.what, where=error.where, fix=self._later()))
+            self._feed.close()
         except BaseException as error:
             self.stop.because(error)
             self._feed.close()
@@ -169,8 +172,11 @@ class _Engine:
             f"{self._plan.spec.limits.breaker} samples in a row got no answer; the last one: "
             f"{record.outcome.why}: {record.outcome.message}",
             where=record.cell.key,
-            fix=f"see to the server, then run the same command again: it goes on in {self._writer.folder}",
+            fix=self._later(),
         )
+
+    def _later(self) -> str:
+        return f"see to the server, then run the same command again: it goes on in {self._writer.folder}"
 
 
 def _interrupted(folder: Path) -> Interrupted:
