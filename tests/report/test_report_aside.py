@@ -16,6 +16,7 @@ from leadline.core.types import Measured, Record, Score
 from leadline.report.figures import render
 from leadline.report.gallery import figures_of
 from leadline.report.load import Run, load_run
+from leadline.report.measures import measured
 from leadline.report.page import page
 from leadline.report.terminal import show_run
 from leadline.report.trap import distance_curves, measure_curves
@@ -73,6 +74,14 @@ def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
         assert found.interval.low < 2.025 < found.interval.high
 
 
+def test_a_second_metric_keeps_its_own_unit_beside_that_of_its_task() -> None:
+    record = next(surprise())
+    scores = {"needle_gain": Score(0.9), "needle_chance": Score(0.5), "needle_nll": Score(0.7)}
+    found = measured([msgspec.structs.replace(record, scores=scores, labels={"unit": "share"})]).estimates
+    units = {metric.name: metric.unit for metric in found}
+    assert units == {"needle_gain": "share", "needle_chance": "chance of a token", "needle_nll": "nats a token"}
+
+
 def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
     figure = measure_curves(run)
     alt.Chart.from_dict(figure.spec(), validate=True)
@@ -91,7 +100,7 @@ def test_page_terminal_and_figures_show_them(run: Run) -> None:
     assert "Log-probabilities over length" in page([run])
     out = io.StringIO()
     show_run(run, Console(file=out, width=120))
-    assert "surprise: mean_nll" in out.getvalue()
+    assert "| mean_nll" in out.getvalue()
     assert "from memory" in out.getvalue()  # below what was read, in no average
     assert "log-probabilities" in dict(figures_of(run))
 

@@ -95,3 +95,19 @@ def test_the_command_gives_json_and_draws_nothing(folder: Path, capsys: pytest.C
     found = json.loads(capsys.readouterr().out)
     assert found["planned"] == 18
     assert not (folder / "report.html").exists()
+
+
+def test_long_task_names_give_way_to_numbers_on_eighty_columns(tmp_path: Path) -> None:
+    name = "niah[keys=4,haystack=prose]"
+    write_run(tmp_path / "run", list(planted_records(cliff, tasks=[name], lengths=[1024, 2048])))
+    out = io.StringIO()
+    print_summary(tmp_path / "run", Console(file=out, width=80))
+    assert "…" not in out.getvalue()
+    assert "| length | planned | done | failed | mean | 95% interval |" in out.getvalue()
+    assert "| 100% |" in out.getvalue()
+
+
+def test_a_folder_of_runs_says_which_it_holds(folder: Path) -> None:
+    with pytest.raises(StoreError) as told:
+        shown(folder.parent)
+    assert str(folder) in (told.value.fix or "")

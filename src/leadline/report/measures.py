@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from leadline.core.types import UNIT, Record
 from leadline.stats.intervals import Estimate
-from leadline.stats.soundings import by_distance, by_length
+from leadline.stats.soundings import by_distance, by_length, metric_of
 
 
 class Metric(NamedTuple):
@@ -38,7 +38,8 @@ def measured(records: Iterable[Record]) -> Measures:
     for record in records:
         failed += record.failed
         tasks.setdefault(record.cell.task, []).append(record)
-        metrics |= dict.fromkeys(Metric(record.cell.task, name, record.labels.get(UNIT, "")) for name in record.scores)
+        first = record.labels.get(UNIT, "")
+        metrics |= dict.fromkeys(Metric(record.cell.task, n, metric_of(n).unit or first) for n in record.scores)
     distances = {m: by_distance(tasks[m.task], m.name) for m in sorted(metrics)}
     return Measures(
         estimates={m: by_length(tasks[m.task], m.name) for m in sorted(metrics)},

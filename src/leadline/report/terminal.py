@@ -67,7 +67,7 @@ def heading(run: Run) -> Text:
 def length_table(run: Run, *, plain: bool) -> Grid:
     """Every task at every length: planned, done, failed, mean and interval over all depths."""
     grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column("task", no_wrap=True)
+    grid.add_column("task", overflow="fold")  # names give way to numbers where there is not room for both
     for title in ("length", "planned", "done", "failed", "mean", "95% interval"):
         grid.add_column(title, justify="right", no_wrap=True)
     for table in (run.table, run.memory):  # what is answered from memory stands below what was read
@@ -83,7 +83,7 @@ def length_table(run: Run, *, plain: bool) -> Grid:
 def detail_table(run: Run, *, plain: bool) -> Grid:
     """What wrong answers had in common, at every length."""
     grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title="seen in wrong answers")
-    grid.add_column("task", no_wrap=True)
+    grid.add_column("task", overflow="fold")
     grid.add_column("what")
     for length in run.table.lengths:
         grid.add_column(length_words(length), justify="right", no_wrap=True)
@@ -97,14 +97,16 @@ def measure_table(run: Run, *, plain: bool) -> Grid:
     """Every log-probability metric at every length."""
     grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
     grid.add_column("metric", no_wrap=True)
-    for title in ("length", "documents", "mean", "95% interval", "unit"):
+    for title in ("length", "docs", "mean", "95% interval"):
         grid.add_column(title, justify="right", no_wrap=True)
+    grid.add_column("unit")
+    names = [metric.name for metric in run.measures.estimates]
     for metric, lengths in run.measures.estimates.items():
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
-            name = inert(f"{metric.task}: {metric.name}", 48)
+            name = inert(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
             row = [name, length_words(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
-            grid.add_row(*map(Text, row), Text(inert(metric.unit, 24)))
+            grid.add_row(*map(Text, row), Text(inert(metric.unit, 60)))
     return grid
 
 
