@@ -72,3 +72,11 @@ def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) ->
     said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
     assert said.claim.startswith("Can use about ")
     assert said.claim.endswith("more than the 16k it claims.")
+
+
+def test_more_than_it_claims_is_not_said_of_a_claim_inside_the_interval(tmp_path: Path) -> None:
+    records = list(planted_records(cliff, samples=2))
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=2, window=36000)))
+    assert said.effective is not None
+    assert said.effective.low < 36000 < said.effective.length
+    assert said.claim.endswith("; it claims 36,000.")

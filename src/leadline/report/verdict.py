@@ -104,7 +104,13 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     spread = f" ({spread}" if spread else ""
     if run.window and found.bound != "below" and found.length > run.window:
         about = "about " if found.bound == "crossing" else ""
-        return f"can use {about}{words} tokens{spread}, more than the {length_words(run.window)} it claims."
+        sure = found.low > run.window and not found.low_open  # else the claim lies inside the interval
+        beside = (
+            f", more than the {length_words(run.window)} it claims"
+            if sure
+            else f"; it claims {length_words(run.window)}"
+        )
+        return f"can use {about}{words} tokens{spread}{beside}."
     if found.bound == "crossing":
         return f"can use about {words}{claims}{spread}."
     if found.bound == "at least":
