@@ -112,7 +112,7 @@ def spec_of(flags: Flags) -> Spec:
     if "model" not in values:
         given = "several models given, and this is about one" if several else "no model given"
         raise UsageError(given, fix="add --model, as in --model sim:perfect; see `leadline models`")
-    spec = make_spec(values, where=where)
+    spec = make_spec(values, where="flags" if where == "task" else f"{where}, flags" if over or limits else where)
     if flags.templates is not None:
         from leadline.tasks.templates import with_templates
 

@@ -199,6 +199,9 @@ def load_spec(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not a TOML file: {error}", where=str(path), fix="see docs/specs.md") from None
+    except FileNotFoundError:
+        fix = "give the path of a spec file, or the name of a suite or task; see docs/specs.md"
+        raise UsageError("there is no such spec file", where=str(path), fix=fix) from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the spec: {error}", where=str(path)) from None
 

@@ -44,10 +44,8 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except FileNotFoundError:
-        raise StoreError(
-            f"{folder} holds no run", where=str(path), fix="give the folder that `leadline run` wrote"
-        ) from None
+    except (FileNotFoundError, NotADirectoryError):
+        raise StoreError(f"{folder} holds no run", where=str(path), fix=_where_runs_are(folder)) from None
     except OSError as error:
         raise StoreError(f"cannot read the manifest: {error.strerror}", where=str(path)) from None
     except msgspec.DecodeError as error:
@@ -59,6 +57,14 @@ def read_manifest(folder: Path) -> Manifest:
             fix="pip install --upgrade leadline",
         )
     return manifest
+
+
+def _where_runs_are(folder: Path) -> str:
+    """A list of models has one folder with a run for each: whoever names it is told which runs it holds."""
+    inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
+    if not inside:
+        return "give the folder that `leadline run` wrote"
+    return f"it is a folder of runs; give {', '.join(inside[:3])}{' ...' if len(inside) > 3 else ''}"
 
 
 def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
