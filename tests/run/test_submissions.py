@@ -98,6 +98,12 @@ def test_a_proxy_that_ranks_as_the_target_does_has_a_correlation_of_one(
     assert all(Path(path).is_file() for path in found["figures"])
 
 
+def test_scores_that_are_all_the_same_rank_nothing(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (submitted / "flat.json").write_text(json.dumps({f"w{w}": 0.5 for w in WINDOWS}))
+    assert answer(["correlate", str(submitted / "out" / "submission.json"), str(submitted / "flat.json")]) == 64
+    assert "have the same target" in capsys.readouterr().err
+
+
 def test_answers_are_submitted_as_accuracy_and_may_be_targets(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     grid = ["--lengths", "2k", "--depths", "5", "--samples", "2"]

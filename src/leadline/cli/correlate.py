@@ -68,6 +68,7 @@ def _correlate_scores(
     as_json: bool,
 ) -> None:
     from leadline.cli.screen import print_json, warn
+    from leadline.core.errors import UsageError
     from leadline.report.figures import write_figure
     from leadline.report.scatter import scatter
     from leadline.stats.correlate import correlations
@@ -83,6 +84,12 @@ def _correlate_scores(
     for model in sorted({*proxy, *target} - {*both}):
         warn(f"{model} is left out: it has no {'target' if model in proxy else name}")
     xs, ys = [proxy[m] for m in both], [target[m] for m in both]
+    for scores, whose in ((xs, f"the same {name}"), (ys, "the same target")):
+        if len(scores) > 1 and len(set(scores)) == 1:
+            fix = "give models that differ, or another score with --metric or --target-metric"
+            raise UsageError(
+                f"all {len(scores)} models have {whose}: there is nothing to rank", where="correlate", fix=fix
+            )
     found = correlations(xs, ys, resamples=resamples, seed=seed, centre=centre)
     lower = next((e.scores[name].better for e in made.entries if name in e.scores), "higher") == "lower"
     shown = f"{name}, turned round: lower is better" if lower else name
