@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -190,6 +191,9 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     assert check.verdict == "undecided"
     assert check.times_more is not None
     assert check_words(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
+    [far] = judge(pair(base, candidate), parse_gate("overall >= -0.1")).checks
+    assert far.times_more is not None and far.times_more > 1000
+    assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", check_words(far))
     larger = round(2 * 2 * check.times_more)
     base = planted(flat(0.9), larger, rng)
     [again] = judge(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks
@@ -298,3 +302,8 @@ def test_what_changes_the_prompts_is_refused_and_the_rest_is_warned_of(
     found = comparability(identity(), identity(**change))
     assert {o.severity for o in found} == {severity}
     assert all(o.why in str(o) for o in found)
+
+
+def test_a_template_known_by_two_names_is_warned_of_once() -> None:
+    one, other = ({"model.frame": f, "model.template": f} for f in ("f1", "f2"))
+    assert [o.what for o in comparability(identity(**one), identity(**other))] == ["chat template"]

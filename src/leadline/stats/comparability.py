@@ -18,7 +18,8 @@ class Obstacle:
     why: str
 
     def __str__(self) -> str:
-        return f"{self.what} differs ({self.base} / {self.candidate}): {self.why}"
+        verb = "differ" if self.what in ("lengths", "depths", "samples") else "differs"
+        return f"{self.what} {verb} ({self.base} / {self.candidate}): {self.why}"
 
 
 def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
@@ -28,7 +29,7 @@ def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
     found += _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {}))
-    return sorted(found, key=lambda o: o.severity != "refuse")
+    return sorted(dict.fromkeys(found), key=lambda o: o.severity != "refuse")
 
 
 def _spec(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:

@@ -31,7 +31,10 @@ def check_words(check: Check) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
     unit = " %" if check.name == "effective" else ""
     low, high = 100 * check.interval.low, 100 * check.interval.high
-    more = "" if check.times_more is None else f"; about {check.times_more:.2g} times the samples would tell"
+    more = ""
+    if check.times_more is not None:
+        times = float(f"{check.times_more:.2g}")  # two digits, and no exponent
+        more = f"; about {times:,.6g} times the samples would tell"
     return (
         f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
         f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}"
