@@ -284,6 +284,24 @@ def test_what_somebody_reads_is_not_taken_away(browser: Browser, tmp_path: Path)
         assert page.evaluate("document.querySelector('details.numbers').open"), "what was open is open again"
 
 
+@pytest.mark.usefixtures("eager")
+def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: Browser, tmp_path: Path) -> None:
+    records = list(planted_records(cliff, **GRID))
+    begun_run(tmp_path / "run", records, first=9)
+    with pytest.raises(KeyboardInterrupt), writing(tmp_path / "run"):
+        raise KeyboardInterrupt
+    with dashboard(tmp_path) as address, opened(browser, address) as page:
+        page.click("tr[data-run] a")
+        page.get_by_text("was stopped with 18 of 27 samples not asked yet").wait_for()
+        for count in (10, 11):  # from a page that was never live, and from one that was
+            with pytest.raises(KeyboardInterrupt), writing(tmp_path / "run") as writer:
+                writer.append(of_now(records[count - 1]))
+                page.get_by_text(f"{count} of 27 samples ·").wait_for()
+                raise KeyboardInterrupt
+            page.wait_for_selector("#live", state="detached")
+            page.get_by_text(f"was stopped with {27 - count} of 27 samples not asked yet").wait_for()
+
+
 def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None:
     """The stream is cut as a sleeping machine cuts it; the page asks for a new one by itself."""
     records = list(planted_records(cliff, **GRID))

@@ -30,6 +30,8 @@ class Served:
     notes: tuple[str, ...] = ()
     tag: str = ""
     """Changes whenever the page would say something else."""
+    status: str = ""
+    """Where the page of a run that lacks answers asks whether it goes on."""
 
 
 def policy(style: str, script: str) -> str:
@@ -49,7 +51,8 @@ def page_style(served: Served | None = None) -> str:
 
 
 def joined_script(served: Served | None = None) -> str:
-    return joined((*SCRIPTS, "live.js") if served and served.events else SCRIPTS)
+    scripts = (*SCRIPTS, "resumed.js") if served else SCRIPTS
+    return joined((*scripts, "live.js") if served and served.events else scripts)
 
 
 def joined(scripts: Sequence[str]) -> str:

@@ -4,6 +4,7 @@
 /events           `list` whenever the list has changed
 /run/ID           a run's report, live while it is being written
 /run/ID/events    `state`: progress, cells and failures since the last one
+/run/ID/status    whether it is being written
 /compare?run=ID&run=ID   several runs side by side
 /samples?run=ID   the packed samples of one or several runs
 """
@@ -20,7 +21,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from leadline.core.errors import LeadlineError
@@ -45,6 +46,7 @@ def make_app(dashboard: Dashboard, host: str = "127.0.0.1", closing: Callable[[]
             Route("/events", pages.list_events),
             Route("/run/{id}", pages.run),
             Route("/run/{id}/events", pages.run_events),
+            Route("/run/{id}/status", pages.run_status),
             Route("/compare", pages.compare),
             Route("/samples", pages.samples),
         ],
@@ -65,6 +67,10 @@ class _Pages:
     async def run(self, request: Request) -> Response:
         (entry,) = await self._entries([request.path_params["id"]])
         return _report(await run_in_threadpool(self._board.press.report, [entry]))
+
+    async def run_status(self, request: Request) -> Response:
+        (entry,) = await self._entries([request.path_params["id"]])
+        return JSONResponse({"status": entry.status})
 
     async def compare(self, request: Request) -> Response:
         ids = list(dict.fromkeys(request.query_params.getlist("run")))

@@ -69,7 +69,11 @@ class Press:
         events = f"/run/{entries[0].id}/events" if live else ""
         runs = [self._run(entry) for entry in entries]
         notes = [notes_on(e, run, alone=len(runs) == 1) for e, run in zip(entries, runs, strict=True) if not live]
-        text = page(runs, Served(f"/samples?{query}", events, tuple(filter(None, notes)), tag))
+        totals = runs[0].totals
+        answered = totals.records - sum(totals.failures.values())
+        may_go_on = len(runs) == 1 and not live and answered < entries[0].planned
+        status = f"/run/{entries[0].id}/status" if may_go_on else ""
+        text = page(runs, Served(f"/samples?{query}", events, tuple(filter(None, notes)), tag, status))
         took = time.monotonic() - began
         return Printed(text.encode("utf-8", "replace"), tag, live, time.monotonic(), took)
 

@@ -81,9 +81,6 @@ function fillCell(button, found) {
 
 // --- the report, anew --------------------------------------------------------------------------
 
-// Nothing is taken from under somebody's hands: what is open or focused in the report stays as it is.
-const inUse = () => drawer.open || document.querySelector("article").contains(document.activeElement);
-
 async function refresh() {
   if (refreshing || inUse()) return;
   refreshing = true;
@@ -107,6 +104,7 @@ function replaceReport(fresh) {
     dateReport();
   } else { // the run is over: this is its report
     stream?.close();
+    find("main").dataset.status = fresh.getElementById("main").dataset.status ?? "";
     live.replaceWith(...[...fresh.querySelectorAll("main > .warning")].map((node) => document.adoptNode(node)));
   }
   article.replaceWith(other);
