@@ -45,6 +45,16 @@ def test_a_decay_says_where_it_halves() -> None:
     assert statistic["octaves_90_to_10"] == pytest.approx(np.log(81), rel=0.35)
 
 
+def test_a_slope_too_slight_for_a_name_is_not_called_the_same_everywhere() -> None:
+    surface = np.where(np.arange(8)[:, None] < 4, 0.80, 0.70) * np.ones((1, 11))
+    made = diagnose(planted(surface, 60, RNG(0)), permutations=200)
+    assert made.kind == "noise"
+    assert made.findings[0].sentence.startswith("no marked pattern: about 7")
+    assert "at every length" not in made.findings[0].sentence
+    even = diagnose(planted(np.full((8, 11), 0.75), 60, RNG(0)), permutations=200)
+    assert "at every length and depth" in even.findings[0].sentence
+
+
 def test_a_model_that_fails_everywhere_is_not_called_noise_in_words() -> None:
     assert "fails nearly everywhere" in diagnose(planted(np.full((8, 11), 0.01), 5, RNG(0))).findings[0].sentence
 

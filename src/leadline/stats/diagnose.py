@@ -166,6 +166,9 @@ def _finding(
     seen = {"weight": round(weight, 4), **fits[shapes[0]].details}
     if kind == "healthy":
         return Finding(kind, f"healthy: {mean:.0f} everywhere, no length or depth falls behind", seen)
+    if kind == "noise" and shapes[0] != "constant":
+        low, high = (100 * float(end) for end in (fits[shapes[0]].predicted.min(), fits[shapes[0]].predicted.max()))
+        return Finding(kind, f"no marked pattern: about {mean:.0f} over all, between {low:.0f} and {high:.0f}", seen)
     if kind == "noise":
         how = "right or wrong by chance" if mean >= 5 else "it fails nearly everywhere"
         return Finding(kind, f"no pattern: about {mean:.0f} at every length and depth, {how}", seen)
