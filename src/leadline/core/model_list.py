@@ -15,6 +15,8 @@ import msgspec
 
 from leadline.core.errors import UsageError
 
+_FIX = 'give a .toml or .json file with models = ["hf:FOLDER", "sim:cliff"]; see docs/specs.md'
+
 
 class Listed(msgspec.Struct, frozen=True):
     """A model of a list."""
@@ -29,9 +31,9 @@ def read_models(path: Path) -> list[Listed]:
         text = path.read_text(encoding="utf-8")
         loaded = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
-        raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path)) from None
+        raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path), fix=_FIX) from None
     except ValueError as error:
-        raise UsageError(f"the list of models cannot be read: {error}", where=str(path)) from None
+        raise UsageError(f"the list of models cannot be read: {error}", where=str(path), fix=_FIX) from None
     return parse_models(loaded.get("models") if isinstance(loaded, dict) else loaded, where=str(path))
 
 

@@ -31,9 +31,10 @@ def task_tree(found: TaskCorrelation, *, narrow: bool = False) -> Figure:
 
 
 def caption_words(found: TaskCorrelation) -> str:
+    left = "1 cluster is" if len(found.clusters) == 1 else f"{len(found.clusters)} clusters are"
     return (
         f"Spearman correlation of scores over {found.models} models ({found.points} points). Tree: average linkage of "
-        f"1 - correlation; dashed: {found.cut:g}, where {len(found.clusters)} clusters are left."
+        f"1 - correlation; dashed: {found.cut:g}, where {left} left."
     )
 
 

@@ -123,7 +123,8 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
                         line, Prediction, f"{path}:{number}", "a line of RULER's predictions has pred and outputs"
                     )
     except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
+        fix = "give RULER's own .jsonl files, or a folder above them"
+        raise SourceError(f"cannot be read: {error.strerror}", where=str(path), fix=fix) from None
 
 
 def _decode(line: bytes, kind: Any, where: str, fix: str) -> Any:
