@@ -192,7 +192,8 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     assert check.times_more is not None
     assert check_words(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
     [far] = judge(pair(base, candidate), parse_gate("overall >= -0.1")).checks
-    assert far.times_more is not None and far.times_more > 1000
+    assert far.times_more is not None
+    assert far.times_more > 1000
     assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", check_words(far))
     larger = round(2 * 2 * check.times_more)
     base = planted(flat(0.9), larger, rng)
