@@ -211,6 +211,8 @@ BAD = {
     "no server there": (
         ("run", "niah", "--model", "openai:m?base_url=http://127.0.0.1:9/v1&tokenizer=bytes"), 69, "127.0.0.1:9",
     ),
+    "a gate that nothing judges": (("run", "niah", *SIM, "--gate", "overall >= -1"), 64, '--until "verdict 0.95"'),
+    "a base nothing judges": (("run", "niah", *SIM, "--until", "effective", "--base", "x"), 64, "leadline compare"),
     "not a run": (("report", "nowhere"), 74, "holds no run"),
     "no such file": (("run", "none.toml", *SIM), 64, "none.toml"),
     "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not a TOML file"),

@@ -57,6 +57,7 @@ def run(
         folder, entrants = entrants_of(flags, listed, "models")
         for entrant in entrants:
             _refuse_rule(until or entrant.spec.until)
+            _refuse_idle_gate("", base, gate)
             check_logbooks(books, step, entrant.spec.model)
         warn_of_logbooks(books)
         outcomes = carry_out_all(entrants, keep_prompts=keep_prompts)
@@ -68,6 +69,7 @@ def run(
                     log_finished(outcome.summary.folder, books, step, run_name)
         return
     spec = spec_of(flags)
+    _refuse_idle_gate(until or spec.until, base, gate)
     check_logbooks(books, step, spec.model)
     warn_of_logbooks(books)
     if until:
@@ -90,6 +92,18 @@ def _refuse_rule(until: str) -> None:
             "a rule stops one run, and would ask other samples of every model",
             where="--until",
             fix="leave it out for a list of models, or give --model",
+        )
+
+
+def _refuse_idle_gate(until: str, base: Path | None, gate: str) -> None:
+    """A gate that nothing judges would look like one that was passed."""
+    from leadline.core.errors import UsageError
+
+    if (base or gate) and not until.strip().startswith("verdict"):
+        raise UsageError(
+            "nothing judges a gate at the end of this run",
+            where="--gate" if gate else "--base",
+            fix='add --until "verdict 0.95", or run first, and then leadline compare BASE RUN --gate ...',
         )
 
 
