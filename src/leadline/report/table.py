@@ -132,7 +132,7 @@ def _counted(
         if place not in counts:
             counts[place] = Counter()
         counts[place][record.failure_class] += 1
-        if record.detail:
+        if record.detail and not record.failed:  # no answer is no wrong answer
             details.setdefault(place[:2], Counter())[record.detail] += 1
         yield record
 
