@@ -75,7 +75,8 @@ def read_cells(path: Path) -> list[list[str]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"cannot read the table: {error}", where=str(path)) from None
+        fix = "give a CSV file with a column for each length"
+        raise SourceError(f"cannot read the table: {error}", where=str(path), fix=fix) from None
     if not lines:
         raise SourceError("the table is empty", where=str(path))
     delimiter = max(",;\t", key=lines[0].count)
