@@ -59,7 +59,9 @@ class Counts:
     def words(self) -> str:
         """`120 of 264 samples, 1,024 tokens/s, 3 min 20 s left, 2 failed`."""
         of = f"sample{'s' * (self.asked != 1)}" if self.planned is None else f"of {self.planned:,} samples"
-        parts = [f"{self.asked:,} {of}", f"{self.tokens_per_second:,.0f} tokens/s"]
+        parts = [f"{self.asked:,} {of}"]
+        if self.tokens_per_second:  # none before the first answer
+            parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
         if left := self.seconds_left:
             parts.append(f"{seconds_words(left)} left")
         if self.failed:

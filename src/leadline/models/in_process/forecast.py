@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from leadline.models.in_process.memory import GIB, Cost, Reading, Shape, cost, refuse_what_cannot_fit
+from leadline.models.in_process.memory import GIB, OVERHEAD, Cost, Reading, Shape, cost, refuse_what_cannot_fit
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def forecast(
     return total, (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), activations {total.activations / GIB:.1f}, "
-        f"rows {total.rows / GIB:.1f}",
+        f"rows {total.rows / GIB:.1f}, all else {OVERHEAD / GIB:.1f}",
         f"arithmetic {total.flops:.2g} operations, about {_duration(seconds)} at the {_rate(rates.flops)} "
         f"measured on {devices[0]}",
     )
