@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -27,7 +28,9 @@ def begun_run(folder: Path, records: Sequence[Record], *, first: int = 0, sample
 @contextmanager
 def writing(folder: Path) -> Iterator[RunWriter]:
     """A new session that writes to the run, and signs off when it is left without an error."""
-    again = msgspec.structs.replace(read_manifest(folder), sessions=(session(["leadline", "run", "niah"]),))
+    begun = (datetime.now(UTC) - timedelta(seconds=2)).isoformat(timespec="seconds")  # before what `of_now` gives
+    this = msgspec.structs.replace(session(["leadline", "run", "niah"]), started=begun)
+    again = msgspec.structs.replace(read_manifest(folder), sessions=(this,))
     with open_run(folder, again) as writer:
         yield writer
 
