@@ -77,6 +77,9 @@ class _Engine:
         self._at_work = 0
         self._all_left = threading.Event()
         self._guard = threading.Lock()
+        self._turn = threading.Lock()
+        """Held while a record is made. Workers that wait for a lock sleep; those that wait for the interpreter fight
+        for it, and sixty-four of them spend more on that than on their records."""
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
@@ -154,12 +157,14 @@ class _Engine:
             for probe in work.probes:
                 self._writer.keep_prompt(probe.cell, work.document.prompt_text(probe))
         try:
-            for asked in self._asker.ask(work.document, work.probes):
-                record = self._recorder.record(work.document, asked)
-                self._writer.append(record)
-                self._news.append(Answered(record))
-                if self._breaker.note(record):
-                    self.stop.because(self._dead_server(record))
+            answers = self._asker.ask(work.document, work.probes)
+            with self._turn:
+                for asked in answers:
+                    record = self._recorder.record(work.document, asked)
+                    self._writer.append(record)
+                    self._news.append(Answered(record))
+                    if self._breaker.note(record):
+                        self.stop.because(self._dead_server(record))
         finally:
             self._feed.finished(work)
 

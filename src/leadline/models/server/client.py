@@ -20,8 +20,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
+
+SMALL_BYTES = 65_536
+"""Bodies up to here go out together with their head. Larger ones are not worth copying."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,29 @@ class HttpTrouble(Exception):
     def __init__(self, why: Literal["connection", "timeout"], message: str) -> None:
         super().__init__(message)
         self.why: Literal["connection", "timeout"] = why
+
+
+class _OneGo:
+    """Head and body of a request in one write: half the system calls, and threads change places half as often."""
+
+    waits = False
+    """Set before a request whose head is to wait for its body."""
+    _head = b""
+
+    def send(self, data: Any) -> None:
+        if self.waits:
+            self.waits, self._head = False, data
+            return
+        data, self._head = self._head + data, b""
+        super().send(data)  # type: ignore[misc]
+
+
+class _Connection(_OneGo, http.client.HTTPConnection):
+    pass
+
+
+class _SecureConnection(_OneGo, http.client.HTTPSConnection):
+    pass
 
 
 class HttpClient:
@@ -81,6 +107,7 @@ class HttpClient:
         target = url if self._proxy and self._url.scheme == "http" else _target(url)
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         try:
+            connection.waits = body is not None and len(body) <= SMALL_BYTES
             connection.request(method, target, body, headers)
             response = connection.getresponse()
             data = response.read()
@@ -110,24 +137,24 @@ class HttpClient:
             _close_all(self._all)
         self._own = threading.local()
 
-    def _connection(self) -> http.client.HTTPConnection:
-        connection: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
+    def _connection(self) -> _Connection | _SecureConnection:
+        connection: _Connection | _SecureConnection | None = getattr(self._own, "connection", None)
         if connection is None:
             connection = self._own.connection = self._new_connection()
         elif connection.sock is not None and _closed_by_peer(connection.sock):
             connection.close()  # it is opened again by the next request
         return connection
 
-    def _new_connection(self) -> http.client.HTTPConnection:
+    def _new_connection(self) -> _Connection | _SecureConnection:
         place = self._proxy or self._url
         host, port = place.hostname or "", place.port
-        made: http.client.HTTPConnection
+        made: _Connection | _SecureConnection
         if self._url.scheme == "https":
-            made = http.client.HTTPSConnection(host, port, timeout=self.timeout, context=ssl.create_default_context())
+            made = _SecureConnection(host, port, timeout=self.timeout, context=ssl.create_default_context())
             if self._proxy:
                 made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         else:
-            made = http.client.HTTPConnection(host, port, timeout=self.timeout)
+            made = _Connection(host, port, timeout=self.timeout)
         with self._lock:
             self._all.append(made)
         return made
