@@ -150,7 +150,7 @@ def test_a_bar_of_outcomes_opens_those_samples(page: Page) -> None:
 )
 def test_data_can_be_downloaded(page: Page, kind: str, first: str) -> None:
     with page.expect_download() as waiting:
-        page.click(f"[data-download='{kind}']")
+        page.press(f"[data-download='{kind}']", "Enter")
     lines = Path(waiting.value.path()).read_text().splitlines()
     assert lines[0].startswith(first)
     assert len(lines) == {"cells.csv": 1 + 80, "samples.csv": 1 + 240, "samples.jsonl": 240}[kind]
@@ -162,7 +162,7 @@ def test_parquet_from_the_page_is_read_by_others_to_the_letter(browser: Browser,
     run = load_run(write_run(tmp_path / "run", records, samples=31))
     for page in opened(browser, write_page([run], tmp_path / "report.html")):
         with page.expect_download() as waiting:
-            page.click("[data-download='samples.parquet']")
+            page.press("[data-download='samples.parquet']", "Enter")
         file = parquet.ParquetFile(waiting.value.path())
     assert file.metadata.num_row_groups == 2, "five thousand rows are a group"
     table = file.read()

@@ -201,7 +201,7 @@ def test_data_can_be_downloaded_from_a_served_page(browser: Browser, address: st
         page.locator("tr[data-run]", has_text="sim:cliff").locator("a").click()
         page.wait_for_selector("#downloads:visible")
         with page.expect_download() as waiting:
-            page.click("[data-download='samples.csv']")
+            page.press("[data-download='samples.csv']", "Enter")
         assert len(Path(waiting.value.path()).read_text().splitlines()) == 1 + 27
 
 

@@ -95,6 +95,7 @@ let stream = null;
 function listen() {
   stream?.close();
   stream = new EventSource("/events");
+  stream.addEventListener("open", () => load(location.href)); // for what came between the page and its stream
   stream.addEventListener("list", () => load(location.href));
 }
 
