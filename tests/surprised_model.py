@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 
 from leadline.core.contracts import Continuation, ModelCard, Surprise, Tokenizer
+from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Answer, Document, Failure, Frame, Probe
 from leadline.run import plan as planning
 from leadline.text.chat import completion_frame
@@ -72,3 +73,9 @@ def remembers(before: list[int], token: int) -> float:
     last = before[-2:]
     seen = any(before[i : i + 2] == last and before[i + 2] == token for i in range(len(before) - 2))
     return 1.1 if seen else 3.2
+
+
+def spec(task: str = "retrieval_gain", **values: Any) -> Spec:
+    options = values.pop("options", {})
+    base = {"model": "sim:perfect", "lengths": "256", "depths": (0.1, 0.6), "samples": 3}
+    return make_spec({**base, "tasks": [{"name": task, "least": 64, **options}], **values})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from fake_server import FakeServer, Faults
-from leadline.models.server.client import HttpClient, HttpTrouble
+from leadline.models.server.client import SMALL_BYTES, HttpClient, HttpTrouble
 
 
 class _Proxy(BaseHTTPRequestHandler):
@@ -89,3 +90,40 @@ def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
         with pytest.raises(HttpTrouble, match="closed after"):
             client.post(f"{client.base_url}/chat/completions", body)
         assert b'"object": "list"' in client.get(f"{client.base_url}/models").body
+
+
+class _Wire:
+    """A socket that keeps what is written to it, write by write, and answers each request with nothing."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.writes.append(data)
+
+    def makefile(self, mode: str) -> io.BytesIO:
+        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(("size", "writes"), [(10, 1), (SMALL_BYTES, 1), (SMALL_BYTES + 1, 2)])
+def test_a_small_body_goes_out_with_its_head_and_a_large_one_is_not_copied(
+    monkeypatch: pytest.MonkeyPatch, size: int, writes: int
+) -> None:
+    wire = _Wire()
+    monkeypatch.setattr("leadline.models.server.client._closed_by_peer", lambda sock: False)
+    client = HttpClient("http://127.0.0.1:1/v1")
+    connection = client._connection()
+    connection.sock = wire
+    for _ in range(2):  # nothing is left over from the request before
+        wire.writes.clear()
+        assert client.post("http://127.0.0.1:1/v1/x", b"b" * size).body == b"{}"
+        assert len(wire.writes) == writes
+        head, _, body = b"".join(wire.writes).partition(b"\r\n\r\n")
+        assert head.startswith(b"POST /v1/x HTTP/1.1")
+        assert body == b"b" * size
+    wire.writes.clear()
+    client.get("http://127.0.0.1:1/v1/x")
+    assert len(wire.writes) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,10 +17,10 @@ from hostile import HOSTILE, MARK, hostile_records
 from leadline.core.types import Failure
 from leadline.report.served import press
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
-from served_runs import dashboard
+from served_runs import dashboard, get
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = [
     pytest.mark.browser,
@@ -81,6 +82,23 @@ def read(page: Page) -> None:
 
 
 # --- the list -----------------------------------------------------------------------------------
+
+
+def test_headlines_that_come_before_the_stream_are_shown_too(browser: Browser, tmp_path: Path) -> None:
+    """A slow browser asks for the stream when all headlines have been read, and nothing changes after that."""
+    write_run(tmp_path / "run", list(planted_records(cliff, **GRID)))
+    with dashboard(tmp_path) as address:
+        page = browser.new_page()
+
+        def late(route: Route) -> None:
+            while '"waiting"' in get(address, "/").text:
+                time.sleep(0.1)
+            route.continue_()
+
+        page.route("**/events", late)
+        page.goto(f"{address}/")
+        read(page)
+        page.close()
 
 
 def test_the_list_shows_every_run_with_its_headline(browser: Browser, address: str) -> None:

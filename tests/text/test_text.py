@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.core.errors import SourceError, TokenizerError
-from leadline.text.bank import count_bank, encode_between, splits_inside
+from leadline.text.bank import count_bank
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
+from leadline.text.contexts import encode_between, splits_inside
 from leadline.text.sources import Mixture, TextSource, open_source
 from leadline.text.split import split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer

@@ -8,7 +8,6 @@ neighbours once for each pair of touching tokens.
 from __future__ import annotations
 
 import io
-import random
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -20,9 +19,22 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
-from leadline.core.seeds import rng
 from leadline.core.types import PieceBank
 from leadline.text.cache import cache_folder, write_cache
+from leadline.text.contexts import (
+    ANCHORS,
+    FOLLOWER,
+    PROOF_CHARACTERS,
+    adds_up,
+    anchored_ends,
+    encode_after,
+    encode_between,
+    encode_first,
+    ends_after,
+    follower_ids,
+    lead_ids,
+    splits_inside,
+)
 from leadline.text.touching import Edges, Touching
 
 if TYPE_CHECKING:
@@ -33,118 +45,6 @@ if TYPE_CHECKING:
 ENOUGH = 4096  # proven joints that speak for all where all are of a kind
 FORMAT = 3  # of the cache files
 REMEMBERED = 2048  # short texts whose tokens are kept
-IN_WORD_TRIALS = 64  # words tried before a joint within words is trusted
-PROOF_CHARACTERS = 200  # of the text on the left that a proof looks at
-_ANCHORS = ("\n", "a", ".")
-FOLLOWER = "A"
-
-
-_leads: dict[tuple[str, str], Ids] = {}
-
-
-def _lead(tokenizer: Tokenizer, anchor: str) -> Ids:
-    key = (tokenizer.fingerprint, anchor)
-    if key not in _leads:
-        _leads[key] = tokenizer.encode(anchor)
-    return _leads[key]
-
-
-def follower_ids(tokenizer: Tokenizer) -> Ids:
-    """The tokens of the word that stands in for whatever follows."""
-    return _lead(tokenizer, _ANCHORS[0] + FOLLOWER)[len(_lead(tokenizer, _ANCHORS[0])) :]
-
-
-def encode_after(tokenizer: Tokenizer, text: str) -> Ids:
-    """The ids of `text` where other text precedes it: no mark for the beginning of a text."""
-    if not text:
-        return np.empty(0, np.int32)
-    for anchor in _ANCHORS:
-        lead = _lead(tokenizer, anchor)
-        ids = tokenizer.encode(anchor + text)
-        if len(ids) > len(lead) and np.array_equal(ids[: len(lead)], lead):
-            return ids[len(lead) :]
-    return tokenizer.encode(text)
-
-
-def encode_between(tokenizer: Tokenizer, text: str) -> Ids:
-    """The ids of `text` where other text precedes and follows it.
-
-    Line breaks at the end of a text often become one token, and several when a word follows them.
-    """
-    if text[-1:].isspace():
-        follower = follower_ids(tokenizer)
-        ids = encode_after(tokenizer, text + FOLLOWER)
-        if np.array_equal(ids[-len(follower) :], follower):
-            return ids[: -len(follower)]
-    return encode_after(tokenizer, text)
-
-
-def encode_first(tokenizer: Tokenizer, text: str, *, followed: bool) -> Ids:
-    """The ids of `text` at the beginning of a prompt."""
-    if followed:
-        follower = follower_ids(tokenizer)
-        ids = tokenizer.encode(text + FOLLOWER)
-        if np.array_equal(ids[-len(follower) :], follower):
-            return ids[: -len(follower)]
-    return tokenizer.encode(text)
-
-
-def ends_after(tokenizer: Tokenizer, text: str) -> list[int] | None:
-    """For each token that `encode_after` gives, the character at which it ends; None when it cannot be told."""
-    found = anchored_ends(tokenizer, text)
-    if found is None:
-        return None
-    ends, tokens, characters = found
-    return [end - characters for end in ends[tokens:]]
-
-
-def anchored_ends(tokenizer: Tokenizer, text: str) -> tuple[Sequence[int], int, int] | None:
-    """Where tokens end when an anchor stands before `text`, and the tokens and characters of the anchor."""
-    for anchor in _ANCHORS:
-        lead = _lead(tokenizer, anchor)
-        ends = tokenizer.ends(anchor + text)
-        if ends is None:
-            return None
-        if len(ends) > len(lead) and ends[len(lead) - 1] == len(anchor):
-            return ends, len(lead), len(anchor)
-    ends = tokenizer.ends(text)
-    return None if ends is None else (ends, 0, 0)
-
-
-def _add_up(tokenizer: Tokenizer, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
-    if len(left) > PROOF_CHARACTERS:
-        left = left[-PROOF_CHARACTERS:]
-        left_ids = encode_between(tokenizer, left)
-    return np.array_equal(encode_between(tokenizer, left + right), np.concatenate([left_ids, right_ids]))
-
-
-_inside: dict[tuple[str, str, str], bool] = {}
-
-
-def splits_inside(tokenizer: Tokenizer, left: str, right: str) -> bool:
-    """Whether a tokenizer always splits between two such characters. Beside white space all do, but within it they may
-    do otherwise for what comes next; within a word only those do that cut words up before looking at them, so there it
-    is tried on words drawn at random."""
-    if left.isspace() or right.isspace():
-        return not (left.isspace() and right.isspace())
-    kinds = (tokenizer.fingerprint, _kind(left), _kind(right))
-    if kinds not in _inside:
-        draw = rng("joints", *kinds[1:])
-        _inside[kinds] = all(_a_word_splits(tokenizer, left, right, draw) for _ in range(IN_WORD_TRIALS))
-    return _inside[kinds]
-
-
-def _kind(character: str) -> str:
-    return "letter" if character.isalpha() else "digit" if character.isdigit() else character
-
-
-def _a_word_splits(tokenizer: Tokenizer, left: str, right: str, draw: random.Random) -> bool:
-    def part(edge: str) -> str:
-        return edge if not edge.isalnum() else draw.choice("0123456789" if edge.isdigit() else "abcdefghinorst")
-
-    before = " " + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9))) + part(left)
-    after = part(right) + "".join(draw.choices("abcdeforst0123456789", k=draw.randrange(1, 9)))
-    return _add_up(tokenizer, before, encode_after(tokenizer, before), after, encode_after(tokenizer, after))
 
 
 @dataclass(slots=True)
@@ -271,7 +171,7 @@ class CountedBank:
         pair = (int(left_ids[-1]), int(right_ids[0]))
         known = self._pairs.get(pair)
         if known is None:
-            known = self._pairs[pair] = splits_inside(self.tokenizer, left[-1:], right[:1]) and _add_up(
+            known = self._pairs[pair] = splits_inside(self.tokenizer, left[-1:], right[:1]) and adds_up(
                 self.tokenizer, left, left_ids, right, right_ids
             )
         return known
@@ -371,8 +271,8 @@ def _count(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
 
 def _encode_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[Ids]:
     """`encode_between` for many pieces, in one call of the tokenizer where the first anchor serves."""
-    anchor = _ANCHORS[0]
-    lead, follower = _lead(tokenizer, anchor).tolist(), follower_ids(tokenizer).tolist()
+    anchor = ANCHORS[0]
+    lead, follower = lead_ids(tokenizer, anchor).tolist(), follower_ids(tokenizer).tolist()
     spaced = [piece[-1:].isspace() for piece in pieces]
     each = tokenizer.encode_batch(
         [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.text.bank import CountedBank, encode_after
+from leadline.text.bank import CountedBank
+from leadline.text.contexts import encode_after
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
