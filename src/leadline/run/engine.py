@@ -1,20 +1,21 @@
 """The pass: every missing cell is built, asked, scored, classed and written, whatever happens on the way.
 
 One thread pool, here and nowhere else. A worker takes a document and a probe, asks, and writes the record before
-it takes the next; so at any moment what could be lost is what is in flight. The calling thread listens, forces
-records to disk and waits.
+it takes the next; so at any moment what could be lost is what is in flight. Writing and taking are one turn, and workers
+take turns: those that wait for a lock sleep, while those that wait for the interpreter fight for it, and sixty-four of
+them spent more on that than on their records. The calling thread listens, forces records to disk and waits.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Container, Set
+from collections.abc import Container, Sequence, Set
 from pathlib import Path
 
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped, ServerError
 from leadline.core.types import Document, Failure, Record
-from leadline.run.attempts import Asker
+from leadline.run.attempts import Asked, Asker
 from leadline.run.building import build
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
 from leadline.run.feed import Feed, Work
@@ -77,9 +78,6 @@ class _Engine:
         self._at_work = 0
         self._all_left = threading.Event()
         self._guard = threading.Lock()
-        self._turn = threading.Lock()
-        """Held while a record is made. Workers that wait for a lock sleep; those that wait for the interpreter fight
-        for it, and sixty-four of them spend more on that than on their records."""
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
@@ -138,8 +136,9 @@ class _Engine:
 
     def _work(self) -> None:
         try:
-            while not self.stop.is_set and (work := self._feed.take()) is not None:
-                self._serve(work)
+            work = self._turn()
+            while work is not None:
+                work = self._turn(work, self._asker.ask(work.document, work.probes))
         except ServerError as error:  # one that counts our tokens, for a document, and was there when we began
             self.stop.because(RunStopped(error.what, where=error.where, fix=self._later()))
             self._feed.close()
@@ -152,21 +151,25 @@ class _Engine:
                 if not self._at_work:
                     self._all_left.set()
 
-    def _serve(self, work: Work) -> None:
-        if self._keep_prompts:
-            for probe in work.probes:
-                self._writer.keep_prompt(probe.cell, work.document.prompt_text(probe))
-        try:
-            answers = self._asker.ask(work.document, work.probes)
-            with self._turn:
-                for asked in answers:
-                    record = self._recorder.record(work.document, asked)
-                    self._writer.append(record)
-                    self._news.append(Answered(record))
-                    if self._breaker.note(record):
-                        self.stop.because(self._dead_server(record))
-        finally:
-            self._feed.finished(work)
+    def _turn(self, work: Work | None = None, answers: Sequence[Asked] = ()) -> Work | None:
+        """Records what came of one piece of work and takes the next; None when there is no more."""
+        with self._feed.turn:
+            if work is not None:
+                self._record(work, answers)
+            following = None if self.stop.is_set else self._feed.take()
+            if following is not None and self._keep_prompts:
+                for probe in following.probes:
+                    self._writer.keep_prompt(probe.cell, following.document.prompt_text(probe))
+            return following
+
+    def _record(self, work: Work, answers: Sequence[Asked]) -> None:
+        for asked in answers:
+            record = self._recorder.record(work.document, asked)
+            self._writer.append(record)
+            self._news.append(Answered(record))
+            if self._breaker.note(record):
+                self.stop.because(self._dead_server(record))
+        self._feed.finished(work)
 
     def _build(self, job: Job) -> Document:
         return build(job.task, job.cells, self._plan.model, seed=self._plan.spec.seed)

@@ -40,7 +40,8 @@ class Feed:
         self._jobs = jobs
         self._build = build
         self._grain = grain
-        self._change = threading.Condition()
+        self.turn = threading.Condition()
+        """Held while work is handed out, and by workers for whatever else one of them does at a time."""
         self._ready: deque[Work] = deque()
         self._opening = 0
         """How many pieces of work are out that others wait for."""
@@ -48,7 +49,7 @@ class Feed:
 
     def take(self) -> Work | None:
         """The next piece of work; waits while all that is left depends on an answer; None when there is no more."""
-        with self._change:
+        with self.turn:
             while not self._closed:
                 if self._ready:
                     return self._ready.popleft()
@@ -57,24 +58,24 @@ class Feed:
                     return self._begin(job)
                 if not self._opening:
                     return None
-                self._change.wait()
+                self.turn.wait()
             return None
 
     def finished(self, work: Work) -> None:
         """The work has been answered, or failed: what waited for it may go."""
         if not work.then:
             return
-        with self._change:
+        with self.turn:
             self._opening -= 1
             self._ready.extend(work.then)
-            self._change.notify_all()
+            self.turn.notify_all()
 
     def close(self) -> None:
         """Nothing more is handed out."""
-        with self._change:
+        with self.turn:
             self._closed = True
             self._ready.clear()
-            self._change.notify_all()
+            self.turn.notify_all()
 
     def _begin(self, job: Job) -> Work:
         document = self._build(job)
