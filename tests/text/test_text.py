@@ -83,7 +83,9 @@ def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> N
     while not counted.clean[start : start + 20].all():
         start += 1
     text = "".join(counted.bank.pieces[start : start + 20])
-    assert np.array_equal(counted.gather(np.arange(start, start + 20)), encode_between(tokenizer, text))
+    ids, joined = counted.gather(np.arange(start, start + 20))
+    assert joined == text
+    assert np.array_equal(ids, encode_between(tokenizer, text))
 
 
 def test_counting_a_bank_again_reads_it_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,14 +99,18 @@ class Assembly:
         if len(order) == 0:
             return
         sound = self.counted.joints(order)
+        if sound.all():
+            first = 0 if self._splits_before_piece(int(order[0])) else 1
+            for piece in order[:first].tolist():
+                self._join(piece)
+            self._add_sound(order[first:])
+            return
         groups = np.concatenate(([0], np.flatnonzero(sound) + 1, [len(order)]))
         if not self._splits_before_piece(int(order[0])):
             for piece in order[: groups[1]].tolist():
                 self._join(piece)
             order, groups = order[groups[1] :], groups[1:] - groups[1]
-        if len(order) == len(groups) - 1:
-            self._add_sound(order)
-        elif len(order):
+        if len(order):
             self._add_groups(order, groups)
 
     def _add_groups(self, order: Indices, groups: Indices) -> None:
@@ -137,7 +141,7 @@ class Assembly:
             return
         self._settle()
         if len(order) > 1:
-            self._push(self.counted.gather(order[:-1]), self.counted.text(order[:-1]))
+            self._push(*self.counted.gather(order[:-1]))
         self._join(int(order[-1]))
 
     def _join(self, piece: int) -> None:

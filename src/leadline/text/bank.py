@@ -89,20 +89,17 @@ class CountedBank:
     def tokens(self) -> int:
         return int(self.starts[-1])
 
-    def gather(self, order: Indices) -> Ids:
-        """The tokens of pieces in an order."""
+    def gather(self, order: Indices) -> tuple[Ids, str]:
+        """The tokens and the text of pieces in an order."""
         if len(order) == 0:
-            return np.empty(0, np.int32)
+            return np.empty(0, np.int32), ""
         if _in_a_row(order):
-            return self.ids[self.starts[order[0]] : self.starts[order[-1] + 1]]
+            first, end = int(order[0]), int(order[-1]) + 1
+            return self.ids[self.starts[first] : self.starts[end]], "".join(self.bank.pieces[first:end])
         counts = self.counts[order]
         shifts = self.starts[order] - np.concatenate(([0], np.cumsum(counts)[:-1]))
         gathered: Ids = self.ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))]
-        return gathered
-
-    def text(self, order: Indices) -> str:
-        """The text of pieces in an order."""
-        return "".join(self.texts(order))
+        return gathered, "".join(self.texts(order))
 
     def texts(self, order: Indices) -> list[str]:
         if self._texts is None:
@@ -272,7 +269,7 @@ def _count(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
 def _encode_pieces(tokenizer: Tokenizer, pieces: Sequence[str]) -> list[Ids]:
     """`encode_between` for many pieces, in one call of the tokenizer where the first anchor serves."""
     anchor = ANCHORS[0]
-    lead, follower = lead_ids(tokenizer, anchor).tolist(), follower_ids(tokenizer).tolist()
+    lead, follower = lead_ids(tokenizer, anchor), follower_ids(tokenizer)
     spaced = [piece[-1:].isspace() for piece in pieces]
     each = tokenizer.encode_batch(
         [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]

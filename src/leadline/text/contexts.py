@@ -24,17 +24,19 @@ ANCHORS = ("\n", "a", ".")
 FOLLOWER = "A"
 
 
-_leads: dict[tuple[str, str], Ids] = {}
+_leads: dict[tuple[str, str], list[int]] = {}
 
 
-def lead_ids(tokenizer: Tokenizer, anchor: str) -> Ids:
+def lead_ids(tokenizer: Tokenizer, anchor: str) -> list[int]:
+    """The tokens of an anchor; a list, since so few are compared quicker than an array."""
     key = (tokenizer.fingerprint, anchor)
-    if key not in _leads:
-        _leads[key] = tokenizer.encode(anchor)
-    return _leads[key]
+    found = _leads.get(key)
+    if found is None:
+        found = _leads[key] = tokenizer.encode(anchor).tolist()
+    return found
 
 
-def follower_ids(tokenizer: Tokenizer) -> Ids:
+def follower_ids(tokenizer: Tokenizer) -> list[int]:
     """The tokens of the word that stands in for whatever follows."""
     return lead_ids(tokenizer, ANCHORS[0] + FOLLOWER)[len(lead_ids(tokenizer, ANCHORS[0])) :]
 
@@ -46,7 +48,7 @@ def encode_after(tokenizer: Tokenizer, text: str) -> Ids:
     for anchor in ANCHORS:
         lead = lead_ids(tokenizer, anchor)
         ids = tokenizer.encode(anchor + text)
-        if len(ids) > len(lead) and np.array_equal(ids[: len(lead)], lead):
+        if len(ids) > len(lead) and ids[: len(lead)].tolist() == lead:
             return ids[len(lead) :]
     return tokenizer.encode(text)
 
@@ -59,7 +61,7 @@ def encode_between(tokenizer: Tokenizer, text: str) -> Ids:
     if text[-1:].isspace():
         follower = follower_ids(tokenizer)
         ids = encode_after(tokenizer, text + FOLLOWER)
-        if np.array_equal(ids[-len(follower) :], follower):
+        if ids[-len(follower) :].tolist() == follower:
             return ids[: -len(follower)]
     return encode_after(tokenizer, text)
 
@@ -69,7 +71,7 @@ def encode_first(tokenizer: Tokenizer, text: str, *, followed: bool) -> Ids:
     if followed:
         follower = follower_ids(tokenizer)
         ids = tokenizer.encode(text + FOLLOWER)
-        if np.array_equal(ids[-len(follower) :], follower):
+        if ids[-len(follower) :].tolist() == follower:
             return ids[: -len(follower)]
     return tokenizer.encode(text)
 
