@@ -8,27 +8,57 @@ from typing import Literal
 
 from leadline.core.contracts import Task
 from leadline.core.types import Cell, Document
-from leadline.run.feed import Feed
+from leadline.run.feed import AT_A_TIME, Feed
 from leadline.run.grid import Job
 from scripted_model import document_of
 
 
-def feed_of(documents: int, probes: int, grain: Literal["probe", "document"] = "probe") -> tuple[Feed, list[Job]]:
+def feed_of(
+    documents: int, probes: int, grain: Literal["probe", "document"] = "probe", length: int = 1024
+) -> tuple[Feed, list[Job]]:
     built: list[Job] = []
 
     def build(job: Job) -> Document:
         built.append(job)
-        return document_of(probes)
+        return document_of(probes, length)
 
-    cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(probes))
+    cells = tuple(Cell("niah", length, 0.5, n) for n in range(probes))
     return Feed((Job(Task(), cells, cells) for _ in range(documents)), build, grain), built
 
 
 def test_a_document_is_built_when_it_is_wanted_and_not_before() -> None:
-    feed, built = feed_of(3, 1)
+    feed, built = feed_of(3, 1, length=AT_A_TIME)
     assert built == []
     feed.take()
     assert len(built) == 1
+
+
+def test_small_documents_are_built_several_at_a_time_and_never_beyond_the_tokens_for_it() -> None:
+    feed, built = feed_of(100, 1, length=AT_A_TIME // 10)
+    feed.take()
+    assert len(built) == 10
+    for _ in range(9):
+        feed.take()
+    assert len(built) == 10
+    feed.take()
+    assert len(built) == 20
+
+
+def test_small_documents_for_a_model_that_reads_them_whole_are_built_one_at_a_time() -> None:
+    feed, built = feed_of(3, 2, "document")
+    feed.take()
+    assert len(built) == 1
+
+
+def test_the_rest_of_a_document_goes_before_others_that_are_built_already() -> None:
+    feed, built = feed_of(3, 2)
+    leader = feed.take()
+    assert leader is not None
+    assert len(built) == 3
+    feed.finished(leader)
+    rest = feed.take()
+    assert rest is not None
+    assert rest.document is leader.document
 
 
 def test_by_document_all_probes_come_at_once() -> None:

@@ -1,9 +1,10 @@
 """The pass: every missing cell is built, asked, scored, classed and written, whatever happens on the way.
 
 One thread pool, here and nowhere else. A worker takes a document and a probe, asks, and writes the record before
-it takes the next; so at any moment what could be lost is what is in flight. Writing and taking are one turn, and workers
-take turns: those that wait for a lock sleep, while those that wait for the interpreter fight for it, and sixty-four of
-them spent more on that than on their records. The calling thread listens, forces records to disk and waits.
+it takes the next; so at any moment what could be lost is what is in flight. Writing and taking are one turn, and
+workers take turns: those that wait for a lock sleep, while those that wait for the interpreter fight for it, and
+sixty-four of them spent more on that than on their records. The calling thread listens, forces records to disk and
+waits.
 """
 
 from __future__ import annotations

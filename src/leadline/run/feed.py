@@ -1,7 +1,8 @@
 """Handing out work: documents are built when a worker wants one, and dropped when their probes are answered.
 
 Building happens under one lock. It is work of the interpreter, which runs one thread at a time anyway, and so
-there are never more documents in memory than workers.
+there are never many more documents in memory than workers. Small ones are built several at a time: while most workers
+wait for them, few others ask for the interpreter, and a document takes two thirds of what it takes between answers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Literal
 from leadline.core.soundings import Sounded
 from leadline.core.types import Document, Probe
 from leadline.run.grid import Job
+
+AT_A_TIME = 65_536
+"""Tokens of documents that are built in one go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +55,10 @@ class Feed:
         """The next piece of work; waits while all that is left depends on an answer; None when there is no more."""
         with self.turn:
             while not self._closed:
+                if not self._ready:
+                    self._build_some()
                 if self._ready:
                     return self._ready.popleft()
-                job = next(self._jobs, None)
-                if job is not None:
-                    return self._begin(job)
                 if not self._opening:
                     return None
                 self.turn.wait()
@@ -67,7 +70,7 @@ class Feed:
             return
         with self.turn:
             self._opening -= 1
-            self._ready.extend(work.then)
+            self._ready.extendleft(reversed(work.then))  # before other documents, while the server has this one at hand
             self.turn.notify_all()
 
     def close(self) -> None:
@@ -76,6 +79,15 @@ class Feed:
             self._closed = True
             self._ready.clear()
             self.turn.notify_all()
+
+    def _build_some(self) -> None:
+        """The next document; as many as make up AT_A_TIME where they are small and asked about one by one."""
+        tokens = 0
+        for job in self._jobs:
+            self._ready.append(self._begin(job))
+            tokens += job.cells[-1].length
+            if tokens + job.cells[-1].length > AT_A_TIME or self._grain == "document":
+                return
 
     def _begin(self, job: Job) -> Work:
         document = self._build(job)
