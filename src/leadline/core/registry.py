@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
@@ -22,14 +22,8 @@ Kind = Literal["tasks", "models", "scorers", "sources", "suites", "logbooks"]
 
 
 @cache
-def _every_point() -> EntryPoints:
-    """Of all packages, read once: that takes a look at every one of them."""
-    return entry_points()
-
-
-@cache
 def _points(kind: Kind) -> Mapping[str, EntryPoint]:
-    return {p.name: p for p in _every_point().select(group=f"leadline.{kind}")}
+    return {p.name: p for p in entry_points(group=f"leadline.{kind}")}
 
 
 def names(kind: Kind) -> list[str]:
