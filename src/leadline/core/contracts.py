@@ -194,6 +194,14 @@ class Forecasting(Protocol):
 
 
 @runtime_checkable
+class Remote(Protocol):
+    """A model that computes elsewhere, so that whoever asks it waits and needs no processor for that."""
+
+    @property
+    def address(self) -> str: ...
+
+
+@runtime_checkable
 class Replicated(Protocol):
     """A model of which there are several copies: so many documents may be asked of it at once."""
 

@@ -153,6 +153,10 @@ class OpenAIModel:
         folder = named if named is not None and named.is_dir() else None
         return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
 
+    @property
+    def address(self) -> str:
+        return self._client.base_url
+
     def close(self) -> None:
         self._client.close()
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Container, Sequence, Set
 from pathlib import Path
 
+from leadline.core.contracts import Remote
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped, ServerError
 from leadline.core.types import Document, Failure, Record
 from leadline.run.attempts import Asked, Asker
@@ -21,7 +22,7 @@ from leadline.run.building import build
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
 from leadline.run.feed import Feed, Work
 from leadline.run.grid import Job, jobs
-from leadline.run.heap import share_heap
+from leadline.run.one_of_each import share_core, share_heap
 from leadline.run.plan import Plan
 from leadline.run.recording import Recorder
 from leadline.run.sounding import Sounder
@@ -136,6 +137,8 @@ class _Engine:
     # --- in the workers -------------------------------------------------------------------------
 
     def _work(self) -> None:
+        if isinstance(self._plan.model, Remote):
+            share_core()
         try:
             work = self._turn()
             while work is not None:
