@@ -161,6 +161,19 @@ def test_the_progress_of_a_run_says_how_far_how_fast_how_long_and_what_failed(
         assert words in last
 
 
+def test_answers_that_come_together_are_shown_together(
+    tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leadline.cli.faces.LINE_SECONDS", 0.0)
+    with Watcher() as watcher:
+        watcher(Started(tmp_path, len(records), 0, 0, sum(r.prompt_tokens for r in records), 0))
+        for number, record in enumerate(records[:4]):
+            watcher(Answered(record, more=number < 3))
+    said = capsys.readouterr().err
+    assert "1 of 12 samples" not in said
+    assert "4 of 12 samples" in said
+
+
 def test_a_run_with_a_rule_says_no_number_it_cannot_know(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:

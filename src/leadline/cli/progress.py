@@ -93,7 +93,7 @@ class Watcher:
             self._looked = event.sentence
         elif isinstance(event, Stopping):
             self._say(f"stopping: {harmless(event.why)}. Finishing what is in flight; Ctrl-C leaves at once.")
-        if self._face is not None:
+        if self._face is not None and not (isinstance(event, Answered) and event.more):
             self._face.update(self.counts)
 
     def _begin(self, event: Started) -> None:

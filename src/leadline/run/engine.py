@@ -167,10 +167,10 @@ class _Engine:
             return following
 
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
-        for asked in answers:
+        for left, asked in zip(range(len(answers) - 1, -1, -1), answers, strict=True):
             record = self._recorder.record(work.document, asked)
             self._writer.append(record)
-            self._news.append(Answered(record))
+            self._news.append(Answered(record, more=left > 0))
             if self._breaker.note(record):
                 self.stop.because(self._dead_server(record))
         self._feed.finished(work)

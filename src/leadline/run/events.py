@@ -28,6 +28,8 @@ class Answered:
     """A record was written: an answer or a failure."""
 
     record: Record
+    more: bool = False
+    """Whether others of the same document come with it, so that one alone says nothing of how fast the run is."""
 
 
 @dataclass(frozen=True, slots=True)
