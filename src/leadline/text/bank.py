@@ -256,7 +256,7 @@ def _count(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
     ids = np.concatenate(each) if each else np.empty(0, np.int32)
     clean = np.zeros(max(len(each) - 1, 0), np.bool_)
     if bank.contiguous and len(each) > 1:
-        whole = encode_between(tokenizer, "".join(bank.pieces))
+        [whole] = _encode_pieces(tokenizer, ["".join(bank.pieces)])
         if np.array_equal(whole, ids):
             clean[:] = True
         else:

@@ -10,6 +10,7 @@ prose:0.5,code:0.3,PATH:0.2         a mixture with set proportions, drawn anew f
 from __future__ import annotations
 
 import glob
+import os
 import re
 import sys
 import sysconfig
@@ -293,7 +294,11 @@ def _reads_as_prose(line: str) -> bool:
     words = line.split()
     if len(words) < 8 or line[-1] not in ".!?" or ">>>" in line:
         return False
-    return sum(c.isalpha() or c == " " for c in line) > 0.85 * len(line)
+    return len(_NOT_PROSE.sub("", line)) > 0.85 * len(line)
+
+
+_NOT_PROSE = re.compile(r"[^\w ]|[\d_]")
+"""Whatever is neither a letter nor a space."""
 
 
 def _python_code() -> str:
@@ -311,12 +316,14 @@ _SKIPPED = ("site-packages", "test", "tests", "idlelib", "lib2to3", "pydoc_data"
 
 
 def _standard_library() -> Iterator[str]:
-    root = Path(sysconfig.get_path("stdlib"))
-    for file in sorted(root.rglob("*.py")):
-        if not any(part in _SKIPPED for part in file.relative_to(root).parts):
-            text = file.read_text(encoding="utf-8", errors="replace")
-            if text.isascii():
-                yield text
+    found: list[Path] = []
+    for folder, folders, files in os.walk(sysconfig.get_path("stdlib")):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        found.extend(Path(folder, name) for name in files if name.endswith(".py"))
+    for file in sorted(found):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if text.isascii():
+            yield text
 
 
 def describe(made: Source) -> dict[str, str | int]:
