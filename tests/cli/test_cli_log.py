@@ -89,3 +89,14 @@ def test_a_run_goes_on_and_ends_well_when_it_cannot_be_logged(
 def test_wrong_words_stop_a_run_before_it_asks_anything(tmp_path: Path, words: list[str]) -> None:
     assert answer(run_words(tmp_path, "run", *words)) == 64
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("flag", "value"), [("--step", "12000"), ("--step", "0"), ("--run-name", "mine")])
+def test_a_step_that_is_logged_nowhere_is_refused_before_anything_is_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str
+) -> None:
+    assert answer(run_words(tmp_path, "run", flag, value)) == 64
+    said = capsys.readouterr().err
+    assert f"where: {flag}" in said
+    assert "--log-to" in said
+    assert not (tmp_path / "run").exists()

@@ -12,6 +12,8 @@ from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_logbooks, log_
 from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, finish_all, listed_models
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leadline.core.spec import Spec
     from leadline.run.summary import Summary
 
@@ -39,7 +41,7 @@ def run(
         list[str] | None,
         typer.Option(help=f"Log the result at the end, as `leadline log` does: {TO_HELP}", metavar="LOGBOOK:PLACE"),
     ] = None,
-    step: Annotated[str, typer.Option(help=f"For --log-to: {STEP_HELP}")] = "0",
+    step: Annotated[str | None, typer.Option(help=f"For --log-to: {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(help=f"For --log-to: {NAME_HELP}", show_default=False)] = "",
     models: Models = None,
     shard: Shard = "",
@@ -52,6 +54,8 @@ def run(
     from leadline.cli.outcome import finish
 
     books = log_to or []
+    _refuse_idle_step(books, step, run_name)
+    step = step or "0"
     listed = listed_models(flags, models, shard)
     if listed or models or shard:
         folder, entrants = entrants_of(flags, listed, "models")
@@ -104,6 +108,18 @@ def _refuse_idle_gate(until: str, base: Path | None, gate: str) -> None:
             "nothing judges a gate at the end of this run",
             where="--gate" if gate else "--base",
             fix='add --until "verdict 0.95", or run first, and then leadline compare BASE RUN --gate ...',
+        )
+
+
+def _refuse_idle_step(books: Sequence[str], step: str | None, run_name: str) -> None:
+    """A step that is written nowhere would be looked for in the tracker in vain."""
+    from leadline.core.errors import UsageError
+
+    if not books and (step is not None or run_name):
+        raise UsageError(
+            "the result of this run is logged nowhere, so nothing has a step or a name there",
+            where="--step" if step is not None else "--run-name",
+            fix="add --log-to, as in --log-to tensorboard:logs, or leave it out and use `leadline log` later",
         )
 
 
