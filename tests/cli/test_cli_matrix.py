@@ -84,6 +84,22 @@ def test_one_model_of_a_list_is_asked_with_a_flag(measured: Path, tmp_path: Path
     assert len(list(read_records(tmp_path / "one"))) == 8
 
 
+def test_folders_of_a_list_have_no_brackets_unless_they_are_there_with_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    spec = write(tmp_path, 'models = [{name = "[a] and [b]", model = "sim:perfect"}]' + ASKED)
+    words = ["run", spec, "--set", "keys=1,2", "--no-figure"]
+    assert answer(words) == 0
+    (run,) = (tmp_path / "runs").glob("*/*/")
+    assert run.name == "a-and-b"
+    assert run.parent.name.startswith("models-niah-keys=1-")
+    former = run.rename(run.with_name("[a]-and-[b]"))
+    former.parent.rename(tmp_path / "runs" / run.parent.name.replace("niah-keys=1", "niah[keys=1]"))
+    assert answer(words) == 0
+    assert [p.name for p in (tmp_path / "runs").glob("*/*/")] == ["[a]-and-[b]"]
+
+
 def test_shards_share_out_the_models(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(tmp_path / "out"), "--shard"]
     assert answer([*words, "2/2"]) == 0

@@ -61,13 +61,14 @@ def entrants_of(flags: Flags, listed: Sequence[Listed], kind: str) -> tuple[Path
     """The folder of all and the run of each, named by `kind` and the question: the same whatever the models."""
     from leadline.core.errors import UsageError
     from leadline.run.matrix import Entrant
-    from leadline.store.runs import slug
+    from leadline.store.runs import plain_place, slug
 
     specs = [spec_of(replace(flags, model=one.model)) for one in listed]
     if not specs:
         raise UsageError("this shard has no models", where="--shard", fix="use no more shards than models")
-    folder = flags.out or Path("runs") / _folder_name(specs[0], kind)
-    return folder, [Entrant(one.name, spec, folder / slug(one.name)) for one, spec in zip(listed, specs, strict=True)]
+    folder = flags.out or plain_place(Path("runs") / _folder_name(specs[0], kind))
+    places = [plain_place(folder / slug(one.name)) for one in listed]
+    return folder, [Entrant(one.name, spec, at) for one, spec, at in zip(listed, specs, places, strict=True)]
 
 
 def _folder_name(spec: Spec, kind: str) -> str:

@@ -27,6 +27,7 @@ from leadline.run.grid import count_cells, first_rows, jobs
 from leadline.run.identity import folder_name, manifest_for
 from leadline.store.manifest import Manifest
 from leadline.store.provenance import holds_secret, redact
+from leadline.store.runs import plain_place
 
 Opening = Callable[[Spec], Model]
 RUNS = Path("runs")
@@ -67,7 +68,7 @@ class Plan:
     @property
     def folder(self) -> Path:
         """Where the run goes unless told otherwise: the same spec, the same folder."""
-        return RUNS / folder_name(self.spec)
+        return plain_place(RUNS / folder_name(self.spec))
 
     def tokens_left(self, done: Container[str]) -> int:
         """Prompt tokens of the cells that have no answer yet."""

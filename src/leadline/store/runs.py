@@ -175,6 +175,13 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.=\[\]-]+", "-", text).strip("-.") or "x"
 
 
+def plain_place(folder: Path) -> Path:
+    """The folder without brackets in its name, which a shell takes for a pattern: sweeps put options into them. A run
+    that is there under a name with brackets keeps it."""
+    plain = re.sub(r"-*\[", "-", folder.name).replace("]", "").strip("-") or "x"
+    return folder if folder.exists() else folder.with_name(plain)
+
+
 def open_run(folder: Path, manifest: Manifest) -> RunWriter:
     """Starts the run, or goes on with it when the folder holds this very run."""
     try:
