@@ -140,10 +140,11 @@ def write_run(
     window: int | None = 131072,
     samples: int = 3,
     about: Mapping[str, dict[str, Any]] | None = None,
+    name: str = "",
 ) -> Path:
     """A finished run folder holding these records, planned as the full grid they span.
 
-    `about` adds to what the manifest says of a task.
+    `about` adds to what the manifest says of a task, `name` is what a list of models calls the model.
     """
     spec = {
         "model": records[0].model,
@@ -156,6 +157,7 @@ def write_run(
     }
     deep = {r.cell.task: r.cell.depth is not None for r in records}
     manifest = Manifest(
+        name=name,
         digest=digest(spec),
         spec=spec,
         planned=len(records),

@@ -12,6 +12,7 @@ from leadline.cli.main import answer
 from leadline.cli.matrix_progress import AllCounts, MatrixWatcher
 from leadline.run.events import Started, Stopping
 from leadline.run.matrix import Ended, Entrant, Outcome
+from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
 
 LIST = """
@@ -42,8 +43,11 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
     assert sorted(p.name for p in out.iterdir()) == ["report.html", "short-sight", "sim-perfect"]
     assert all(len(list(read_records(out / name))) == 8 for name in ("short-sight", "sim-perfect"))
     page = (out / "report.html").read_text()
-    assert "sim:perfect" in page
-    assert "sim:cliff" in page
+    assert '<th scope="row">sim:perfect</th>' in page
+    assert '<th scope="row">short sight</th>' in page
+    named, plain = (read_manifest(out / name) for name in ("short-sight", "sim-perfect"))
+    assert (named.name, named.spec["model"]) == ("short sight", "sim:cliff?window=1500")
+    assert plain.name == ""
 
 
 def test_models_stand_side_by_side_the_furthest_reader_first(

@@ -16,8 +16,8 @@ TO_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER; "
     "run_id=ID logs into the training's own run. May be repeated."
 )
-STEP_HELP = "The checkpoint's step; auto takes the last whole number in the model's name (checkpoint-12000)."
-NAME_HELP = "What the steps belong to. [default: the model's name without its step]"
+STEP_HELP = "The checkpoint's step; auto takes the last whole number in the model (hf:out/checkpoint-12000)."
+NAME_HELP = "What the steps belong to. [default: what the model is called, without its step]"
 
 
 def log(

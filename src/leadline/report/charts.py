@@ -65,7 +65,7 @@ def heading(run: Run) -> Spec:
     if whole.missing:
         counts.append(f"{whole.missing:,} not asked yet")
     facts = [inert(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
-    return {"text": inert(run.model, 60), "subtitle": " · ".join(facts)}
+    return {"text": inert(run.label, 60), "subtitle": " · ".join(facts)}
 
 
 # --- panels -------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ def _alternative(run: Run) -> str:
     table = run.table
     known = {n: t for n, t in sorted(table.by_length.items()) if t.estimate is not None}
     parts = ", ".join(f"{length_words(n)} {percent(t.mean)}%" for n, t in known.items())
-    words = f"Heatmap of accuracy by length and depth for {inert(run.model, 60)}. By length: {parts or 'no data'}."
+    words = f"Heatmap of accuracy by length and depth for {inert(run.label, 60)}. By length: {parts or 'no data'}."
     scored = [(t.mean, p) for p, t in table.cells.items() if t.mean is not None]
     mean, place = min(scored, default=(1.0, None), key=lambda found: found[0])
     if place is not None and mean < 1:

@@ -57,8 +57,8 @@ class AgainstFirst:
 
 
 def titles(runs: Sequence[Run]) -> list[str]:
-    """A name for every run: its model, and its folder too where several runs have the same model."""
-    names = [inert(run.model, 80) for run in runs]
+    """A name for every run: what its model is called, and its folder too where several are called the same."""
+    names = [inert(run.label, 80) for run in runs]
     return [
         f"{name} ({inert(run.name, 60)})" if names.count(name) > 1 else name
         for name, run in zip(names, runs, strict=True)

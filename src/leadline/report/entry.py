@@ -47,6 +47,7 @@ def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> Entry:
         figures=dict(_figures(run, found)),
         facts={
             "model": inert(run.model, 400),
+            **({"name": inert(run.manifest.name, 200)} if run.manifest.name else {}),
             "run": inert(run.name, 200),
             "digest": run.manifest.digest,
             "reading": run.reading,

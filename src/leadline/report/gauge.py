@@ -60,5 +60,5 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
     chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
     claim = f" of {length_words(run.window)} claimed" if run.window else ""
-    words = f"Effective length of {inert(run.model, 60)}: {length_range(found)}{claim}."
+    words = f"Effective length of {inert(run.label, 60)}: {length_range(found)}{claim}."
     return Figure({"vconcat": [chart]}, {"gauge": [row]}, words)

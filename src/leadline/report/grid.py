@@ -125,4 +125,4 @@ def _alternative(run: Run, found: Verdict) -> str:
     for task, tally in run.table.by_task.items():
         reach = f", effective length {length_range(found.by_task[task])}" if task in found.by_task else ""
         rows.append(f"{_name(task)} {percent(tally.mean)}%{reach}")
-    return f"Accuracy by task and length for {inert(run.model, 60)}. {'; '.join(rows)}."
+    return f"Accuracy by task and length for {inert(run.label, 60)}. {'; '.join(rows)}."

@@ -92,6 +92,11 @@ class Run:
         return model_words(str(self.manifest.spec.get("model", self.manifest.model.get("name", "?"))))
 
     @property
+    def label(self) -> str:
+        """What people are told it is: the name that a list of models gives it, else the model itself."""
+        return self.manifest.name or self.model
+
+    @property
     def reading(self) -> str:
         return str(self.manifest.spec.get("reading", "fresh"))
 

@@ -20,7 +20,7 @@ def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "",
     """Writes one saved run to the logbook `to`, as in `mlflow:http://127.0.0.1:5000?experiment=ctx`; says where it is.
 
     `step` is a number, or "auto" for the last number in the model's name. `name` is the line of checkpoints that the
-    step belongs to; by default the model's name without its step. `page` keeps the report beside the numbers.
+    step belongs to; by default what the model is called, without its step. `page` keeps the report beside the numbers.
     """
     run = load_run(folder)
     return write_entry(to, prepared(run, step, name, page=page))
@@ -39,7 +39,7 @@ def prepared(run: Run, step: int | str, name: str = "", *, page: bool = False) -
         from leadline.report.page import write_page
 
         kept = write_page([run], run.folder / "report.html")
-    return entry_of(run, number, name or line_name(run.model, number), kept)
+    return entry_of(run, number, name or _line_of(run, number), kept)
 
 
 def step_of(model: str, step: int | str) -> int:
@@ -55,6 +55,12 @@ def step_of(model: str, step: int | str) -> int:
             f"the name of {model!r} holds no number", where="--step auto", fix="write the step, as in --step 12000"
         )
     return int(found[0])
+
+
+def _line_of(run: Run, step: int) -> str:
+    """From the name that a list of models gives it, unless there is nothing but the step in it."""
+    called = line_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
+    return called or line_name(run.model, step)
 
 
 def line_name(model: str, step: int) -> str:

@@ -110,7 +110,7 @@ def _index(runs: Sequence[Run], names: Sequence[str], packed: Packed) -> Values:
 def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
-        links += [(f"run-{at}", words.inert(run.name, 24)) for at, run in enumerate(runs[:8])]
+        links += [(f"run-{at}", words.inert(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
     else:
         links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
@@ -143,6 +143,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, l
     return {
         "run": run,
         "title": title,
+        "aside": words.inert(run.model, 200) if run.manifest.name else "",
         "verdict": found,
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,

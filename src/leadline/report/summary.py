@@ -17,6 +17,7 @@ def summary(run: Run) -> dict[str, Any]:
     return {
         "run": str(run.folder),
         "digest": run.manifest.digest,
+        "name": run.label,
         "model": run.manifest.spec.get("model"),
         "window": run.window,
         "reading": run.reading,

@@ -61,7 +61,8 @@ def has_colours(console: Console) -> bool:
 
 def heading(run: Run) -> Text:
     facts = [f"{run.reading} reading", run.date, str(run.folder)]
-    return Text.assemble((inert(run.model, 80), "bold"), " · ", (inert(" · ".join(facts), 200), "dim"))
+    facts[:0] = [run.model] if run.manifest.name else []
+    return Text.assemble((inert(run.label, 80), "bold"), " · ", (inert(" · ".join(facts), 200), "dim"))
 
 
 def length_table(run: Run, *, plain: bool) -> Grid:

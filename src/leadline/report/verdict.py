@@ -52,7 +52,7 @@ def verdict(run: Run) -> Verdict:
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
-        headline=f"{inert(run.model, 80)} {said}",
+        headline=f"{inert(run.label, 80)} {said}",
         claim=said[0].upper() + said[1:],
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),

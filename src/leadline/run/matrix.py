@@ -11,9 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import Model
@@ -136,7 +138,9 @@ def _measured(
     entrant: Entrant, listen: Callable[[Event], None], stop: Stop, *, open_: Opening, keep_prompts: bool
 ) -> Summary:
     with prepare(entrant.spec, open_) as made:
-        return carry_out(made, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop)
+        name = "" if entrant.name == entrant.spec.model else entrant.name
+        named = replace(made, manifest=msgspec.structs.replace(made.manifest, name=name))
+        return carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop)
 
 
 class _Matrix:

@@ -19,6 +19,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a run that is not a record. `spec` is without limits, which cannot change a number."""
 
     version: int = VERSION
+    name: str = ""
+    """What a list of models calls the model, where it gives it a name; no part of what the run is."""
     digest: str
     """Of the spec alone; names the folder."""
     spec: dict[str, Any]

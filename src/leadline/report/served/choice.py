@@ -27,7 +27,8 @@ def status_of(entry: Entry, glance: Glance | None) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """`words` must all stand in the run's model, tasks, name or reading; `up` is the order from small to large."""
+    """`words` must all stand in the run's model or its name, tasks, folder or reading; `up` is the order from small to
+    large."""
 
     words: str = ""
     status: str = ""
@@ -88,7 +89,7 @@ def chosen(entries: Sequence[Entry], choice: Choice, known: Known) -> Chosen:
 def _fits(entry: Entry, words: Sequence[str]) -> bool:
     if not words:
         return True
-    hay = " ".join((entry.model, entry.asked, *entry.tasks, entry.name, entry.reading, entry.date)).lower()
+    hay = " ".join((entry.label, entry.model, entry.asked, *entry.tasks, entry.name, entry.reading, entry.date)).lower()
     return all(word in hay for word in words)
 
 
@@ -96,7 +97,7 @@ def _key(entry: Entry, order: Order, known: Known) -> Any:
     if order == "date":
         return entry.created or None
     if order in ("model", "asked"):
-        return str(getattr(entry, order)).lower() or None
+        return (entry.title if order == "model" else entry.asked).lower() or None
     glance = known(entry)
     if order == "status":
         return status_of(entry, glance)

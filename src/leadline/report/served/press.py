@@ -124,7 +124,7 @@ def _stamp(folder: Path) -> Stamp:
 
 def notes_on(entry: Entry, run: Run, *, alone: bool) -> str:
     """What a reader must know before the numbers of a run that is not whole."""
-    which = "This run" if alone else f"{entry.model} ({entry.name})"
+    which = "This run" if alone else f"{entry.title} ({entry.name})"
     if entry.status == "running":
         return f"{which} is still going on: the numbers are those of the moment this page was made."
     if entry.status == "finished" or (missing := entry.planned - run.totals.records) <= 0:

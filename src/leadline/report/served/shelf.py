@@ -48,10 +48,16 @@ class Entry:
     ended: bool = False
     status: Status = "stopped"
     problem: str = ""
+    label: str = ""
+    """The name that a list of models gives it, where it gives one."""
 
     @property
     def name(self) -> str:
         return self.folder.name
+
+    @property
+    def title(self) -> str:
+        return self.label or self.model
 
     @property
     def date(self) -> str:
@@ -145,6 +151,7 @@ def _entry_of(manifest: Manifest, entry: Entry) -> Entry:
     return replace(
         entry,
         model=inert(model_words(str(spec.get("model", "?"))), 120),
+        label=inert(manifest.name, 120),
         asked=inert(asked_words(manifest), 120),
         tasks=tuple(inert(task, 60) for task in manifest.tasks),
         reading=inert(str(spec.get("reading", "fresh")), 20),
