@@ -50,7 +50,29 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert answer([*words, "--markdown"]) == 1
     suite = ElementTree.parse(file).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
-    assert "### Leadline gate: fail" in capsys.readouterr().out
+    assert suite.get("name") == "sim:perfect -> sim:cliff?window=600"
+    about = {p.get("name"): p.get("value") for p in suite.iter("property")}
+    assert about == {"base": f"sim:perfect, {runs / 'good'}", "candidate": f"sim:cliff?window=600, {runs / 'bad'}"}
+    assert [case.get("classname") for case in suite.iter("testcase")] == ["leadline.gate"]
+    said = capsys.readouterr().out
+    assert "### Leadline gate: fail" in said
+    assert f"- base: sim:perfect, {runs / 'good'}".replace("_", "\\_") in said
+    assert said.count("- candidate: sim:cliff?window=600") == 1
+
+
+def test_both_runs_are_named_above_the_table_and_told_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(["compare", str(runs / "good"), str(runs / "bad")]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[:3] == [
+        f"base       sim:perfect, {runs / 'good'}",
+        f"candidate  sim:cliff?window=600, {runs / 'bad'}",
+        "",
+    ]
+    assert answer(["compare", str(runs / "good"), str(runs / "seed"), "--anyway", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["base"] == {"name": "sim:perfect (good)", "model": "sim:perfect", "run": str(runs / "good")}
+    assert found["candidate"]["name"] == "sim:perfect (seed)"
+    assert [words.partition(":")[0] for words in found["differing"]] == ["seed differs (0 / 9)"]
 
 
 def test_runs_that_asked_something_else_are_refused_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,10 @@ from leadline.report.comparison import against_first, boards, titles
 from leadline.report.difference import sentence
 from leadline.report.figures import write_figure
 from leadline.report.load import Run, load_run
-from leadline.report.markdown import markdown, safe
+from leadline.report.markdown import markdown
 from leadline.report.page import page
 from leadline.report.verdict import verdict
+from leadline.report.words import safe
 from planted_runs import planted_records, write_run
 
 LENGTHS = (4096, 16384, 65536)

@@ -305,6 +305,31 @@ def test_what_changes_the_prompts_is_refused_and_the_rest_is_warned_of(
     assert all(o.why in str(o) for o in found)
 
 
+FRAME = {"before": "<user>", "after": "<bot>", "form": "chat", "prefill": True, "system": "", "extra_tokens": 0}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"prefill": False}, ["place of the answer prefix differs (begins the answer / ends the question)"]),
+        ({"after": "<bot><think>"}, ["chat template differs (f1 / f2)"]),
+        ({"form": "completion", "before": "", "after": ""}, ["form of the prompt differs (chat / completion)"]),
+        ({"extra_tokens": 3}, ["number of tokens that the server adds differs (0 / 3)"]),
+        (
+            {"prefill": False, "system": "Be kind."},
+            ["chat template differs (f1 / f2)", "place of the answer prefix differs (begins the answer / ends"],
+        ),
+        ({}, ["chat template differs (f1 / f2)"]),
+    ],
+)
+def test_what_differs_around_a_question_is_told_by_name(change: dict[str, object], told: list[str]) -> None:
+    one, other = ({"model.frame": f, "model.template": f} for f in ("f1", "f2"))
+    base = identity(**one) | {"frame": FRAME | {"fingerprint": "f1"}}
+    candidate = identity(**other) | {"frame": FRAME | {"fingerprint": "f2"} | change}
+    found = comparability(base, candidate)
+    assert [str(o).startswith(words) for o, words in zip(found, told, strict=True)] == [True] * len(told)
+
+
 def test_a_template_known_by_two_names_is_warned_of_once() -> None:
     one, other = ({"model.frame": f, "model.template": f} for f in ("f1", "f2"))
     assert [o.what for o in comparability(identity(**one), identity(**other))] == ["chat template"]

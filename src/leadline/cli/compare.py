@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leadline.report.sides import Side
+    from leadline.stats.comparability import Obstacle
     from leadline.stats.compare import Comparison, Pairs
     from leadline.stats.gate import GateResult
     from leadline.store.manifest import Manifest
@@ -37,38 +41,40 @@ def compare(
 ) -> int:
     """Compare two runs prompt by prompt: differences with intervals, tests corrected together, and a gate."""
     from leadline.cli.screen import print_json
+    from leadline.report.sides import sides_of
     from leadline.stats.compare import compare as compared
     from leadline.stats.compare import pair
     from leadline.stats.gate import judge, parse_gate
-    from leadline.stats.gate_words import comparison_markdown, gate_markdown, junit_xml
     from leadline.stats.observations import observations
     from leadline.store.manifest import read_manifest
     from leadline.store.runs import read_records
 
     clauses = parse_gate(gate) if gate else ()
-    _check_same_question(read_manifest(base), read_manifest(candidate), anyway)
+    manifests = read_manifest(base), read_manifest(candidate)
+    obstacles = _check_same_question(*manifests, anyway)
+    named = sides_of((base, candidate), manifests)
     sides = [observations(read_records(run), by="document") for run in (base, candidate)]
     pairs: Pairs = pair(*sides, failures=failures)
     found = compared(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
     if junit is not None and result is not None:
-        junit.write_text(junit_xml(result, suite=f"{base.name} -> {candidate.name}"))
+        _write_junit(junit, result, named, obstacles)
     if json:
-        print_json(_as_json(found, result, cells))
+        print_json(_as_json(found, result, cells, named, obstacles))
     elif markdown:
-        typer.echo((gate_markdown(result) + "\n" if result else "") + comparison_markdown(found))
+        typer.echo(_in_markdown(found, result, named, obstacles))
     else:
-        _show(found, result, cells)
+        _show(found, result, cells, named)
     return result.exit_code if result else 0
 
 
-def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> None:
-    """Says what differs; refuses when a difference would not be the model's, unless told to go on."""
+def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> list[Obstacle]:
+    """Says and gives what differs; refuses when a difference would not be the model's, unless told to go on."""
     from leadline.cli.screen import warn
     from leadline.core.errors import UsageError
     from leadline.stats.comparability import comparability
 
-    obstacles = comparability(_identity(base), _identity(candidate))
+    obstacles = comparability(base.compared(), candidate.compared())
     refused = [o for o in obstacles if o.severity == "refuse"]
     if refused and not anyway:
         raise UsageError(
@@ -78,16 +84,39 @@ def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> N
         )
     for obstacle in obstacles:
         warn(str(obstacle))
+    return obstacles
 
 
-def _identity(manifest: Manifest) -> dict[str, Any]:
-    return {"spec": manifest.spec, "fingerprints": manifest.fingerprints}
+def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> None:
+    from leadline.report.sides import ROLES
+    from leadline.report.words import inert
+    from leadline.stats.gate_words import junit_xml
+
+    about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
+    about |= {inert(obstacle.what, 80): inert(str(obstacle), 300) for obstacle in obstacles}
+    file.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about))
 
 
-def _show(found: Comparison, result: GateResult | None, cells: bool) -> None:
+def _in_markdown(
+    found: Comparison, result: GateResult | None, sides: Sequence[Side], obstacles: Sequence[Obstacle]
+) -> str:
+    from leadline.report.sides import lines_in_markdown
+    from leadline.stats.gate_words import comparison_markdown, gate_markdown
+
+    about = lines_in_markdown(sides, obstacles)
+    if result is None:
+        return comparison_markdown(found, about)
+    return f"{gate_markdown(result, about)}\n{comparison_markdown(found)}"
+
+
+def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side]) -> None:
     from leadline.cli.screen import print_table
+    from leadline.report.sides import ROLES
     from leadline.stats.gate_words import check_words
 
+    for role, side in zip(ROLES, sides, strict=True):
+        typer.echo(f"{role:<9}  {side}")
+    typer.echo()
     header = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
     shown = [*found.differences, *(found.cells if cells else ())]
     rows = [
@@ -125,10 +154,15 @@ def _pairs_words(found: Comparison) -> str:
     )
 
 
-def _as_json(found: Comparison, result: GateResult | None, cells: bool) -> dict[str, Any]:
+def _as_json(
+    found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side], obstacles: Sequence[Obstacle]
+) -> dict[str, Any]:
     from dataclasses import asdict
 
-    words = asdict(found)
+    from leadline.report.sides import ROLES
+
+    words: dict[str, Any] = {role: asdict(side) for role, side in zip(ROLES, sides, strict=True)}
+    words |= {"differing": [str(obstacle) for obstacle in obstacles], **asdict(found)}
     if not cells:
         words.pop("cells")
     return words | {"gate": asdict(result) if result else None}

@@ -12,7 +12,7 @@ from leadline.report.load import Run
 from leadline.report.table import Tally
 from leadline.report.theme import Figure
 from leadline.report.verdict import Verdict, length_range
-from leadline.report.words import NO_NUMBER, inert, percent, percent_range
+from leadline.report.words import NO_NUMBER, inert, percent, percent_range, told_apart
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, compare, pair
 
@@ -58,11 +58,7 @@ class AgainstFirst:
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """A name for every run: what its model is called, and its folder too where several are called the same."""
-    names = [inert(run.label, 80) for run in runs]
-    return [
-        f"{name} ({inert(run.name, 60)})" if names.count(name) > 1 else name
-        for name, run in zip(names, runs, strict=True)
-    ]
+    return told_apart([run.label for run in runs], [run.name for run in runs])
 
 
 def boards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Board]:
@@ -97,15 +93,19 @@ def _cell(tally: Tally | None) -> BoardCell:
     return BoardCell(percent(tally.mean), percent_range(tally.interval))
 
 
-def against_first(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> list[AgainstFirst]:
+def against_first(
+    runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False, titled: bool = False
+) -> list[AgainstFirst]:
+    """`titled` puts both names on the map, for where nothing else says them."""
     return [
-        _against(runs[0], run, f"{name} less {names[0]}", narrow=narrow)
+        _against((runs[0], run), (names[0], name), narrow=narrow, titled=titled)
         for run, name in zip(runs[1:], names[1:], strict=True)
     ]
 
 
-def _against(base: Run, candidate: Run, name: str, *, narrow: bool) -> AgainstFirst:
-    obstacles = comparability(base.manifest.identity(), candidate.manifest.identity())
+def _against(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> AgainstFirst:
+    (base, candidate), name = runs, f"{names[1]} less {names[0]}"
+    obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
     refusals = [inert(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(inert(str(o), 300) for o in obstacles if o.severity == "warn")
     if base.rule or candidate.rule:
@@ -116,4 +116,5 @@ def _against(base: Run, candidate: Run, name: str, *, narrow: bool) -> AgainstFi
         found = compare(pair(base.table.samples, candidate.table.samples))
     except UsageError as error:
         return AgainstFirst(name, f"Not compared: {error.what}.", None, None, warnings)
-    return AgainstFirst(name, sentence(found), found, difference_map(found, narrow=narrow), warnings)
+    figure = difference_map(found, names, narrow=narrow, titled=titled)
+    return AgainstFirst(name, sentence(found), found, figure, warnings)

@@ -23,8 +23,8 @@ NOTE = (
 )
 
 
-def difference_map(found: Comparison, *, narrow: bool = False) -> Figure:
-    """The change by length above; a panel of cells for every task below."""
+def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = False, titled: bool = False) -> Figure:
+    """The change by length above; a panel of cells for every task below. `names` are those of base and candidate."""
     keys = [(str(d.key[0]), int(d.key[1] or 0), d.key[2]) for d in found.cells]
     tasks = list(dict.fromkeys(task for task, _, _ in keys))
     deep = [t for t in tasks if any(task == t and depth is not None for task, _, depth in keys)]
@@ -47,8 +47,11 @@ def difference_map(found: Comparison, *, narrow: bool = False) -> Figure:
         parts.append(tiles(across(lengths), rows, size, DIFFERENCE_HUE) | rows_of("cells", FLAT))
     parts.append(caption(NOTE, max(300.0, columns * wide)))
     chart: Spec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
+    base, candidate = (inert(name, 60) for name in names)
+    if titled:
+        chart["title"] = {"text": candidate, "subtitle": f"less {base}"}
     data = {"cells": [_cell(d, deep) for d in found.cells], "lengths": [_length(d) for d in found.of("length")]}
-    return Figure(chart, data, f"Map of differences. {sentence(found)}")
+    return Figure(chart, data, f"Map of differences, {candidate} less {base}. {sentence(found)}")
 
 
 def sentence(found: Comparison) -> str:

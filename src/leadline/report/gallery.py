@@ -34,7 +34,7 @@ def write_gallery(runs: Sequence[Run], folder: Path) -> list[Path]:
         names = titles(runs)
         written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
         narrow = all(in_column(run) for run in runs)
-        for run, item in zip(runs[1:], against_first(runs, names, narrow=narrow), strict=True):
+        for run, item in zip(runs[1:], against_first(runs, names, narrow=narrow, titled=True), strict=True):
             if item.figure is not None:
                 written += write_figure(item.figure, folder / f"difference-{slug(run.name)}", column=True)
     return written

@@ -89,12 +89,11 @@ class Run:
 
     @property
     def model(self) -> str:
-        return model_words(str(self.manifest.spec.get("model", self.manifest.model.get("name", "?"))))
+        return model_of(self.manifest)
 
     @property
     def label(self) -> str:
-        """What people are told it is: the name that a list of models gives it, else the model itself."""
-        return self.manifest.name or self.model
+        return label_of(self.manifest)
 
     @property
     def reading(self) -> str:
@@ -182,6 +181,15 @@ def plan_of(manifest: Manifest, kind: Kind) -> dict[Place, int]:
         0 if spec.get("until") else spec["samples"],  # a run that stops by itself plans no number for a cell
         depthless=[title for title, task in tasks.items() if not task.get("has_depth", True)],
     )
+
+
+def label_of(manifest: Manifest) -> str:
+    """What people are told a run is of: the name that a list of models gives it, else the model itself."""
+    return manifest.name or model_of(manifest)
+
+
+def model_of(manifest: Manifest) -> str:
+    return model_words(str(manifest.spec.get("model", manifest.model.get("name", "?"))))
 
 
 def model_words(name: str) -> str:

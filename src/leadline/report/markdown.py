@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +9,7 @@ from leadline.report.comparison import against_first, boards, titles
 from leadline.report.load import Run, interval_words
 from leadline.report.terminal import small_print
 from leadline.report.verdict import verdict
-from leadline.report.words import length_words
-
-_SPECIAL = re.compile(r"([\\`*_\[\]#|<>~&])")
+from leadline.report.words import length_words, safe
 
 
 def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
@@ -37,8 +34,3 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
     lines += ["", "<details><summary>How to read this</summary>", ""]
     lines += [f"- {safe(line)}" for line in notes]
     return "\n".join([*lines, "", "</details>", ""])
-
-
-def safe(text: str) -> str:
-    """Text that Markdown and HTML leave alone."""
-    return _SPECIAL.sub(r"\\\1", text.replace("\n", " ")).replace("\\<", "&lt;").replace("\\>", "&gt;")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from leadline.report.table import Place, Tally
@@ -100,6 +102,23 @@ def _escaped(character: str) -> str:
     code = ord(character)
     named = {0x0A: "\\n", 0x09: "\\t", 0x0D: "\\r"}
     return named.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def told_apart(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """A name for each of some runs: what its model is called, and its folder too where several are called the same."""
+    names = [inert(label, 80) for label in labels]
+    return [
+        f"{name} ({inert(folder, 60)})" if names.count(name) > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+_SPECIAL = re.compile(r"([\\`*_\[\]#|<>~&])")
+
+
+def safe(text: str) -> str:
+    """Text that Markdown and HTML leave alone."""
+    return _SPECIAL.sub(r"\\\1", text.replace("\n", " ")).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def shortened(text: str, limit: int) -> str:

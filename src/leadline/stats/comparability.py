@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+TEMPLATE = "chat template"
+
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
@@ -25,10 +27,14 @@ class Obstacle:
 def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
     """What stands between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
-    The model, its revision and its weights are expected to differ: they are what is compared.
+    The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
+    was wrapped ("frame"), what differs of that is told by name.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
-    found += _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {}))
+    wrapped = [*_frame(base.get("frame", {}), candidate.get("frame", {}))]
+    for obstacle in _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {})):
+        # The fingerprint of a frame is of all its parts: it says that something differs, and not what.
+        found += wrapped if wrapped and obstacle.what == TEMPLATE else [obstacle]
     return sorted(dict.fromkeys(found), key=lambda o: o.severity != "refuse")
 
 
@@ -71,9 +77,32 @@ def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
         why = "as many tokens are not as much text, and pairs are not the same document"
         yield _obstacle("tokenizer", "warn", old, new, why)
     elif name in ("frame", "template"):
-        yield _obstacle("chat template", "warn", old, new, "a part of the difference may be the template's")
+        yield _obstacle(TEMPLATE, "warn", old, new, "a part of the difference may be the template's")
     elif "decoding" in name:
         yield _obstacle("decoding", "warn", old, new, "a part of the difference may be the decoding's")
+
+
+def _frame(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
+    """The parts of what stands around a question that differ; none where one of the runs does not say."""
+    if not base or not candidate:
+        return
+
+    def differs(*names: str) -> bool:
+        return any(base.get(name) != candidate.get(name) for name in names)
+
+    if differs("form"):
+        why = "a conversation and a text to go on with are different questions to a model"
+        yield _obstacle("form of the prompt", "warn", base.get("form"), candidate.get("form"), why)
+    elif differs("before", "after", "system"):
+        why = "a part of the difference may be the template's"
+        yield _obstacle(TEMPLATE, "warn", base.get("fingerprint"), candidate.get("fingerprint"), why)
+    if differs("prefill"):
+        old, new = ("begins the answer" if side.get("prefill") else "ends the question" for side in (base, candidate))
+        yield _obstacle("place of the answer prefix", "warn", old, new, "these are different questions to a model")
+    if differs("extra_tokens"):
+        why = "there is something in one prompt that is not in the other"
+        name, what = "extra_tokens", "number of tokens that the server adds"
+        yield _obstacle(what, "warn", base.get(name), candidate.get(name), why)
 
 
 def _tasks(spec: Mapping[str, Any]) -> dict[str, Any]:

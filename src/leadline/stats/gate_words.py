@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
 from leadline.stats.compare import Comparison, Difference
@@ -9,16 +10,23 @@ from leadline.stats.effective import token_words
 from leadline.stats.gate import Check, GateResult
 
 
-def junit_xml(result: GateResult, *, suite: str = "leadline") -> str:
-    """One test case a check. An undecided check is an error, not a failure: nothing is known to be worse."""
+def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None) -> str:
+    """One test case a check. An undecided check is an error, not a failure: nothing is known to be worse.
+
+    `about` become properties of the suite. Cases have names that stay from build to build, whatever was compared.
+    """
     failures = sum(check.verdict == "fail" for check in result.checks)
     errors = sum(check.verdict == "undecided" for check in result.checks)
     root = ElementTree.Element(
         "testsuite", name=suite, tests=str(len(result.checks)), failures=str(failures), errors=str(errors), skipped="0"
     )
+    if about:
+        properties = ElementTree.SubElement(root, "properties")
+        for name, value in about.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
     for check in result.checks:
         case = ElementTree.SubElement(
-            root, "testcase", classname=f"{suite}.gate", name=f"{check.name} ({check.clause})"
+            root, "testcase", classname="leadline.gate", name=f"{check.name} ({check.clause})"
         )
         if check.verdict == "fail":
             ElementTree.SubElement(case, "failure", message=check_words(check))
@@ -41,11 +49,12 @@ def check_words(check: Check) -> str:
     )
 
 
-def gate_markdown(result: GateResult) -> str:
-    """A heading with the verdict, and a row a check."""
+def gate_markdown(result: GateResult, about: Sequence[str] = ()) -> str:
+    """A heading with the verdict, lines about what was compared, and a row a check."""
     lines = [
         f"### Leadline gate: {result.verdict}",
         "",
+        *([*about, ""] if about else ()),
         f"{result.pairs} paired prompts; intervals are {100 * (1 - result.alpha):g} %.",
         "",
         "| part | base | candidate | change | interval | bound | verdict |",
@@ -54,9 +63,10 @@ def gate_markdown(result: GateResult) -> str:
     return "\n".join([*lines, *(_check_row(check) for check in result.checks)]) + "\n"
 
 
-def comparison_markdown(comparison: Comparison) -> str:
-    """A row a tested part of the grid."""
+def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> str:
+    """Lines about what was compared, and a row a tested part of the grid."""
     lines = [
+        *([*about, ""] if about else ()),
         f"{comparison.pairs} paired prompts, {comparison.failed} left out as failed; p-values corrected "
         f"({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
         "",

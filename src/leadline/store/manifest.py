@@ -41,6 +41,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def identity(self) -> dict[str, Any]:
         return {"spec": self.spec, "fingerprints": self.fingerprints}
 
+    def compared(self) -> dict[str, Any]:
+        """What another run is held against: the identity, and how a turn was wrapped, so that differences have names."""
+        return self.identity() | {"frame": self.frame}
+
 
 def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST

@@ -16,7 +16,7 @@ from pathlib import Path
 from leadline.core.digest import digest_text
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.report.live.standing import Status, is_written
-from leadline.report.load import model_words
+from leadline.report.load import model_of
 from leadline.report.words import inert, length_words
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest
 from leadline.store.runs import RECORDS
@@ -150,7 +150,7 @@ def _entry_of(manifest: Manifest, entry: Entry) -> Entry:
     ended = bool(manifest.sessions and manifest.sessions[-1].ended)
     return replace(
         entry,
-        model=inert(model_words(str(spec.get("model", "?"))), 120),
+        model=inert(model_of(manifest), 120),
         label=inert(manifest.name, 120),
         asked=inert(asked_words(manifest), 120),
         tasks=tuple(inert(task, 60) for task in manifest.tasks),
