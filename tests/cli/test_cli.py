@@ -135,7 +135,9 @@ def test_plan_counts_and_sends_nothing(say: Say) -> None:
     shown = say(*words).out
     assert "8,832" in shown
     assert "time    9.2 s" in shown
-    assert "money   0.02" in shown
+    assert "money   0.02 in the currency of the prices" in shown
+    cheap = say("plan", *RUN[1:-1], "--lengths", "1k", "--price-in", "0.01").out
+    assert "money   2.9e-05 in the currency" in cheap, "little is not nothing"
 
 
 def test_plan_knows_what_is_already_there(say: Say) -> None:

@@ -112,10 +112,24 @@ def test_shards_share_out_the_models(measured: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
-def test_a_plan_of_a_list_is_a_plan_of_each(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--json"]) == 0
-    plans = json.loads(capsys.readouterr().out)
-    assert [(p["model"], p["already_done"]) for p in plans] == [("sim:perfect", 8), ("sim:cliff?window=1500", 8)]
+def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--price-in", "1000"]
+    assert answer([*words, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    named = [(p["name"], p["model"], p["already_done"]) for p in found["models"]]
+    assert named == [("sim:perfect", "sim:perfect", 8), ("short sight", "sim:cliff?window=1500", 8)]
+    tokens = sum(p["total"]["prompt_tokens"] for p in found["models"])
+    assert found["total"] == {
+        "requests": 16, "prompt_tokens": tokens, "tokens_read": tokens, "output_tokens": 1024,
+        "seconds": None, "money": pytest.approx(tokens / 1000), "already_done": 16, "failed_before": 0,
+    }  # fmt: skip
+    assert answer(words) == 0
+    shown = capsys.readouterr().out
+    assert "short sight (sim:cliff?window=1500)" in shown
+    last = shown.partition("all 2 models\n")[2]
+    assert f"{tokens:,}" in last
+    assert f"money   {tokens / 1000:,.2f} in the currency of the prices" in last
+    assert "there   16 samples" in last
 
 
 @pytest.mark.parametrize(

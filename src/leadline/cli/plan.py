@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,13 @@ from leadline.cli.matrix import Models, entrants_of, listed_models
 from leadline.cli.power import detection
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leadline.core.spec import Spec
+    from leadline.run.cost import Cost
     from leadline.run.plan import Plan
+
+COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
 
 @with_flags
@@ -22,8 +28,12 @@ def plan(
     tokens_per_second: Annotated[
         float | None, typer.Option(min=0.001, help="The speed the model reads at, to say how long it takes.")
     ] = None,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million output tokens.")] = None,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, help="Price of a million prompt tokens, in any currency.")
+    ] = None,
+    price_out: Annotated[
+        float | None, typer.Option(min=0, help="Price of a million output tokens, in the same.")
+    ] = None,
     detect: Annotated[
         str, typer.Option(metavar="POINTS", help="5pt: say how many samples would see a drop of five points.")
     ] = "",
@@ -32,36 +42,54 @@ def plan(
     ] = None,
     models: Models = None,
 ) -> None:
-    """Say what a run would cost: requests, tokens, time and money; of a list of models, each. Sends nothing."""
+    """Say what a run would cost: requests, tokens, time and money; of a list of models, each and all. Sends nothing."""
     from leadline.cli.screen import print_json
     from leadline.run.plan import prepare
 
     listed = listed_models(flags, models)
-    places: list[tuple[Spec, Path | None]] = (
-        [(e.spec, e.folder) for e in entrants_of(flags, listed, "models")[1]] if listed else []
+    asked: list[tuple[str, Spec, Path | None]] = (
+        [(e.name, e.spec, e.folder) for e in entrants_of(flags, listed, "models")[1]] if listed else []
     )
+    rates = Rates(tokens_per_second, price_in, price_out)
     found = []
-    for spec, place in places or [(spec_of(flags), flags.out)]:
+    for name, spec, place in asked or [("", spec_of(flags), flags.out)]:
         with prepare(spec) as made:
-            words = _words(made, place or made.folder, tokens_per_second, price_in, price_out)
+            words = _words(made, name, place or made.folder, rates)
             words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
         found.append(words)
         if not flags.json_:
             _show(words)
+    total = _total(found)
     if flags.json_:
-        print_json(found if listed else found[0])
+        print_json({"models": found, "total": total} if listed else found[0])
+    elif listed:
+        _show_total(found, total)
 
 
-def _words(
-    made: Plan, folder: Path, tokens_per_second: float | None, price_in: float | None, price_out: float | None
-) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What people say of a model's speed and price. None: they do not."""
+
+    tokens_per_second: float | None
+    price_in: float | None
+    price_out: float | None
+
+    def of(self, cost: Cost) -> dict[str, float | None]:
+        priced = self.price_in is not None or self.price_out is not None
+        return {
+            "seconds": cost.seconds(self.tokens_per_second) if self.tokens_per_second else None,
+            "money": cost.money(self.price_in or 0.0, self.price_out or 0.0) if priced else None,
+        }
+
+
+def _words(made: Plan, name: str, folder: Path, rates: Rates) -> dict[str, Any]:
     from dataclasses import asdict
 
     done, failed = _already(made, folder)
     total = made.cost
-    priced = price_in is not None or price_out is not None
     return {
         "folder": str(folder),
+        "name": name or made.spec.model,
         "model": made.spec.model,
         "reading": made.spec.reading,
         "window": made.model.card.window,
@@ -69,10 +97,17 @@ def _words(
         "total": asdict(total),
         "already_done": done,
         "failed_before": failed,
-        "seconds": total.seconds(tokens_per_second) if tokens_per_second else None,
-        "money": total.money(price_in or 0.0, price_out or 0.0) if priced else None,
+        **rates.of(total),
         "notes": list(made.notes),
     }
+
+
+def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Over all models, one after another."""
+    sums: dict[str, Any] = {c: sum(words["total"][c] for words in found) for c in COLUMNS}
+    for name in ("seconds", "money"):
+        sums[name] = None if found[0][name] is None else sum(words[name] for words in found)
+    return sums | {name: sum(words[name] for words in found) for name in ("already_done", "failed_before")}
 
 
 def _already(made: Plan, folder: Path) -> tuple[int, int]:
@@ -87,20 +122,15 @@ def _already(made: Plan, folder: Path) -> tuple[int, int]:
 
 
 def _show(words: dict[str, Any]) -> None:
-    from leadline.cli.screen import print_table, seconds_words, warn
+    from leadline.cli.screen import print_table, warn
 
-    typer.secho(words["model"], bold=True)
-    columns = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
-    rows = [(title, *(f"{cost[c]:,}" for c in columns)) for title, cost in words["tasks"].items()]
+    named = words["name"] != words["model"]
+    typer.secho(f"{words['name']} ({words['model']})" if named else words["model"], bold=True)
+    rows = [_row(title, cost) for title, cost in words["tasks"].items()]
     if len(rows) > 1:
-        rows.append(("all", *(f"{words['total'][c]:,}" for c in columns)))
-    header = ("task", "requests", "prompt tokens", f"read ({words['reading']})", "output tokens, at most")
-    print_table(rows, header, right=frozenset({1, 2, 3, 4}))
-    typer.echo()
-    if words["seconds"] is not None:
-        typer.echo(f"time    {seconds_words(words['seconds'])}")
-    if words["money"] is not None:
-        typer.echo(f"money   {words['money']:,.2f}")
+        rows.append(_row("all", words["total"]))
+    print_table(rows, _header("task", words), right=frozenset({1, 2, 3, 4}))
+    _show_time_and_money(words)
     if words["already_done"] or words["failed_before"]:
         typer.echo(f"there   {words['already_done']:,} samples have an answer already")
     if words["detection"] is not None:
@@ -108,6 +138,37 @@ def _show(words: dict[str, Any]) -> None:
     typer.echo(f"folder  {words['folder']}")
     for note in words["notes"]:
         warn(note)
+
+
+def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
+    from leadline.cli.screen import print_table
+
+    typer.secho(f"\nall {len(found)} models", bold=True)
+    rows = [*(_row(words["name"], words["total"]) for words in found), _row("all", total)]
+    print_table(rows, _header("model", found[0]), right=frozenset({1, 2, 3, 4}))
+    _show_time_and_money(total, ", one after another")
+    if total["already_done"]:
+        typer.echo(f"there   {total['already_done']:,} samples have an answer already")
+
+
+def _row(title: str, cost: dict[str, Any]) -> tuple[str, ...]:
+    return (title, *(f"{cost[c]:,}" for c in COLUMNS))
+
+
+def _header(first: str, words: dict[str, Any]) -> tuple[str, ...]:
+    return (first, "requests", "prompt tokens", f"read ({words['reading']})", "output tokens, at most")
+
+
+def _show_time_and_money(words: dict[str, Any], how: str = "") -> None:
+    from leadline.cli.screen import seconds_words
+
+    typer.echo()
+    if words["seconds"] is not None:
+        typer.echo(f"time    {seconds_words(words['seconds'])}{how}")
+    if words["money"] is not None:
+        money = words["money"]
+        shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # little is not nothing
+        typer.echo(f"money   {shown} in the currency of the prices")
 
 
 def _show_detection(found: dict[str, Any]) -> None:
