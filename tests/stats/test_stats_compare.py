@@ -195,6 +195,8 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     assert far.times_more is not None
     assert far.times_more > 1000
     assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", check_words(far))
+    near = replace(check, difference=-0.5)  # its whole interval lies below, but for the correction
+    assert check_words(near).endswith(": undecided; a few more samples would tell")
     larger = round(2 * 2 * check.times_more)
     base = planted(flat(0.9), larger, rng)
     [again] = judge(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks

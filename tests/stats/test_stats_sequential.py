@@ -248,6 +248,17 @@ def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
     assert len(bad.data) < 0.5 * len(base.data)
 
 
+def test_a_verdict_asks_nothing_that_the_base_was_not_asked() -> None:
+    base, same = Sampler(np.full((8, 11), 0.9)), Sampler(np.full((8, 11), 0.9), seed=1)
+    plan = design(cap=100, depths=3)
+    base.ask(tuple(Cell(t, length, d, s) for t, length, d in plan.places for s in range(3)))
+    while not (step := until_verdict(same.data, base.data, plan, parse_gate("overall >= -1"))).done:
+        same.ask(step.next)
+    assert step.outcome == "undecided"
+    assert step.sentence.endswith("the base has no more samples to compare with")
+    assert len(same.data) == len(base.data)
+
+
 @pytest.mark.parametrize(
     ("text", "rule", "number"),
     [

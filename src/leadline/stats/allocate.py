@@ -18,7 +18,7 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
-from leadline.stats.compare import pair
+from leadline.stats.compare import coordinates, pair
 from leadline.stats.effective import Line, token_words
 from leadline.stats.gate import Clause, judge
 from leadline.stats.observations import Observations
@@ -184,7 +184,10 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
 def until_verdict(
     data: Observations, base: Observations, design: Design, clauses: Sequence[Clause], *, confidence: float = 0.95
 ) -> Step:
-    """Sample a candidate until a gate against `base` passes or fails, looking after every round of all cells."""
+    """Sample a candidate until a gate against `base` passes or fails, looking after every round of all cells.
+
+    What the base was not asked cannot be compared with anything, so it is not asked of the candidate either.
+    """
     pairs = pair(base, data)
     spent = sum(design.cost_of(length) for length in data.length.tolist())
     sentence = "nothing to compare yet"
@@ -194,13 +197,21 @@ def until_verdict(
         if result.verdict != "undecided":
             return Step("decided", sentence, (), spent, design.fixed_cost)
     asked = [_asked(data, design, length) for length in design.lengths]
-    follow = tuple(c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design))
+    wanted = [c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design)]
+    there = set(coordinates(base))
+    follow = tuple(
+        c for c in wanted if (c.task, c.length, -1.0 if c.depth is None else round(c.depth, 4), c.sample) in there
+    )
+    if wanted and not follow:
+        sentence += "; the base has no more samples to compare with"
     return Step("going on" if follow else "undecided", sentence, follow, spent, design.fixed_cost)
 
 
 def saving_words(step: Step, fixed: int, unit: str = "tokens") -> str:
     """`spent 20M tokens, 14x less than 100 samples a cell`."""
     ratio = f"{step.saving:.3g}x less than" if step.saving >= 1 else f"{1 / step.saving:.3g}x as much as"
+    if f"{step.saving:.3g}" == "1":
+        ratio = "as much as"
     spent = f"spent {_short(step.spent)} {unit}, {ratio} {fixed} samples a cell"
     return spent if step.more is None else f"{spent}; about {_short(step.more)} more would settle the rest"
 

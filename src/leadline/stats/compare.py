@@ -91,8 +91,8 @@ class Comparison:
 
 def pair(base: Observations, candidate: Observations, *, failures: Failures = "excluded") -> Pairs:
     """The prompts that both runs asked, in one order."""
-    there = {key: row for row, key in enumerate(_coordinates(base))}
-    matched = [(there[key], row) for row, key in enumerate(_coordinates(candidate)) if key in there]
+    there = {key: row for row, key in enumerate(coordinates(base))}
+    matched = [(there[key], row) for row, key in enumerate(coordinates(candidate)) if key in there]
     rows = np.array(sorted(matched), dtype=np.int64).reshape(-1, 2)
     first, second = base.take(rows[:, 0]), candidate.take(rows[:, 1])
     lost = first.failed | second.failed
@@ -289,7 +289,8 @@ def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference
     return replace(difference, adjusted=adjusted, verdict="worse" if difference.estimate.mean < 0 else "better")
 
 
-def _coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
+def coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
+    """What makes two records one prompt: task, length, depth (-1 where there is none) and sample."""
     depth = np.where(np.isnan(data.depth), -1.0, np.round(data.depth, 4))
     return list(zip(data.task.tolist(), data.length.tolist(), depth.tolist(), data.sample.tolist(), strict=True))
 

@@ -42,7 +42,9 @@ def check_words(check: Check) -> str:
     more = ""
     if check.times_more is not None:
         times = float(f"{check.times_more:.2g}")  # two digits, and no exponent
-        more = f"; about {times:,.6g} times the samples would tell"
+        more = (
+            "; a few more samples would tell" if times < 1.1 else f"; about {times:,.6g} times the samples would tell"
+        )
     return (
         f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
         f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}"
