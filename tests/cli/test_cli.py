@@ -140,6 +140,33 @@ def test_plan_counts_and_sends_nothing(say: Say) -> None:
     assert "money   2.9e-05 in the currency" in cheap, "little is not nothing"
 
 
+def test_plan_takes_the_words_of_a_run(say: Say) -> None:
+    words = (*RUN[1:-3], "--until", "effective", "--no-figure", "--keep-prompts", "--log-to", "tensorboard:logs")
+    said = say("plan", *words, "--lengths", "1k,2k", "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert (found["until"], found["total"]["requests"]) == ("effective", 2 * 3 * 100)
+    assert "the most it may cost" in say("plan", *words, "--lengths", "1k").out
+
+
+def test_samples_of_a_spec_are_the_most_that_a_rule_may_ask(say: Say) -> None:
+    Path("spec.toml").write_text(
+        'tasks = ["niah"]\nmodel = "sim:decay?tokenizer=bytes"\nlengths = "1k"\nsamples = 4\ndepths = 2'
+    )
+    said = say("run", "spec.toml", "--until", "cell +-0.01", "--no-figure")
+    assert said.code == 0, said.err
+    assert "2 of 2 cells are wider than +-0.01 at 4 samples" in said.out
+
+
+def test_a_base_of_another_seed_is_refused_before_anything_is_asked(say: Say) -> None:
+    assert say(*RUN, "--lengths", "1k", "--out", "base").code == 0
+    rule = ("--until", "verdict 0.95", "--base", "base", "--gate", "overall >= -1")
+    said = say(*RUN, "--lengths", "1k", "--seed", "1", "--out", "new", *rule)
+    assert said.code == 64
+    assert "seed differs (0 / 1)" in said.err
+    assert not Path("new").exists()
+
+
 def test_plan_knows_what_is_already_there(say: Say) -> None:
     say(*RUN, "--lengths", "1k")
     found = json.loads(say("plan", *RUN[1:-1], "--lengths", "1k", "--json").out)
@@ -178,6 +205,13 @@ def test_a_task_is_shown_with_its_options_and_their_help(say: Say) -> None:
     assert options["keys"]["default"] == 1
     assert options["keys"]["help"]
     assert "keys planted" in say("tasks", "show", "niah").out
+
+
+def test_a_suite_is_shown_a_task_a_line_and_json_may_stand_before_the_name(say: Say) -> None:
+    lines = say("suites", "show", "ruler").out.splitlines()
+    assert "tasks    niah_single_1 placement=anywhere" in lines
+    assert "         vt placement=anywhere" in lines
+    assert say("suites", "--json", "show", "ruler").out == say("suites", "show", "ruler", "--json").out
 
 
 def test_a_source_may_be_a_path(say: Say, tmp_path: Path) -> None:

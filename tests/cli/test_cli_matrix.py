@@ -72,7 +72,7 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
     bad, good = json.loads(printed.out)["models"]
     assert "nobody" in bad["error"]
     assert (good["error"], good["done"]) == ("", 1)
-    assert "1 of 2 models are not measured whole: sim:nobody" in printed.err
+    assert "1 of 2 models is not measured whole: sim:nobody" in printed.err
 
 
 def test_samples_without_an_answer_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

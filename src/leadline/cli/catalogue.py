@@ -23,6 +23,7 @@ HELP: dict[str, str] = {
 }
 
 TemplateFlag = Annotated[bool, typer.Option("--template", help="Print its texts as a start for --templates.")]
+Name = Annotated[str, typer.Argument(metavar="NAME")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
@@ -35,23 +36,28 @@ def commands(kind: Kind) -> typer.Typer:
         if context.invoked_subcommand is None:
             _list(kind, as_json=json)
 
-    def show(name: Annotated[str, typer.Argument()], json: JsonFlag = False) -> None:
+    def show(context: typer.Context, name: Name, json: JsonFlag = False) -> None:
         """Show one by its name."""
-        _show(kind, name, as_json=json)
+        _show(kind, name, as_json=json or _json_before(context))
 
     def show_or_print(
-        name: Annotated[str, typer.Argument()], json: JsonFlag = False, template: TemplateFlag = False
+        context: typer.Context, name: Name, json: JsonFlag = False, template: TemplateFlag = False
     ) -> None:
         """Show one by its name, or print its texts for a file of your own."""
         if template:
             typer.echo(_template(kind, name), nl=False)
         else:
-            _show(kind, name, as_json=json)
+            _show(kind, name, as_json=json or _json_before(context))
 
     group.command("show")(show_or_print if kind in ("tasks", "suites") else show)
     if kind == "sources":
         group.command()(pull)
     return group
+
+
+def _json_before(context: typer.Context) -> bool:
+    """`tasks --json show niah` means what `tasks show niah --json` does."""
+    return bool(context.parent and context.parent.params.get("json"))
 
 
 def _show(kind: Kind, name: str, *, as_json: bool) -> None:
@@ -122,7 +128,7 @@ def describe_task(name: str) -> dict[str, Any]:
 def _preset(task: Task) -> str:
     """What a preset sets, after its class's summary."""
     set_here = {k: v for k, v in task.model_dump(mode="json", exclude_defaults=True).items() if v != ""}
-    return f" [{', '.join(f'{k}={v}' for k, v in set_here.items())}]" if set_here else ""
+    return f" [{', '.join(f'{k}={_value_words(v)}' for k, v in set_here.items())}]" if set_here else ""
 
 
 def describe_model(name: str) -> dict[str, Any]:
@@ -197,6 +203,14 @@ def _type_words(annotation: Any) -> str:
     return str(getattr(origin or annotation, "__name__", annotation))
 
 
+def _value_words(value: Any) -> str:
+    """A value as one would write it in words: lists with commas, a suite's task as its name and what is set of it."""
+    if isinstance(value, dict):
+        set_here = [f"{k}={_value_words(v)}" for k, v in value.items() if k != "name"]
+        return " ".join([*([str(value["name"])] if "name" in value else []), *set_here])
+    return ", ".join(map(_value_words, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def _first_line(thing: type) -> str:
     return (thing.__doc__ or "").strip().partition("\n")[0]
 
@@ -204,11 +218,15 @@ def _first_line(thing: type) -> str:
 def _print(found: dict[str, Any]) -> None:
     from leadline.cli.screen import print_table
 
-    for key, value in found.items():
-        if key == "options":
-            continue
-        shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        typer.echo(f"{typer.style(key, bold=True)}  {shown}")
+    plain = {key: value for key, value in found.items() if key != "options"}
+    width = max(map(len, plain))
+    for key, value in plain.items():
+        lines = (
+            [_value_words(v) for v in value] if key == "tasks" and isinstance(value, list) else [_value_words(value)]
+        )
+        typer.echo(f"{typer.style(key.ljust(width), bold=True)}  {lines[0]}")
+        for line in lines[1:]:
+            typer.echo(f"{'':{width}}  {line}")
     if options := found.get("options"):
         typer.echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from leadline.core.spec import Spec, TaskSpec
 
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
+MOST = 100
+"""Samples a cell may have when a rule decides how many it gets, and nobody says otherwise."""
+UNTIL_HELP = (
+    'Ask in rounds, and stop when it is known: effective, "cell +-0.10" or "verdict 0.95". '
+    f"--samples is then the most a cell may have. [default there: {MOST}]"
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,9 @@ class Flags:
     ] = None
     task: Annotated[
         list[str] | None,
-        typer.Option(help="A task, also ./mine.py:Mine. May be repeated; replaces the tasks of a suite or spec."),
+        typer.Option(
+            metavar="TASK", help="A task, also ./mine.py:Mine. May be repeated; replaces the tasks of a suite or spec."
+        ),
     ] = None
     set_: Annotated[
         list[str] | None,
@@ -52,7 +60,9 @@ class Flags:
     ] = False
     prompts: Annotated[
         list[Path] | None,
-        typer.Option(help="Ask RULER's own prompts: a validation.jsonl, or a folder of them. May be repeated."),
+        typer.Option(
+            metavar="PATH", help="Ask RULER's own prompts: a validation.jsonl, or a folder of them. May be repeated."
+        ),
     ] = None
     lengths: Annotated[str | None, typer.Option(help=f"4k,8k,16k: 4k is 4096 tokens. [default: {DEFAULT_LENGTHS}]")] = (
         None
@@ -119,6 +129,18 @@ def spec_of(flags: Flags) -> Spec:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
     tasks = make_spec(_configured(spec, flags.set_ or []), where="flags").tasks
     return spec.model_copy(update={"tasks": (*tasks, *from_memory(tasks)) if flags.no_context else tasks})
+
+
+def with_rule(spec: Spec, until: str) -> Spec:
+    """The spec with a rule that stops it. Samples that a flag, file or suite gives are then the most of a cell."""
+    if until:
+        samples = spec.samples if "samples" in spec.model_fields_set else MOST
+        spec = spec.model_copy(update={"until": until, "samples": samples})
+    if spec.until:
+        from leadline.stats.allocate import parse_until  # scipy, which a run without a rule does not need
+
+        parse_until(spec.until)
+    return spec
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")

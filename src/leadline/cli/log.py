@@ -21,7 +21,7 @@ NAME_HELP = "What the steps belong to. [default: what the model is called, witho
 
 
 def log(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN")],
     to: Annotated[list[str], typer.Option(help=TO_HELP, metavar="LOGBOOK:PLACE")],
     step: Annotated[str, typer.Option(help=STEP_HELP)] = "0",
     run_name: Annotated[str, typer.Option(help=NAME_HELP, show_default=False)] = "",

@@ -130,9 +130,11 @@ def failed_models(outcomes: Sequence[Outcome], folder: Path) -> LeadlineError | 
     if not lost and not short:
         return None
     reasons = [f"{o.entrant.name} ({o.error.what})" for o in lost if o.error]
+    count = len(lost) + len(short)
     reasons += [f"{o.entrant.name} ({o.summary.failed:,} samples without an answer)" for o in short if o.summary]
     return FailedSamples(
-        f"{len(lost) + len(short)} of {len(outcomes)} models are not measured whole: " + "; ".join(reasons[:3]),
+        f"{count} of {len(outcomes)} models {'is' if count == 1 else 'are'} not measured whole: "
+        + "; ".join(reasons[:3]),
         where=str(folder),
         fix="run the same command again: only what is missing is asked",
     )

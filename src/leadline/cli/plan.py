@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leadline.cli.flags import Flags, spec_of, with_flags
-from leadline.cli.matrix import Models, entrants_of, listed_models
+from leadline.cli.flags import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
+from leadline.cli.matrix import Models, Shard, entrants_of, listed_models
 from leadline.cli.power import detection
+from leadline.cli.run import refuse_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from leadline.core.spec import Spec
     from leadline.run.cost import Cost
     from leadline.run.plan import Plan
+
+Free = Annotated[list[str] | None, typer.Option(hidden=True)]
+"""A word of `leadline run` that costs nothing: taken, so that a run's own line can be planned."""
 
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
@@ -40,25 +44,39 @@ def plan(
     like: Annotated[
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to take the noise from.")
     ] = None,
+    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
     models: Models = None,
+    shard: Shard = "",
+    base: Free = None,
+    gate: Free = None,
+    log_to: Free = None,
+    step: Free = None,
+    run_name: Free = None,
+    keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
+    figure: Annotated[bool, typer.Option(hidden=True)] = True,
 ) -> None:
-    """Say what a run would cost: requests, tokens, time and money; of a list of models, each and all. Sends nothing."""
+    """Say what a run would cost: requests, tokens, time and money; of a list of models, each and all. Sends nothing.
+
+    Takes the words of `leadline run`: put `plan` in the place of `run`.
+    """
     from leadline.cli.screen import print_json
     from leadline.run.plan import prepare
 
-    listed = listed_models(flags, models)
+    listed = listed_models(flags, models, shard)
     asked: list[tuple[str, Spec, Path | None]] = (
         [(e.name, e.spec, e.folder) for e in entrants_of(flags, listed, "models")[1]] if listed else []
     )
+    for _, spec, _ in asked:
+        refuse_rule(until or spec.until)
     rates = Rates(tokens_per_second, price_in, price_out)
     found = []
     for name, spec, place in asked or [("", spec_of(flags), flags.out)]:
-        with prepare(spec) as made:
+        with prepare(with_rule(spec, until)) as made:
             words = _words(made, name, place or made.folder, rates)
             words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
         found.append(words)
         if not flags.json_:
-            _show(words)
+            _show(words, first=len(found) == 1)
     total = _total(found)
     if flags.json_:
         print_json({"models": found, "total": total} if listed else found[0])
@@ -92,6 +110,7 @@ def _words(made: Plan, name: str, folder: Path, rates: Rates) -> dict[str, Any]:
         "name": name or made.spec.model,
         "model": made.spec.model,
         "reading": made.spec.reading,
+        "until": made.spec.until,
         "window": made.model.card.window,
         "tasks": {title: asdict(cost) for title, cost in made.costs.items()},
         "total": asdict(total),
@@ -121,8 +140,11 @@ def _already(made: Plan, folder: Path) -> tuple[int, int]:
     return count_done(folder)
 
 
-def _show(words: dict[str, Any]) -> None:
+def _show(words: dict[str, Any], *, first: bool) -> None:
     from leadline.cli.screen import print_table, warn
+
+    if not first:
+        typer.echo()
 
     named = words["name"] != words["model"]
     typer.secho(f"{words['name']} ({words['model']})" if named else words["model"], bold=True)
@@ -131,6 +153,8 @@ def _show(words: dict[str, Any]) -> None:
         rows.append(_row("all", words["total"]))
     print_table(rows, _header("task", words), right=frozenset({1, 2, 3, 4}))
     _show_time_and_money(words)
+    if words["until"]:
+        typer.echo(f"until   {words['until']}: this is the most it may cost; it stops when the answer is known")
     if words["already_done"] or words["failed_before"]:
         typer.echo(f"there   {words['already_done']:,} samples have an answer already")
     if words["detection"] is not None:

@@ -47,10 +47,10 @@ class Counts:
 
     @property
     def seconds_left(self) -> float | None:
-        if self.planned is None:
+        if self.planned is None or self.asked >= self.planned:
             return None
         tokens = max(0, self.tokens_total - self._pace.tokens)
-        return self._pace.left(max(0, self.planned - self.asked), tokens, time.monotonic() - self.began)
+        return self._pace.left(self.planned - self.asked, tokens, time.monotonic() - self.began)
 
     @property
     def asked(self) -> int:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN...")],
+    runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Where the page goes.")] = None,
     figures: Annotated[Path | None, typer.Option(help="A folder for every figure, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
@@ -64,6 +64,11 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
 
     if data is not None and len(runs) > 1:
         raise UsageError("--data takes one run", where="report", fix="export runs one by one")
+    exported = []
+    if data is not None:  # first, since a wrong ending is seen here
+        from leadline.report.data import write_data
+
+        exported.append(write_data(runs[0], data))
     asked = [run for run in runs if run.table.tasks]
     written = [path for run in asked for path in write_figure(heatmap(run), run.folder / "heatmap")]
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
@@ -72,8 +77,4 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
         from leadline.report.gallery import write_gallery
 
         written += write_gallery(runs, figures)
-    if data is not None:
-        from leadline.report.data import write_data
-
-        written.append(write_data(runs[0], data))
-    return written
+    return written + exported

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leadline.cli.flags import Flags, spec_of, with_flags
+from leadline.cli.flags import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
 from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_logbooks, log_finished, warn_of_logbooks
 from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, finish_all, listed_models
 
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from leadline.core.spec import Spec
     from leadline.run.summary import Summary
 
-MOST = 100
-"""Samples a cell may have when a rule decides how many it gets."""
-
 
 @with_flags
 def run(
@@ -28,13 +25,7 @@ def run(
         bool, typer.Option("--keep-prompts", help="Write every prompt to the run's folder.")
     ] = False,
     figure: Annotated[bool, typer.Option(help="Draw heatmap.png at the end.")] = True,
-    until: Annotated[
-        str,
-        typer.Option(
-            help='Ask in rounds, and stop when it is known: effective, "cell +-0.10" or "verdict 0.95". '
-            f"--samples is then the most a cell may have. [default there: {MOST}]"
-        ),
-    ] = "",
+    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
     base: Annotated[Path | None, typer.Option(help="For --until verdict: the run to compare with.")] = None,
     gate: Annotated[str, typer.Option(help='For --until verdict: "overall >= -1; task:* >= -3".')] = "",
     log_to: Annotated[
@@ -60,7 +51,7 @@ def run(
     if listed or models or shard:
         folder, entrants = entrants_of(flags, listed, "models")
         for entrant in entrants:
-            _refuse_rule(until or entrant.spec.until)
+            refuse_rule(until or entrant.spec.until)
             _refuse_idle_gate("", base, gate)
             check_logbooks(books, step, entrant.spec.model)
         warn_of_logbooks(books)
@@ -76,8 +67,9 @@ def run(
     _refuse_idle_gate(until or spec.until, base, gate)
     check_logbooks(books, step, spec.model)
     warn_of_logbooks(books)
-    if until:
-        spec = spec.model_copy(update={"until": until, "samples": flags.samples or MOST})
+    spec = with_rule(spec, until)
+    if base is not None:
+        _refuse_other_base(spec, base)
     if spec.until:
         summary, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)
     else:
@@ -88,7 +80,7 @@ def run(
         log_finished(summary.folder, books, step, run_name)
 
 
-def _refuse_rule(until: str) -> None:
+def refuse_rule(until: str) -> None:
     from leadline.core.errors import UsageError
 
     if until:
@@ -120,6 +112,22 @@ def _refuse_idle_step(books: Sequence[str], step: str | None, run_name: str) -> 
             "the result of this run is logged nowhere, so nothing has a step or a name there",
             where="--step" if step is not None else "--run-name",
             fix="add --log-to, as in --log-to tensorboard:logs, or leave it out and use `leadline log` later",
+        )
+
+
+def _refuse_other_base(spec: Spec, base: Path) -> None:
+    """Samples of another seed or reading mode form no pairs: said before anything is asked."""
+    from leadline.core.errors import UsageError
+    from leadline.stats.comparability import comparability
+    from leadline.store.manifest import read_manifest
+
+    ours = {"spec": spec.identity()}
+    refused = [o for o in comparability(read_manifest(base).identity(), ours) if o.what in ("seed", "reading mode")]
+    if refused:
+        raise UsageError(
+            "the base was not asked the same: " + "; ".join(map(str, refused)),
+            where=f"--base {base}",
+            fix="run with the seed and the reading mode of the base",
         )
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def score(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE...", help="RULER's pred/TASK.jsonl, or folders that hold them.")
+        list[Path], typer.Argument(metavar="FILE", help="RULER's pred/TASK.jsonl, or folders that hold them.")
     ],
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
