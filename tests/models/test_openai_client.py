@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import ssl
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -83,6 +84,36 @@ def test_a_connection_is_kept_between_requests() -> None:
         assert server.connections == 1
 
 
+def test_threads_that_come_and_go_leave_their_connections_to_others() -> None:
+    with FakeServer(Faults(delay_seconds=0.05)) as server:
+        client = HttpClient(server.base_url, timeout=5)
+        body = b'{"messages": [{"role": "user", "content": "x"}]}'
+        for _ in range(5):
+            threads = [
+                threading.Thread(target=client.post, args=(f"{client.base_url}/chat/completions", body))
+                for _ in range(4)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(server.completions) == 20
+        assert server.connections == 4
+
+
+def test_certificates_are_read_once_for_all_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[ssl.SSLContext] = []
+
+    def read() -> ssl.SSLContext:
+        made.append(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+        return made[-1]
+
+    monkeypatch.setattr(ssl, "create_default_context", read)
+    client = HttpClient("https://127.0.0.1:1/v1", timeout=5)
+    assert len({client._connection() for _ in range(3)}) == 3
+    assert len(made) == 1
+
+
 def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
     with FakeServer(Faults(drop_midway=1.0)) as server:
         client = HttpClient(server.base_url, timeout=5)
@@ -117,6 +148,7 @@ def test_a_small_body_goes_out_with_its_head_and_a_large_one_is_not_copied(
     client = HttpClient("http://127.0.0.1:1/v1")
     connection = client._connection()
     connection.sock = wire
+    client._idle.append(connection)
     for _ in range(2):  # nothing is left over from the request before
         wire.writes.clear()
         assert client.post("http://127.0.0.1:1/v1/x", b"b" * size).body == b"{}"

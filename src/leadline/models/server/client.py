@@ -1,4 +1,4 @@
-"""HTTP for many threads: one kept-alive connection a thread, one request at a time, no retries.
+"""HTTP for many threads: kept-alive connections, as many as there are requests at once, and no retries.
 
 `http.client` of the standard library, because it was the cheapest of those measured (benchmarks/server_requests.py,
 docs/servers.md): half the CPU of urllib3, a fifth of requests, a seventh of httpx, for the same requests.
@@ -16,10 +16,12 @@ import threading
 import time
 import urllib.request
 import weakref
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -75,7 +77,8 @@ class _SecureConnection(_OneGo, http.client.HTTPSConnection):
 
 
 class HttpClient:
-    """Requests to one server. Each thread that asks has a connection of its own."""
+    """Requests to one server. A request has a connection of its own, and leaves it to the next of any thread: threads
+    come and go, with every round of a run and every batch of texts to count, and would leave theirs behind open."""
 
     def __init__(self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0) -> None:
         self.base_url = base_url.rstrip("/")
@@ -85,7 +88,7 @@ class HttpClient:
         self._proxy = _proxy_for(self._url)
         if self._proxy and self._url.scheme == "http":
             self._headers |= _proxy_key(self._proxy)
-        self._own = threading.local()
+        self._idle: deque[_Connection | _SecureConnection] = deque()
         self._all: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._all)
@@ -124,6 +127,8 @@ class HttpClient:
         except BaseException:
             connection.close()  # Ctrl-C in mid-answer: the rest must not be read as the next one's
             raise
+        finally:
+            self._idle.append(connection)
         return HttpReply(
             status=response.status,
             body=data,
@@ -134,23 +139,29 @@ class HttpClient:
 
     def close(self) -> None:
         with self._lock:
+            self._idle.clear()
             _close_all(self._all)
-        self._own = threading.local()
 
     def _connection(self) -> _Connection | _SecureConnection:
-        connection: _Connection | _SecureConnection | None = getattr(self._own, "connection", None)
-        if connection is None:
-            connection = self._own.connection = self._new_connection()
-        elif connection.sock is not None and _closed_by_peer(connection.sock):
+        try:
+            connection = self._idle.pop()  # the one used last, which is the least likely to have been closed
+        except IndexError:
+            return self._new_connection()
+        if connection.sock is not None and _closed_by_peer(connection.sock):
             connection.close()  # it is opened again by the next request
         return connection
+
+    @cached_property
+    def _trust(self) -> ssl.SSLContext:
+        """Once for all connections: reading the system's certificates costs as much as many requests."""
+        return ssl.create_default_context()
 
     def _new_connection(self) -> _Connection | _SecureConnection:
         place = self._proxy or self._url
         host, port = place.hostname or "", place.port
         made: _Connection | _SecureConnection
         if self._url.scheme == "https":
-            made = _SecureConnection(host, port, timeout=self.timeout, context=ssl.create_default_context())
+            made = _SecureConnection(host, port, timeout=self.timeout, context=self._trust)
             if self._proxy:
                 made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         else:
