@@ -52,6 +52,10 @@ class Faults:
     truncate_to: int | None = None
     """Silently drops the prompt's middle beyond so many tokens: the answer and the receipt show it."""
     without_usage: bool = False
+    tokenize_status: int = 200
+    """Any other, and tokens are not counted."""
+    tokenize_seconds: float = 0.0
+    """How long /tokenize takes."""
     seed: int = 0
 
 

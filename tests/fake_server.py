@@ -148,6 +148,10 @@ class FakeServer:
         if path.endswith("completions") and method == "POST":
             return await self._answered(path, raw)
         self.requests.append(Request(path, at=time.time()))
+        if path == "/tokenize":
+            await asyncio.sleep(self.faults.tokenize_seconds)
+            if self.faults.tokenize_status != 200:
+                return json_response(self.faults.tokenize_status, {"error": {"message": "loading the model"}})
         page = self._tool(path, json.loads(raw)) if method == "POST" else pages(self.kind, self.window).get(path)
         return json_response(404, {"detail": "Not Found"}) if page is None else json_response(200, page)
 

@@ -17,6 +17,7 @@ from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document, Failure, Probe, Record
 from leadline.run import attempts, engine, feed
 from leadline.run import plan as planning
+from leadline.run.building import build
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.identity import folder_name
 from leadline.run.measure import measure, plan
@@ -195,6 +196,45 @@ def test_a_defect_in_a_plugin_ends_the_run_and_loses_nothing(tmp_path: Path, scr
     assert kept == sum(isinstance(e, Answered) for e in events) > 0
     scripted.script = works
     assert measure(spec(limits={"workers": 1}), tmp_path / "run").done == 12
+
+
+def test_documents_before_one_that_cannot_be_built_are_asked(
+    tmp_path: Path, scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often it is resumed, a run stops at such a document: others must not wait for it for ever."""
+
+    def picky(task: Any, cells: Any, model: Any, *, seed: int) -> Document:
+        if cells[0].sample == 4:
+            raise LengthError("this one cannot exist")
+        return build(task, cells, model, seed=seed)
+
+    monkeypatch.setattr(engine, "build", picky)
+    for _ in range(2):
+        with pytest.raises(LengthError, match="this one cannot exist"):
+            measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run")
+        assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}
+        assert len(scripted.asked) == 12
+    monkeypatch.setattr(engine, "build", build)
+    assert measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run").done == 18
+
+
+def test_a_machine_that_has_no_more_threads_ends_the_run_and_its_workers(
+    tmp_path: Path, scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.seconds = 0.02
+    start = threading.Thread.start
+
+    def meagre(thread: threading.Thread) -> None:
+        if thread.name == "asker-2":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", meagre)
+    with pytest.raises(RuntimeError, match="new thread"):
+        measure(spec(samples=20, limits={"workers": 4}), tmp_path / "run")
+    time.sleep(0.1)
+    assert len(scripted.asked) <= 2 * 2
+    assert not any(t.name.startswith("asker-") for t in threading.enumerate())
 
 
 def test_an_in_process_model_has_one_worker_and_gets_whole_documents(tmp_path: Path, scripted: ScriptedModel) -> None:

@@ -5,6 +5,8 @@ The rows of the table of what goes wrong with servers, each as a whole run again
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,12 @@ from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
+from leadline.models.server import facts
 from leadline.run import attempts
-from leadline.run.events import Event, Started
+from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
 from leadline.run.measure import measure
 from leadline.run.summary import Summary
-from leadline.store.runs import read_records
+from leadline.store.runs import RECORDS, read_records
 from leadline_process import write_haystack
 
 SAMPLES = 100
@@ -28,6 +31,7 @@ SAMPLES = 100
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(facts, "FIRST_WAIT_SECONDS", 0.01)
     with FakeServer(kind="vllm") as running:
         yield running
 
@@ -39,6 +43,7 @@ def run(
     samples: int = SAMPLES,
     tokenizer: str = "bytes",
     kind: Kind = "vllm",
+    listen: Listener = ignore,
     **limits: Any,
 ) -> Summary:
     """A run whose server begins to misbehave once it is opened, or to be of another kind."""
@@ -47,6 +52,7 @@ def run(
         if isinstance(event, Started):
             server.faults = faults
             server.kind = kind
+        listen(event)
 
     spec = make_spec(
         {
@@ -125,6 +131,53 @@ def test_a_server_that_counts_tokens_no_more_stops_the_run_and_the_rest_is_asked
     assert "/tokenize" in stopped.value.where
     assert "run the same command again" in stopped.value.fix
     assert run(server, tmp_path / "run", Faults(), samples=20, tokenizer="server").done == 20
+
+
+@pytest.mark.parametrize("status", [503, 429])
+def test_a_server_that_counts_tokens_again_soon_is_waited_for(server: FakeServer, tmp_path: Path, status: int) -> None:
+    def heal() -> None:
+        while sum(r.path == "/tokenize" for r in server.requests) < asked + 7:  # more than one question's own patience
+            time.sleep(0.005)
+        server.faults = Faults()
+
+    asked, waited = 0, list[Event]()
+
+    def misbehave(event: Event) -> None:
+        nonlocal asked
+        if isinstance(event, Started):
+            asked = len([r for r in server.requests if r.path == "/tokenize"])
+            server.faults = Faults(tokenize_status=status)
+            threading.Thread(target=heal, daemon=True).start()
+        waited.extend([event] if isinstance(event, Waiting) else [])
+
+    summary = run(server, tmp_path / "run", Faults(), samples=40, tokenizer="server", listen=misbehave)
+    assert (summary.done, summary.failed, summary.receipts.ok) == (40, 0, 40)
+    assert waited
+
+
+def test_a_server_that_is_gone_is_not_asked_to_count_for_another_of_its_kind(tmp_path: Path) -> None:
+    """What was counted is kept for the whole process, and checkpoints are served one after another."""
+    for number, samples in enumerate((8, 48)):
+        with FakeServer(kind="vllm") as server:
+            summary = run(server, tmp_path / str(number), Faults(), samples=samples, tokenizer="server")
+            assert (summary.done, summary.receipts.ok) == (samples, samples)
+
+
+def test_answers_are_recorded_while_a_server_takes_its_time_to_count(server: FakeServer, tmp_path: Path) -> None:
+    """A kill at that moment must not lose what has been answered."""
+    folder = tmp_path / "run"
+    recorded: list[int] = []
+
+    def watch(event: Event) -> None:
+        if isinstance(event, Answered) and not recorded:
+            server.faults = Faults(tokenize_seconds=1.0)
+            time.sleep(0.5)  # all that was in flight has been answered, and the next documents are not there yet
+            recorded.append(len((folder / RECORDS).read_bytes().splitlines()))
+            server.faults = Faults()
+
+    run(server, folder, Faults(delay_seconds=0.2), samples=60, tokenizer="server", listen=watch)
+    assert 8 <= recorded[0] < 60
+    assert len(list(read_records(folder))) == 60
 
 
 def test_retry_after_is_honoured(server: FakeServer, tmp_path: Path) -> None:

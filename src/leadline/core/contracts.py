@@ -195,7 +195,7 @@ class Forecasting(Protocol):
 
 @runtime_checkable
 class Remote(Protocol):
-    """A model that computes elsewhere, so that whoever asks it waits and needs no processor for that."""
+    """A model or tokenizer that computes elsewhere, so that whoever asks it waits and needs no processor for that."""
 
     @property
     def address(self) -> str: ...

@@ -7,6 +7,7 @@ LeadlineError
   SourceError         66  a haystack or data file is missing, unreadable or too short
   TokenizerError      66  a tokenizer or chat template is missing or unusable
   ServerError         69  a server is not there, or is not what it says
+    ServerAway        69  it may be back: it was not reached, or cannot answer now
   MissingExtra        69  an optional package is not installed
   LogbookError        76  results could not be written to a tracker; the run itself is whole
   StoreError          74  records cannot be written or read
@@ -95,6 +96,10 @@ class TokenizerError(LeadlineError):
 
 class ServerError(LeadlineError):
     exit_code = 69
+
+
+class ServerAway(ServerError):
+    """Worth waiting for, by whoever has the time."""
 
 
 class MissingExtra(LeadlineError):

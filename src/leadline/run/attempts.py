@@ -2,7 +2,8 @@
 
 Models classify (`Failure.transient`, `retry_after`); this module decides. A transient failure is asked again, up to
 `limits.attempts` times, after a wait that doubles and is drawn at random, so that workers do not return in step.
-When a server names the time itself (Retry-After), all workers wait for it, not only the one that was told.
+When a server names the time itself (Retry-After), all workers wait for it, not only the one that was told. A document
+that needs a server to count its tokens is waited for in the same way.
 """
 
 from __future__ import annotations
@@ -12,9 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from leadline.core.errors import LeadlineError
+from leadline.core.errors import LeadlineError, ServerAway
 from leadline.core.spec import Limits
 from leadline.core.types import Answer, Document, Failure, Probe
 from leadline.run.events import Waiting
@@ -22,6 +23,8 @@ from leadline.run.stopping import Stop
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
+
+T = TypeVar("T")
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
@@ -59,6 +62,19 @@ class Asker:
             self._again(round_)
         settled = round_.settled if round_.abandoned else round_.settled | round_.open
         return [settled[p.cell.key] for p in probes if p.cell.key in settled]
+
+    def patiently(self, make: Callable[[], T]) -> T:
+        """What `make` makes with a server's help; made again while the server is away, as often as a sample is asked.
+        Raises what was wrong the last time, and at once when the run stops."""
+        for attempt in range(1, self._limits.attempts):
+            try:
+                return make()
+            except ServerAway as away:
+                seconds = _doubling(attempt)
+                self._notify(Waiting(seconds, away.what, everyone=True))
+                if self._stop.wait(seconds):
+                    raise
+        return make()
 
     def _again(self, round_: _Round) -> None:
         """What a first attempt left open, until nothing is or patience ends."""
@@ -107,8 +123,7 @@ class Asker:
             self._pause.ask_for(told)
             self._notify(Waiting(told, _words(failures[0]), everyone=True))
             return told + random.uniform(0, min(1.0, 0.1 + told / 10))
-        longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (state.attempt_number - 1))
-        seconds = random.uniform(longest / 2, longest)
+        seconds = _doubling(state.attempt_number)
         self._notify(Waiting(seconds, _words(failures[0]), everyone=False))
         return seconds
 
@@ -146,6 +161,12 @@ class _Round:
 
     def pending(self) -> list[Probe]:
         return [p for p in self.probes if p.cell.key not in self.settled]
+
+
+def _doubling(attempt: int) -> float:
+    """Seconds to wait after so many attempts."""
+    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    return random.uniform(longest / 2, longest)
 
 
 def _has_open_probes(round_: _Round) -> bool:

@@ -84,7 +84,8 @@ class _Engine:
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
-        self._feed = Feed(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain)
+        counts_elsewhere = isinstance(plan.model.tokenizer, Remote)
+        self._feed = Feed(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain, waits=counts_elsewhere)
 
     def run(self) -> None:
         writer, plan = self._writer, self._plan
@@ -105,12 +106,12 @@ class _Engine:
             share_heap()
         workers = [threading.Thread(target=self._work, name=f"asker-{n}", daemon=True) for n in range(count)]
         self._at_work = len(workers)
-        for worker in workers:
-            worker.start()
         try:
+            for worker in workers:
+                worker.start()
             if workers:
                 self._attend()
-        except BaseException as error:  # a second Ctrl-C, or a listener's defect: workers must not go on alone
+        except BaseException as error:  # a second Ctrl-C, a listener's defect, no more threads: none may go on alone
             self.stop.because(error)
             self._feed.close()
             raise
@@ -125,8 +126,8 @@ class _Engine:
             self._pass_on()
             if self.stop.is_set and not said_stopping:
                 said_stopping = True
-                self._feed.close()
                 self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
+                self._feed.close()
             self._writer.sync()
         self._pass_on()
 
@@ -176,7 +177,8 @@ class _Engine:
         self._feed.finished(work)
 
     def _build(self, job: Job) -> Document:
-        return build(job.task, job.cells, self._plan.model, seed=self._plan.spec.seed)
+        plan = self._plan
+        return self._asker.patiently(lambda: build(job.task, job.cells, plan.model, seed=plan.spec.seed))
 
     def _dead_server(self, record: Record) -> LeadlineError:
         assert isinstance(record.outcome, Failure)

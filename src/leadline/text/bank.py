@@ -247,6 +247,7 @@ def count_bank(bank: PieceBank, tokenizer: Tokenizer) -> CountedBank:
             if len(bank.pieces) > 200 and not file.is_file():
                 _save(file, found)
             _counted[key] = found
+        found.tokenizer = tokenizer  # an equal one from an earlier run may be a server that is there no more
     return found
 
 

@@ -137,7 +137,9 @@ def open_shelf(corpus: Corpus, tokenizer: Tokenizer, plain: Frame, *, least: int
             if len(_shelves) >= _MOST_SHELVES:
                 del _shelves[next(iter(_shelves))]
             _shelves[key] = Shelf(corpus, tokenizer, plain, least=least, most=most, seed=seed)
-        return _shelves[key]
+        found = _shelves[key]
+        found._tokenizer = tokenizer  # an equal one from an earlier run may be a server that is there no more
+        return found
 
 
 def encode_plain(text: str, tokenizer: Tokenizer, plain: Frame, *, most: int, number: int = 0) -> PlainText:

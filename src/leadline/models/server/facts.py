@@ -6,6 +6,7 @@ Each kind is known by pages that only it has: vLLM by /version, llama.cpp by /pr
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from leadline.core.errors import ServerError, UnknownName
+from leadline.core.errors import ServerAway, ServerError, UnknownName
 from leadline.models.server.client import HttpClient, HttpReply, HttpTrouble
 from leadline.models.server.replies import decoded, error_in, error_words
 
@@ -21,6 +22,8 @@ Kind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.2
+_NOBODY = re.compile("refused|name or service", re.IGNORECASE)
+"""Trouble that a few moments do not mend."""
 _WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 
 
@@ -81,7 +84,8 @@ def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = Non
     if reply.status == 200 and page is not None:
         return dict(page)
     words = error_words(error_in(page) or page) if page is not None else reply.body[:200].decode("utf-8", "replace")
-    raise ServerError(f"the server answers {reply.status}: {words}", where=f"{method} {url}")
+    kind = ServerAway if _may_pass(reply) else ServerError
+    raise kind(f"the server answers {reply.status}: {words}", where=f"{method} {url}")
 
 
 def patiently(client: HttpClient, method: str, url: str, body: bytes | None = None) -> HttpReply:
@@ -92,18 +96,22 @@ def patiently(client: HttpClient, method: str, url: str, body: bytes | None = No
         try:
             reply = client.send(method, url, body)
         except HttpTrouble as trouble:
-            if last or "refused" in str(trouble).lower() or "name or service" in str(trouble).lower():
+            if last or trouble.why == "timeout" or _NOBODY.search(str(trouble)):
                 raise _nobody(url, trouble) from None
         else:
-            if (reply.status != 429 and reply.status < 500) or reply.status in (501, 505) or last:
+            if last or not _may_pass(reply):
                 return reply
             wait = max(wait, min(reply.retry_after or 0.0, 30.0))
         time.sleep(wait)
     raise AssertionError  # the last attempt returns or raises
 
 
-def _nobody(url: str, trouble: HttpTrouble) -> ServerError:
-    return ServerError(
+def _may_pass(reply: HttpReply) -> bool:
+    return reply.status == 429 or (reply.status >= 500 and reply.status not in (501, 505))
+
+
+def _nobody(url: str, trouble: HttpTrouble) -> ServerAway:
+    return ServerAway(
         f"no server answers: {trouble}",
         where=url,
         fix="start the server, or correct base_url (it usually ends in /v1)",

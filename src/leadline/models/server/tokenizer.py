@@ -42,6 +42,10 @@ class ServerTokenizer:
         self._facts = facts
         self._small = lru_cache(KEPT_TEXTS)(self._ask)
 
+    @property
+    def address(self) -> str:
+        return self._client.root_url
+
     @cached_property
     def fingerprint(self) -> str:
         """From how a telling text is split, since the vocabulary itself cannot be seen."""
