@@ -18,6 +18,7 @@ from leadline.report.charts import heatmap
 from leadline.report.figures import page_svg, render, squeezed
 from leadline.report.load import Run, load_run
 from leadline.report.theme import Row
+from leadline.report.tiles import Kinds
 from leadline.report.words import length_words
 from planted_runs import (
     LENGTHS,
@@ -167,3 +168,19 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         drawn = render(heatmap(load_run(planted_run(Path(made) / "one"))), "png")
         Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256).save(STORED, optimize=True)
+
+
+def test_a_layer_for_cells_that_are_not_there_is_left_out_and_nobody_sees_it(tmp_path: Path) -> None:
+    """Half of the layers of a whole run's cells would draw nothing, and cost as much as the others."""
+    records = list(planted_records(cliff, lengths=[1024, 65536], depths=[0.0, 1.0]))
+    run = load_run(write_run(tmp_path / "run", records))
+    whole = heatmap(run)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kinds, "of", classmethod(lambda cls, cells: cls(empty=True, short=True)))
+        every = heatmap(run)
+    assert str(every.chart).count("'mark'") - str(whole.chart).count("'mark'") == 4
+    assert render(whole, "png") == render(every, "png")
+    gap = load_run(write_run(tmp_path / "gap", [r for r in records if r.cell.depth or r.cell.length == 1024][:-1]))
+    drawn = render(heatmap(gap), "svg").decode()
+    assert "no data" in drawn
+    assert "2 of 3" in drawn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,14 @@ def test_more_than_it_claims_is_not_said_of_a_claim_inside_the_interval(tmp_path
     assert said.effective is not None
     assert said.effective.low < 36000 < said.effective.length
     assert said.claim.endswith("; it claims 36,000.")
+
+
+def test_a_verdict_is_found_once_for_a_run_and_forgotten_with_it(tmp_path: Path) -> None:
+    run = load_run(write_run(tmp_path / "run", list(planted_records(cliff, lengths=[1024, 65536], depths=[0.5]))))
+    first = verdict(run)
+    assert verdict(run) is first
+    assert verdict(load_run(tmp_path / "run")) is not first
+    kept = weakref.ref(run)
+    del run
+    gc.collect()
+    assert kept() is None

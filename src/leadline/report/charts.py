@@ -13,7 +13,7 @@ from leadline.report.selection import selection
 from leadline.report.smoothed import CAPTION, smoothed_cells
 from leadline.report.table import Place, Table, Tally
 from leadline.report.theme import HEAD, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered, rows_of
-from leadline.report.tiles import NO_DATA, Size, across, cell_row, down, tiles
+from leadline.report.tiles import NO_DATA, Kinds, Size, across, cell_row, down, tiles
 from leadline.report.words import cell_words, count_words, depth_words, inert, length_words, percent, percent_range
 
 FLAT = -1
@@ -31,23 +31,24 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
     columns = columns_for(len(deep), narrow=narrow)
     rows = max((len(table.depths_of(t)) for t in deep), default=1)
     size = Size.of(len(table.lengths), rows, across=columns, narrow=narrow)
+    data = _rows(table, deep, flat, at)
+    if smoothed:
+        data["cells"] = smoothed_cells(table, deep, data["cells"])
+    kinds = Kinds.of(data["cells"])
     parts: list[Spec] = []
     for start in range(0, len(deep), columns):
         row = [
-            _panel(table, number, deep[number], size, first=number == start, last=number + columns >= len(deep))
+            _panel(table, number, deep[number], size, kinds, first=number == start, last=number + columns >= len(deep))
             for number in range(start, min(start + columns, len(deep)))
         ]
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
     if flat:
-        parts.append(_flat_panel(table, flat, narrow=narrow))
+        parts.append(_flat_panel(table, flat, kinds, narrow=narrow))
     words = f"{CAPTION} {caption_words(run)}" if smoothed else caption_words(run)
     small = caption(words, columns * size.width if deep else 500)
     chart: Spec = {"vconcat": [*parts, small], "spacing": 20, "resolve": {"scale": {"fill": "shared"}}}
     if titled:
         chart["title"] = heading(run)
-    data = _rows(table, deep, flat, at)
-    if smoothed:
-        data["cells"] = smoothed_cells(table, deep, data["cells"])
     return Figure(chart, data, f"{CAPTION} {_alternative(run)}" if smoothed else _alternative(run))
 
 
@@ -71,10 +72,10 @@ def heading(run: Run) -> Spec:
 # --- panels -------------------------------------------------------------------------------------
 
 
-def _panel(table: Table, number: int, task: str, size: Size, *, first: bool, last: bool) -> Spec:
+def _panel(table: Table, number: int, task: str, size: Size, kinds: Kinds, *, first: bool, last: bool) -> Spec:
     """One task: the strip of means above, the cells below. Outer panels alone carry axis titles."""
     lengths, depths = table.lengths, table.depths_of(task)
-    strip, cells = _drawn(tuple(map(length_words, lengths)), tuple(map(depth_words, depths)), size, first, last)
+    strip, cells = _drawn(tuple(map(length_words, lengths)), tuple(map(depth_words, depths)), size, kinds, first, last)
     panel: Spec = {"vconcat": [strip | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
     if len(table.tasks) > 1:
         panel["title"] = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
@@ -82,20 +83,22 @@ def _panel(table: Table, number: int, task: str, size: Size, *, first: bool, las
 
 
 @lru_cache(maxsize=64)
-def _drawn(lengths: tuple[str, ...], depths: tuple[str, ...], size: Size, first: bool, last: bool) -> tuple[Spec, Spec]:
+def _drawn(
+    lengths: tuple[str, ...], depths: tuple[str, ...], size: Size, kinds: Kinds, first: bool, last: bool
+) -> tuple[Spec, Spec]:
     """Strip and cells of a panel without their rows. Making definitions takes altair a while, and panels are alike."""
     # A title longer than its panel is tall would push the rows of the figure out of line.
     where = "where the fact stands (0% = start)" if size.height >= 240 else "depth"
-    cells = tiles(across(list(lengths), titled=last), down(list(depths), where if first else None), size)
+    cells = tiles(across(list(lengths), titled=last), down(list(depths), where if first else None), size, kinds)
     return _strip(list(lengths), size, titled=first), cells
 
 
-def _flat_panel(table: Table, tasks: Sequence[str], *, narrow: bool) -> Spec:
+def _flat_panel(table: Table, tasks: Sequence[str], kinds: Kinds, *, narrow: bool) -> Spec:
     """Tasks without a depth: tasks down, lengths across."""
     lengths = [length_words(n) for n in table.lengths]
     wide = min(62.0, max(13.0, (330 if narrow else 620) / len(lengths)))
     size = Size.exactly(len(lengths), len(tasks), wide, 31.0, narrow=narrow)
-    cells = tiles(across(lengths), down([inert(t, 40) for t in tasks], None), size)
+    cells = tiles(across(lengths), down([inert(t, 40) for t in tasks], None), size, kinds)
     return cells | rows_of("cells", FLAT)
 
 

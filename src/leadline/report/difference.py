@@ -10,7 +10,7 @@ import altair as alt
 from leadline.report.charts import columns_for
 from leadline.report.colours import DIFFERENCE
 from leadline.report.theme import HEAD, LINE, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered, rows_of
-from leadline.report.tiles import DIFFERENCE_HUE, Size, across, down, ink, tiles
+from leadline.report.tiles import DIFFERENCE_HUE, Kinds, Size, across, down, ink, tiles
 from leadline.report.words import count_words, depth_words, inert, length_words
 from leadline.stats.compare import Comparison, Difference
 
@@ -44,7 +44,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
     if flat:
         size = Size.exactly(len(lengths), len(flat), wide / len(lengths), 31.0, narrow=narrow)
         rows = down([inert(t, 40) for t in flat], None)
-        parts.append(tiles(across(lengths), rows, size, DIFFERENCE_HUE) | rows_of("cells", FLAT))
+        parts.append(tiles(across(lengths), rows, size, Kinds(), DIFFERENCE_HUE) | rows_of("cells", FLAT))
     parts.append(caption(NOTE, max(300.0, columns * wide)))
     chart: Spec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
     base, candidate = (inert(name, 60) for name in names)
@@ -82,7 +82,7 @@ def _part(d: Difference) -> str:
 
 def _panel(lengths: list[str], depths: Sequence[float], number: int, title: str, size: Size) -> Spec:
     rows = down([depth_words(d) for d in depths], "depth")
-    panel = tiles(across(lengths), rows, size, DIFFERENCE_HUE) | rows_of("cells", number)
+    panel = tiles(across(lengths), rows, size, Kinds(), DIFFERENCE_HUE) | rows_of("cells", number)
     return panel | ({"title": {"text": title, "fontSize": 13, "offset": 8}} if title else {})
 
 

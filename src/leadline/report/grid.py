@@ -10,7 +10,7 @@ from leadline.report.load import Run, interval_words
 from leadline.report.selection import selection
 from leadline.report.table import Place, Tally
 from leadline.report.theme import HEAD, MUTED, QUIET, Figure, Row, Spec, caption, layered, rows_of
-from leadline.report.tiles import TILES, Size, across, cell_row, down, tiles
+from leadline.report.tiles import TILES, Kinds, Size, across, cell_row, down, tiles
 from leadline.report.verdict import Verdict, length_range
 from leadline.report.words import inert, length_words, percent, percent_range
 
@@ -23,18 +23,24 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
     lengths = [length_words(n) for n in table.lengths]
     bands = by_category(run)
     wide = min(54.0, max(13.0, (300 if narrow else 500) / (len(lengths) + 1)))
-    rows: list[Row] = []
+    groups = [*bands.items(), ("", [AVERAGE])]
+    rows: list[Row] = [
+        row | {"panel": number}
+        for number, (_, tasks) in enumerate(groups)
+        for task in tasks
+        for row in _row(run, task, at)
+    ]
+    kinds = Kinds.of(rows)
     parts: list[Spec] = []
-    for number, (category, tasks) in enumerate([*bands.items(), ("", [AVERAGE])]):
-        rows += [row | {"panel": number} for task in tasks for row in _row(run, task, at)]
+    for number, (category, tasks) in enumerate(groups):
         names = [_name(t) for t in tasks]
         size = Size.exactly(len(lengths), len(tasks), wide, 26.0, narrow=narrow)
         last = number == len(bands)
-        body = tiles(across(lengths, titled=last, axis=last), down(names, None), size)
+        body = tiles(across(lengths, titled=last, axis=last), down(names, None), size, kinds)
         body |= _rows_where(number, f"datum.length !== '{AVERAGE}'")
         if category and len(bands) > 1:
             body["title"] = _small_title(category)
-        right = [_averages(names, Size.exactly(1, len(tasks), wide, 26.0, narrow=narrow), number, axis=last)]
+        right = [_averages(names, Size.exactly(1, len(tasks), wide, 26.0, narrow=narrow), kinds, number, axis=last)]
         if not narrow:
             right.append(_effective(names, 26.0 * len(tasks), number, titled=number == 0))
         parts.append({"hconcat": [body, *right], "spacing": 8})
@@ -81,11 +87,11 @@ def _name(task: str) -> str:
     return inert(task, 40)
 
 
-def _averages(names: list[str], size: Size, number: int, *, axis: bool) -> Spec:
+def _averages(names: list[str], size: Size, kinds: Kinds, number: int, *, axis: bool) -> Spec:
     bottom = alt.Axis(title=None, labelAngle=0, **QUIET) if axis else None
     x = alt.X("length:O", scale=TILES, axis=bottom)
     y = alt.Y("row:O", sort=names, scale=TILES, axis=None)
-    return tiles(x, y, size) | _rows_where(number, f"datum.length === '{AVERAGE}'")
+    return tiles(x, y, size, kinds) | _rows_where(number, f"datum.length === '{AVERAGE}'")
 
 
 def _effective(names: list[str], height: float, number: int, *, titled: bool) -> Spec:

@@ -67,9 +67,10 @@ class Totals:
             self.notes[note] = self.notes.get(note, 0) + 1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Run:
-    """Everything a report says about one run, short of its single samples.
+    """Everything a report says about one run, short of its single samples. No two are equal, so that what was found out
+    about one can be kept for as long as it is there.
 
     `table` holds the answers to questions about a document, and nothing else enters an average. Questions asked
     without their document, which show what is answered from memory, and log-probabilities, which are no shares of

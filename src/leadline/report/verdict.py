@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -44,7 +45,18 @@ class Verdict:
     not_measured: tuple[str, ...]
 
 
+_FOUND: WeakKeyDictionary[Run, Verdict] = WeakKeyDictionary()
+
+
 def verdict(run: Run) -> Verdict:
+    """Found once for each run: page, figures and terminal all ask, and a bootstrap for every task takes a while."""
+    found = _FOUND.get(run)
+    if found is None:
+        found = _FOUND[run] = _verdict(run)
+    return found
+
+
+def _verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
