@@ -153,6 +153,13 @@ def test_mistakes_are_named(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_spec_is_not_taken_for_a_list_of_models_and_half_forgotten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert answer(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
+    assert "a list of models holds nothing else" in capsys.readouterr().err
+
+
 def test_a_submission_takes_the_list_of_its_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = write(tmp_path, LIST + ASKED)
     assert answer(["submit", spec, "--out", str(tmp_path / "out"), "--json"]) == 0

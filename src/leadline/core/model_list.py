@@ -34,6 +34,13 @@ def read_models(path: Path) -> list[Listed]:
         raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path), fix=_FIX) from None
     except ValueError as error:
         raise UsageError(f"the list of models cannot be read: {error}", where=str(path), fix=_FIX) from None
+    if isinstance(loaded, dict) and "models" in loaded and len(loaded) > 1:
+        others = ", ".join(sorted(loaded.keys() - {"models"}))
+        raise UsageError(
+            f"a list of models holds nothing else, and this file has {others} too",
+            where=str(path),
+            fix="leave them out, or give the file in the place of the task: it is a spec",
+        )
     return parse_models(loaded.get("models") if isinstance(loaded, dict) else loaded, where=str(path))
 
 
