@@ -54,12 +54,16 @@ def test_a_model_that_fails_is_told_with_its_reason_and_the_others_go_on(tmp_pat
     assert good.summary.done == 8
 
 
-def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path) -> None:
+@pytest.mark.parametrize("defect", [ZeroDivisionError, SystemExit])
+def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path, defect: type[BaseException]) -> None:
     def fall(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
-        raise ZeroDivisionError("a stranger's defect")
+        if entrant.name == "sim:strange":
+            raise defect("a stranger's defect")
+        return Summary(entrant.folder, 1)
 
-    found = _Matrix(entrants(tmp_path, "sim:perfect"), fall).run(1, lambda event: None)
-    assert str(found["sim:perfect"].error).startswith("ZeroDivisionError: a stranger's defect")
+    found = _Matrix(entrants(tmp_path, "sim:strange", "sim:perfect"), fall).run(1, lambda event: None)
+    assert str(found["sim:strange"].error).startswith(f"{defect.__name__}: a stranger's defect")
+    assert found["sim:perfect"].summary is not None
 
 
 def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: Path) -> None:

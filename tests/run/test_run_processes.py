@@ -108,6 +108,31 @@ def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_p
     assert all(line.endswith(b"}\n") for line in lines(folder))
 
 
+@pytest.mark.parametrize("opening", [True, False])
+def test_a_server_that_hangs_while_it_counts_keeps_nobody(
+    server: FakeServerProcess, tmp_path: Path, opening: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))  # else nothing is left to count
+    folder = tmp_path / "run"
+    process = start(*(word.replace("tokenizer=bytes", "tokenizer=server") for word in words(server, folder, 8000)))
+    if opening:
+        while sum(r.path == "/tokenize" for r in server.requests) < 60:
+            time.sleep(0.01)
+    else:
+        wait_for(process, folder, 20)
+    server.set_faults(Faults(tokenize_seconds=3600.0))
+    time.sleep(0.2)
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < 2:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.4)
+    _, err = process.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert process.returncode == 130
+    assert "run the same command again to go on" in err
+    assert "Traceback" not in err
+
+
 def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     process = start(*words(server, folder))

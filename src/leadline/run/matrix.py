@@ -197,7 +197,7 @@ class _Matrix:
             return Outcome(entrant, self._measure(entrant, self._news.put, self._stop.inner()))
         except LeadlineError as error:
             return Outcome(entrant, error=error)
-        except Exception as error:  # a stranger's checkpoint may fail in any way, and the others should not suffer
+        except BaseException as error:  # a stranger's checkpoint may even exit, and the others should not suffer
             told = LeadlineError(f"{type(error).__name__}: {error}", where=entrant.name)
             told.__cause__ = error
             return Outcome(entrant, error=told)

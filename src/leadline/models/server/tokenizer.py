@@ -5,8 +5,9 @@ Small texts are kept, because laying out a document asks for the same ones again
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +58,7 @@ class ServerTokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         if len(texts) < 2:
             return [self.encode(text) for text in texts]
-        with ThreadPoolExecutor(CONNECTIONS) as pool:
-            return list(pool.map(self.encode, texts))
+        return _side_by_side(self.encode, texts)
 
     def ends(self, text: str) -> list[int] | None:
         """Where each token ends, when the server can name its tokens and they are the text."""
@@ -109,6 +109,39 @@ class ServerTokenizer:
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return ask_json(self._client, "POST", self._client.root_url + path, msgspec.json.encode(body))
+
+
+def _side_by_side(encode: Callable[[str], Ids], texts: Sequence[str]) -> list[Ids]:
+    """Over several connections. Daemon threads rather than a pool, which a program waits for when it ends: a server
+    that hangs must not keep anybody who pressed Ctrl-C."""
+    left, found, troubles = deque(enumerate(texts)), dict[int, "Ids"](), list[BaseException]()
+
+    def ask() -> None:
+        try:
+            for number, text in iter(lambda: _next(left), None):
+                found[number] = encode(text)
+        except BaseException as trouble:
+            troubles.append(trouble)
+            left.clear()
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(min(CONNECTIONS, len(texts)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        left.clear()  # nobody wants the rest
+    if troubles:
+        raise troubles[0]
+    return [found[number] for number in range(len(texts))]
+
+
+def _next(left: deque[tuple[int, str]]) -> tuple[int, str] | None:
+    try:
+        return left.popleft()
+    except IndexError:
+        return None
 
 
 def _ends(pieces: Sequence[bytes], text: str) -> list[int] | None:
