@@ -302,6 +302,13 @@ def test_an_unexpected_error_is_code_70_and_its_traceback_is_for_debugging(
     assert "Traceback" in say(*RUN, "--lengths", "1k", debug=True).err
 
 
+def test_a_place_that_the_system_refuses_is_no_defect(say: Say) -> None:
+    assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0
+    said = say("compare", "run", "run", "--gate", "overall >= -1", "--junit", "run")
+    assert said.code == 74
+    assert said.err.splitlines()[:2] == ["error: Is a directory", "where: run"]
+
+
 def test_the_real_program_has_exit_codes_debug_anywhere_and_a_version() -> None:
     wrong = subprocess.run([str(PROGRAM), "run", "niha", "--debug"], capture_output=True, text=True, check=False)
     assert wrong.returncode == 64

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -13,13 +14,17 @@ import typer
 from typer.core import TyperGroup
 
 from leadline.cli import catalogue, screen
-from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.errors import LeadlineError, StoreError, UsageError
 
 COMMANDS = (
     "demo", "run", "plan", "report", "log", "compare", "watch", "view",
     "summarize", "score", "build", "submit", "correlate",
 )  # fmt: skip
 """Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
+
+
+REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR})
+"""What a system says of a place that cannot be read from or written to."""
 
 
 class Commands(TyperGroup):
@@ -90,10 +95,11 @@ def answer(words: list[str], *, debug: bool = False) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        screen.show_error(_unexpected(error))
+        shown = _of_the_disk(error) or _unexpected(error)
+        screen.show_error(shown)
         if debug:
             traceback.print_exc()
-        return LeadlineError.exit_code
+        return shown.exit_code
 
 
 def _usage(error: typer.TyperException) -> int:
@@ -112,6 +118,15 @@ def _usage(error: typer.TyperException) -> int:
         fix = f"did you mean {name}"
     screen.show_error(UsageError(what, where=place, fix=fix))
     return UsageError.exit_code
+
+
+def _of_the_disk(error: Exception) -> LeadlineError | None:
+    """A file or folder that the system refuses, wherever it was met: nobody's defect."""
+    if not isinstance(error, OSError) or error.filename is None or error.errno not in REFUSED:
+        return None
+    return StoreError(
+        f"{error.strerror}", where=str(error.filename), fix="mend what stands there, or name another place"
+    )
 
 
 def _unexpected(error: Exception) -> LeadlineError:
