@@ -49,6 +49,28 @@ def test_attempts_are_bounded_and_the_last_failure_is_kept() -> None:
     assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (BUSY, 3, 3)
 
 
+def test_a_sample_that_is_put_off_while_others_are_answered_has_its_turn_in_the_end() -> None:
+    busy = Failure("rate_limited", "too many", transient=True, status=429)
+    document = document_of(2)
+    slow, quick = document.probes
+
+    def script(probe: Probe, attempt: int) -> Outcome:
+        if probe is quick:
+            return RIGHT
+        asker.ask(document, [quick])  # another worker, and the server has a place for it
+        return busy if attempt < 9 else RIGHT
+
+    asker = Asker(ScriptedModel(script), Limits(attempts=3), Stop(), lambda event: None)
+    (asked,) = asker.ask(document, [slow])
+    assert (asked.answer.outcome, asked.attempts) == (RIGHT, 9)
+
+
+def test_a_sample_that_is_put_off_by_a_server_that_answers_nobody_is_given_up() -> None:
+    busy = Failure("rate_limited", "too many", transient=True, status=429)
+    (asked,), model = ask(fails_first(99, busy), limit=3)
+    assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (busy, 3, 3)
+
+
 def test_a_permanent_failure_is_final_at_once() -> None:
     (asked,), model = ask(fails_first(99, REFUSED))
     assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (REFUSED, 1, 1)

@@ -2,8 +2,9 @@
 
 Models classify (`Failure.transient`, `retry_after`); this module decides. A transient failure is asked again, up to
 `limits.attempts` times, after a wait that doubles and is drawn at random, so that workers do not return in step.
-When a server names the time itself (Retry-After), all workers wait for it, not only the one that was told. A document
-that needs a server to count its tokens is waited for in the same way.
+When a server names the time itself (Retry-After), all workers wait for it, not only the one that was told. A sample
+that is put off (429) while the server answers others has not used up an attempt: there are more workers than the server
+has places, and its turn comes. A document that needs a server to count its tokens is waited for in the same way.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ class Asker:
         self._stop = stop
         self._notify = notify
         self._pause = Pause()
+        self._answered = 0
+        """Changes whenever a sample is answered."""
 
     def ask(self, document: Document, probes: Sequence[Probe]) -> list[Asked]:
         """One final answer per probe, in order. A probe given up because the run stops has none: it is asked again
         when the run goes on."""
-        round_ = _Round(document, probes)
+        round_ = _Round(document, probes, self._answered)
         if _has_open_probes(self._once(round_)):
             self._again(round_)
         settled = round_.settled if round_.abandoned else round_.settled | round_.open
@@ -78,11 +81,11 @@ class Asker:
 
     def _again(self, round_: _Round) -> None:
         """What a first attempt left open, until nothing is or patience ends."""
-        from tenacity import Retrying, retry_if_result, stop_after_attempt  # most runs never need it
+        from tenacity import Retrying, retry_if_result  # most runs never need it
 
         made = iter((round_,))  # the first attempt
         Retrying(
-            stop=stop_after_attempt(self._limits.attempts),
+            stop=lambda state: round_.spent >= self._limits.attempts,
             wait=self._wait,
             retry=retry_if_result(_has_open_probes),
             sleep=self._sleep,
@@ -107,7 +110,15 @@ class Asker:
             asked = Asked(probe, answer, round_.attempt, started)
             where = round_.open if self._worth_asking_again(answer) else round_.settled
             where[probe.cell.key] = asked
+        self._count(round_, answers)
         return round_
+
+    def _count(self, round_: _Round, answers: Sequence[Answer]) -> None:
+        """Adds to the attempts that are spent, and to the answers that there are."""
+        self._answered += sum(not isinstance(a.outcome, Failure) for a in answers)
+        if not round_.is_put_off or self._answered == round_.answered_before:
+            round_.spent += 1
+        round_.answered_before = self._answered
 
     def _worth_asking_again(self, answer: Answer) -> bool:
         """A server that wants to be left alone for longer than a request may take is not waited for."""
@@ -151,13 +162,23 @@ class Pause:
 class _Round:
     """The state of one call of `ask`: what is settled and what is still open after the latest attempt."""
 
-    def __init__(self, document: Document, probes: Sequence[Probe]) -> None:
+    def __init__(self, document: Document, probes: Sequence[Probe], answered_before: int) -> None:
         self.document = document
         self.probes = probes
+        self.answered_before = answered_before
+        """Samples of anybody that were answered before the latest attempt."""
         self.attempt = 0
+        self.spent = 0
+        """The attempts that count."""
         self.settled: dict[str, Asked] = {}
         self.open: dict[str, Asked] = {}
         self.abandoned = False
+
+    @property
+    def is_put_off(self) -> bool:
+        """Whether the server only said that there are too many of us."""
+        outcomes = [asked.answer.outcome for asked in self.open.values()]
+        return all(isinstance(outcome, Failure) and outcome.why == "rate_limited" for outcome in outcomes)
 
     def pending(self) -> list[Probe]:
         return [p for p in self.probes if p.cell.key not in self.settled]
