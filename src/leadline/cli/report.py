@@ -9,6 +9,7 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from concurrent.futures import Future
 
     from leadline.report.load import Run
 
@@ -25,16 +26,16 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead; draws nothing.")] = False,
 ) -> None:
     """Look at runs: a summary here, heatmap.png, .svg and .pdf and report.html beside the records."""
-    from leadline.cli.screen import print_json
-    from leadline.report.load import load_run
-    from leadline.report.summary import summary
-
-    loaded = [load_run(folder, failures) for folder in runs]
     if json:
-        found = [summary(run) for run in loaded]
-        print_json(found[0] if len(found) == 1 else found)
+        _print_json(runs, failures)
         return
-    written = _write(loaded, output, figures, data)
+    from leadline.report.easel import easel_beside
+
+    with easel_beside():  # first of all: it starts while this process is still reading
+        from leadline.report.load import load_run
+
+        loaded = [load_run(folder, failures) for folder in runs]
+        written = _write(loaded, output, figures, data)
     if markdown:
         from leadline.report.markdown import markdown as in_markdown
 
@@ -43,6 +44,15 @@ def report(
         _show(loaded)
         for path in written:
             typer.echo(path)
+
+
+def _print_json(folders: Sequence[Path], failures: Literal["excluded", "zero"]) -> None:
+    from leadline.cli.screen import print_json
+    from leadline.report.load import load_run
+    from leadline.report.summary import summary
+
+    found = [summary(load_run(folder, failures)) for folder in folders]
+    print_json(found[0] if len(found) == 1 else found)
 
 
 def _show(runs: Sequence[Run]) -> None:
@@ -57,6 +67,9 @@ def _show(runs: Sequence[Run]) -> None:
 
 def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
     """The heatmap and the page always; the rest where asked for."""
+    from concurrent.futures import ThreadPoolExecutor
+    from contextvars import copy_context
+
     from leadline.core.errors import UsageError
     from leadline.report.charts import heatmap
     from leadline.report.figures import write_figure
@@ -69,12 +82,28 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
         from leadline.report.data import write_data
 
         exported.append(write_data(runs[0], data))
-    asked = [run for run in runs if run.table.tasks]
-    written = [path for run in asked for path in write_figure(heatmap(run), run.folder / "heatmap")]
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    written.append(write_page(runs, output or single))
+    with ThreadPoolExecutor(1) as beside:  # files are made of what is drawn while the page is still being drawn
+        maps = [(heatmap(run), run.folder / "heatmap") for run in runs if run.table.tasks]
+        making = [beside.submit(copy_context().run, write_figure, figure, stem) for figure, stem in maps]
+        page = write_page(runs, output or single)
+    written = [*(path for made in making for path in _beside(made, needed=output is None)), page]
     if figures is not None:
         from leadline.report.gallery import write_gallery
 
         written += write_gallery(runs, figures)
     return written + exported
+
+
+def _beside(made: Future[list[Path]], *, needed: bool) -> list[Path]:
+    """The heatmap beside the records. A run that may only be read does without, if its page has another place."""
+    from leadline.cli.screen import warn
+    from leadline.core.errors import StoreError
+
+    try:
+        return made.result()
+    except StoreError as error:
+        if needed:
+            raise StoreError(error.what, where=error.where, fix="-o FILE puts the page elsewhere") from None
+        warn(f"there is no heatmap beside the records: {error.what}")
+        return []

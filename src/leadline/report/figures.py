@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from leadline.core.errors import StoreError
+from leadline.report.easel import drawn
 from leadline.report.theme import HEAD, LINE, MUTED, TEXT, Figure
 
 FORMATS = ("png", "svg", "pdf")
@@ -32,9 +33,7 @@ def render(figure: Figure, kind: str) -> bytes:
 
 
 def svg_of(figure: Figure) -> str:
-    import vl_convert
-
-    return _SELECTION.sub('aria-label="', str(vl_convert.vegalite_to_svg(figure.spec())))
+    return _SELECTION.sub('aria-label="', drawn(figure.spec()).result())
 
 
 def _converted(svg: str, kind: str, *, column: bool) -> bytes:
@@ -86,15 +85,27 @@ def squeezed(png: bytes) -> bytes:
     )
 
 
+class PageFigure:
+    """A figure for the page, begun now and finished when the page is put together."""
+
+    def __init__(self, figure: Figure, name: str) -> None:
+        self._figure, self._name = figure, name
+        self._drawn = drawn(figure.spec(background="transparent"))
+
+    def __html__(self) -> str:
+        return _in_page(self._drawn.result(), self._figure, self._name)
+
+
 def page_svg(figure: Figure, name: str) -> str:
-    """The figure for the page, where it is a live part of the document.
+    return PageFigure(figure, name).__html__()
+
+
+def _in_page(svg: str, figure: Figure, name: str) -> str:
+    """The figure as a live part of the document.
 
     Text and lines take the page's own light or dark colours, what a mark stands for becomes `data-select`, and ids
     carry the figure's name, for two figures of one page must not share a gradient.
     """
-    import vl_convert
-
-    svg = str(vl_convert.vegalite_to_svg(figure.spec(background="transparent")))
     svg = _LONG_NUMBER.sub(r"\1", svg)
     svg = _SELECTION.sub(r'data-select="\1" aria-label="', svg)
     for colour, variable in _PAGE_COLOURS.items():

@@ -17,7 +17,7 @@ from leadline.report.comparison import against_first, boards, titles
 from leadline.report.curves import class_bars, class_words, curves, run_curves
 from leadline.report.details import detail_rows
 from leadline.report.excerpts import Excerpts
-from leadline.report.figures import page_svg
+from leadline.report.figures import PageFigure
 from leadline.report.gauge import gauge
 from leadline.report.grid import task_grid
 from leadline.report.load import Run, interval_words
@@ -48,9 +48,11 @@ def write_page(runs: Sequence[Run], path: Path) -> Path:
 def page(runs: Sequence[Run], served: Served | None = None) -> str:
     """The whole page. Everything that came from a model or a spec is escaped by the template or by `data_block`."""
     style, script = page_style(served), joined_script(served)
+    live = served is not None and bool(served.events)
+    alone = len(runs) == 1
+    begun = [_answer_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]  # verdicts take a while
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     packed = pack_runs(runs) if served is None else Packed([], [], "")
-    live = served is not None and bool(served.events)
     return template("page.html").render(
         title=f"{names[0] if len(runs) == 1 else f'{len(runs)} runs'} · Leadline",
         version=__version__,
@@ -60,10 +62,7 @@ def page(runs: Sequence[Run], served: Served | None = None) -> str:
         served=served,
         sections=_sections(runs),
         comparison=_comparison(runs, verdicts, names) if len(runs) > 1 else None,
-        runs=[
-            _run_values(run, verdicts[at], names[at], at, alone=len(runs) == 1, live=live)
-            for at, run in enumerate(runs)
-        ],
+        runs=[begun[at] | _run_values(run, verdicts[at], names[at], at) for at, run in enumerate(runs)],
         left_out=packed.left_out,
         index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
         packs=[Markup(text) for text in packed.packs],
@@ -137,9 +136,24 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
     }
 
 
-def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, live: bool) -> Values:
+def _answer_figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
+    """The figures that need no verdict."""
     answered, asked = run.table.whole.done + run.table.whole.failed > 0, bool(run.table.tasks)
     drawn = asked and not live  # the map of a run that is not over is drawn cell by cell, as cells come in
+    return {
+        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if drawn else None,
+        "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,
+        "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
+        "smoothed": _figure(heatmap(run, titled=False, smoothed=True, at=at), f"smoothed-{at}")
+        if drawn and any(can_smooth(run.table, task) for task in run.table.tasks)
+        else None,
+        "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
+        "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
+        "distances": _figure(distance_curves(run), f"distances-{at}") if run.measures.by_distance else None,
+    }
+
+
+def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
     return {
         "run": run,
         "title": title,
@@ -147,16 +161,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int, *, alone: bool, l
         "verdict": found,
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
-        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if drawn else None,
-        "smoothed": _figure(heatmap(run, titled=False, smoothed=True, at=at), f"smoothed-{at}")
-        if drawn and any(can_smooth(run.table, task) for task in run.table.tasks)
-        else None,
-        "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
-        "distances": _figure(distance_curves(run), f"distances-{at}") if run.measures.by_distance else None,
-        "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
         "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
-        "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
-        "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,
         "details": detail_rows(run.table),
         "small_print": small_print(run),
         "provenance": provenance(run),
@@ -179,4 +184,4 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
 
 
 def _figure(figure: Figure, name: str) -> Values:
-    return {"svg": Markup(page_svg(figure, name))}
+    return {"svg": PageFigure(figure, name)}
