@@ -86,6 +86,13 @@ def test_the_public_names_are_enough_for_a_run(tmp_path: Path) -> None:
     assert {r.score for r in leadline.read_records(summary.folder)} == {1.0}
 
 
+def test_the_help_says_in_whole_words_what_each_command_does(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = say("--help").out.partition("Commands:")[2].split("\n")
+    assert len(lines) > 15
+    assert all(line.endswith(".") and not line.endswith("...") for line in lines if line)
+
+
 def test_without_words_the_help_is_shown(say: Say) -> None:
     said = say()
     assert said.code == 64
@@ -228,6 +235,7 @@ def test_suites_are_listed_even_if_there_are_none(say: Say) -> None:
 SIM = ("--model", "sim:perfect?tokenizer=bytes", "--lengths", "1k")
 BAD = {
     "unknown task": (("run", "niha", *SIM), 64, "did you mean 'niah'?"),
+    "a suite where a task is shown": (("tasks", "show", "ruler"), 64, "leadline suites show ruler"),
     "unknown command": (("rnu",), 64, "did you mean 'run'?"),
     "unknown flag": (("run", "niah", *SIM, "--sampels", "3"), 64, "did you mean --samples?"),
     "a flag's wrong type": (("run", "niah", *SIM, "--samples", "three"), 64, "--samples"),
@@ -307,6 +315,16 @@ def test_a_place_that_the_system_refuses_is_no_defect(say: Say) -> None:
     said = say("compare", "run", "run", "--gate", "overall >= -1", "--junit", "run")
     assert said.code == 74
     assert said.err.splitlines()[:2] == ["error: Is a directory", "where: run"]
+
+
+def test_a_run_that_may_only_be_read_has_its_page_elsewhere(say: Say) -> None:
+    assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0
+    Path("run/heatmap.png").mkdir()
+    said = say("report", "run", "-o", "page.html")
+    assert said.code == 0, said.err
+    assert Path("page.html").exists()
+    assert "no heatmap beside the records" in said.err
+    assert say("report", "run").code == 74
 
 
 def test_the_real_program_has_exit_codes_debug_anywhere_and_a_version() -> None:

@@ -21,6 +21,12 @@ HELP: dict[str, str] = {
     "sources": "List haystacks; `sources show NAME` takes a path or mixture too; `sources pull` fetches data.",
     "suites": "List suites; `suites show NAME` has what one asks.",
 }
+SHORT = {
+    "tasks": "List tasks; `tasks show NAME` has its options.",
+    "models": "List model providers; `models show NAME` has its options.",
+    "sources": "List haystacks; `sources pull` fetches public data.",
+    "suites": "List suites; `suites show NAME` has what it asks.",
+}
 
 TemplateFlag = Annotated[bool, typer.Option("--template", help="Print its texts as a start for --templates.")]
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -62,8 +68,17 @@ def _json_before(context: typer.Context) -> bool:
 
 def _show(kind: Kind, name: str, *, as_json: bool) -> None:
     from leadline.cli.screen import print_json
+    from leadline.core import registry
+    from leadline.core.errors import UnknownName, UsageError
 
-    found = _DESCRIBE[kind](name)
+    try:
+        found = _DESCRIBE[kind](name)
+    except UnknownName as error:
+        others = [other for other in KINDS if other != kind and name in registry.names(other)]
+        if not others:
+            raise
+        fix = f"it is one of the {others[0]}: leadline {others[0]} show {name}"
+        raise UsageError(error.what, where=error.where, fix=fix) from None
     if as_json:
         print_json(found)
     else:

@@ -16,13 +16,23 @@ from typer.core import TyperGroup
 from leadline.cli import catalogue, screen
 from leadline.core.errors import LeadlineError, StoreError, UsageError
 
-COMMANDS = (
-    "demo", "run", "plan", "report", "log", "compare", "watch", "view",
-    "summarize", "score", "build", "submit", "correlate",
-)  # fmt: skip
-"""Each is a function of this name in a file of this name. Files import what is heavy inside the function."""
-
-
+COMMANDS = {
+    "demo": "Draw a heatmap of a small real model, without any settings.",
+    "run": "Measure a model, or a list of models.",
+    "plan": "Say what a run would cost: requests, tokens, time, money.",
+    "report": "Look at runs: tables, heatmaps, one self-contained page.",
+    "log": "Log runs to MLflow, Weights & Biases or TensorBoard.",
+    "compare": "Compare two runs prompt by prompt, and judge a gate.",
+    "watch": "Watch a run that goes on elsewhere, to its end.",
+    "view": "Look at all runs in a browser, live.",
+    "summarize": "Sum up published scores as RULER does.",
+    "score": "Grade RULER's own prediction files.",
+    "build": "Write prompts and their keys for other programs.",
+    "submit": "Score a list of models.",
+    "correlate": "Correlate scores of models, or tasks over models.",
+}
+"""Each is a function of this name in a file of this name, in a few words that fit a line of a terminal. Files import
+what is heavy inside the function."""
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR})
 """What a system says of a place that cannot be read from or written to."""
 
@@ -56,10 +66,10 @@ def leadline(
     """How much of a context window can a language model really use?"""
 
 
-for name in COMMANDS:
-    app.command()(getattr(import_module(f"leadline.cli.{name}"), name))
+for name, short in COMMANDS.items():
+    app.command(short_help=short)(getattr(import_module(f"leadline.cli.{name}"), name))
 for kind in catalogue.KINDS:
-    app.add_typer(catalogue.commands(kind), name=kind)
+    app.add_typer(catalogue.commands(kind), name=kind, short_help=catalogue.SHORT[kind])
 
 
 def main() -> NoReturn:
