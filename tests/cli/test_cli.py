@@ -189,6 +189,7 @@ def test_demo_needs_no_words(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     said = say("demo", "--out", "demo")
     assert said.code == 0
     assert "heatmap   demo/heatmap.png" in said.out
+    assert said.out.splitlines()[-1].endswith(" report demo  # every answer, on a page")
     assert Path("demo/heatmap.png").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -39,7 +41,11 @@ def demo(
     from leadline.core.spec import make_spec
 
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
-    finish(carry_out(make_spec(values, where="demo"), out), as_json=json)
+    summary = carry_out(make_spec(values, where="demo"), out)
+    finish(summary, as_json=json)
+    if not json:
+        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` leaves the PATH alone
+        typer.echo(f"next      {program} report {summary.folder}  # every answer, on a page")
 
 
 def _real_model_is_here() -> bool:

@@ -232,10 +232,10 @@ class _Fitting:
 
     def _no_room(self, ask: _Ask, facts: Sequence[Sized], *, short: int) -> None:
         cell = ask.question.cell
+        held = "the shortest text there is" if not facts else "1 fact" if len(facts) == 1 else f"{len(facts)} facts"
         raise LengthError(
-            f"{cell.length:,} tokens cannot hold this: instructions, question, {len(facts)} "
-            f"{'fact' if len(facts) == 1 else 'facts'} and {ask.question.allowance} tokens for the answer "
-            f"need {short:,} more",
+            f"{cell.length:,} tokens cannot hold this: instructions, question, {held} and "
+            f"{ask.question.allowance} tokens for the answer need {short:,} more",
             where=f"{self.draft.id} at length {cell.length:,}",
             fix=f"the shortest length that can hold it is about {cell.length + short:,}",
             floor=cell.length + short,
