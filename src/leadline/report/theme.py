@@ -35,7 +35,8 @@ _CONFIG: Final[dict[str, Any]] = {
     "view": {"stroke": None},
     "axis": {
         "labelColor": TEXT, "titleColor": TEXT, "titleFontWeight": "normal",
-        "labelFontSize": 11, "titleFontSize": 11.5, "gridColor": LINE, "domainColor": LINE, "tickColor": LINE,
+        "labelFontSize": 11, "labelLimit": 0, "titleFontSize": 11.5,
+        "gridColor": LINE, "domainColor": LINE, "tickColor": LINE,
     },
     "title": {
         "fontSize": 19, "color": HEAD, "subtitleColor": MUTED, "subtitleFontSize": 12, "subtitlePadding": 6,

@@ -17,6 +17,8 @@ NO_DATA = "datum.mean === null"
 _ROOM: dict[str, Any] = {"paddingInner": 0.05, "paddingOuter": 0}
 TILES = alt.Scale(**_ROOM)
 _TILE: dict[str, Any] = {"cornerRadius": 2, "ariaRoleDescription": "cell"}
+LABEL_LIMIT, SHORT = 180, 16
+"""Pixels that a name beside a row may take, and characters that never take so many."""
 _LEGEND: dict[str, Any] = {"gradientThickness": 11}
 
 
@@ -66,7 +68,9 @@ def across(lengths: list[str], *, titled: bool = True, axis: bool = True) -> alt
 
 
 def down(rows: list[str], title: str | None) -> alt.Y:
-    return alt.Y("row:O", sort=rows, scale=TILES, axis=alt.Axis(labelOverlap=True, title=title, **QUIET))
+    limit = LABEL_LIMIT if max(map(len, rows), default=0) > SHORT else 0  # each label is measured once more for it
+    axis = alt.Axis(labelOverlap=True, labelLimit=limit, title=title, **QUIET)
+    return alt.Y("row:O", sort=rows, scale=TILES, axis=axis)
 
 
 class Kinds(NamedTuple):
