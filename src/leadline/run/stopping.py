@@ -90,7 +90,7 @@ def stopping_on_signals(stop: Stop, error: BaseException) -> Iterator[None]:
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.is_set:
+        if stop.error is not None:  # rather than is_set: a signal may come while another sets that, in the same thread
             raise KeyboardInterrupt
         stop.because(error)
 
