@@ -114,6 +114,11 @@ def test_run_shows_counts_receipts_and_where_things_are(say: Say) -> None:
     assert "going on: 6 of 6 samples have an answer" in again.err
 
 
+def test_a_zero_says_how_answers_came_out(say: Say) -> None:
+    said = say("run", "niah", "--model", "sim:refuses?tokenizer=bytes", *RUN[4:], "--lengths", "1k")
+    assert "answers   0 correct, 3 refused" in said.out
+
+
 def test_run_draws_a_heatmap(say: Say) -> None:
     said = say(*RUN[:-1], "--lengths", "1k,2k", "--out", "here")
     assert said.code == 0

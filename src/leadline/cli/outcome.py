@@ -69,6 +69,8 @@ def _show(run: Run, summary: Summary, picture: Path | None) -> None:
     show_run(run, Console())
     typer.echo()
     typer.echo(f"samples   {summary.planned:,} planned, {summary.done:,} answered, {summary.failed:,} failed")
+    if came_out := _answers_words(summary):
+        typer.echo(f"answers   {came_out}")
     receipts = summary.receipts
     typer.echo(f"receipts  {receipts.ok:,} agree, {receipts.wrong:,} disagree, {receipts.absent:,} not given")
     typer.echo(f"records   {summary.folder}")
@@ -85,3 +87,10 @@ def _show(run: Run, summary: Summary, picture: Path | None) -> None:
         )
     if truncated := summary.classes.get("input_truncated"):
         warn(f"{truncated:,} prompts were refused or cut short for their length")
+
+
+def _answers_words(summary: Summary) -> str:
+    """`80 correct, 12 distractor, 8 refused`: a zero that was refused is not one that was not found."""
+    asked = {name: count for name, count in summary.classes.most_common() if name not in ("measured", "error")}
+    first = {"correct": asked.get("correct", 0)} if asked else {}
+    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in (first | asked).items())
