@@ -129,6 +129,18 @@ def test_every_figure_has_a_file_of_its_own(two: list[Run]) -> None:
     ]
 
 
+def test_a_map_of_differences_names_both_runs_where_nothing_else_does(two: list[Run]) -> None:
+    names = titles(two)
+    (alone,) = against_first(two, names, titled=True)
+    assert alone.figure is not None
+    assert alone.figure.chart["title"]["text"] == names[1]
+    assert alone.figure.chart["title"]["subtitle"] == f"less {names[0]}"
+    (on_a_page,) = against_first(two, names)
+    assert on_a_page.figure is not None
+    assert "title" not in on_a_page.figure.chart
+    assert f"{names[1]} less {names[0]}" in on_a_page.figure.alternative
+
+
 def test_figures_for_a_paper_are_as_wide_as_a_column(
     two: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
