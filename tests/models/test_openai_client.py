@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import io
+import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -123,6 +126,47 @@ def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
         assert b'"object": "list"' in client.get(f"{client.base_url}/models").body
 
 
+def _drip(listening: socket.socket, head: bytes, part: bytes, times: int, end: bytes) -> None:
+    """Answers every request of one connection with a part of the body every 50 ms."""
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        while connection.recv(65536):
+            connection.sendall(head)
+            for _ in range(times):
+                connection.sendall(part)
+                time.sleep(0.05)
+            connection.sendall(end)
+
+
+@pytest.mark.parametrize(
+    ("head", "part", "end"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", b" ", b"{}"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", b"2\r\n{}\r\n0\r\n\r\n"),
+    ],
+)
+@pytest.mark.parametrize("times", [4, 200])
+def test_a_body_that_drips_is_read_until_the_request_has_taken_its_time(
+    head: bytes, part: bytes, end: bytes, times: int
+) -> None:
+    head = head.replace(b"%d", str(times + 2).encode())
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=_drip, args=(listening, head, part, times, end), daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+        client = HttpClient(url, timeout=0.5)
+        began = time.monotonic()
+        if times > 10:
+            with pytest.raises(HttpTrouble, match=r"within 0\.5 seconds"):
+                client.get(url)
+            assert time.monotonic() - began < 2
+        else:
+            for _ in range(3):  # over one connection, and each has all its time
+                assert client.get(url).body == b" " * times + b"{}"
+        client.close()
+        server.join(5)
+
+
 class _Wire:
     """A socket that keeps what is written to it, write by write, and answers each request with nothing."""
 
@@ -137,6 +181,9 @@ class _Wire:
 
     def close(self) -> None:
         pass
+
+    def gettimeout(self) -> float:
+        return 600.0
 
 
 @pytest.mark.parametrize(("size", "writes"), [(10, 1), (SMALL_BYTES, 1), (SMALL_BYTES + 1, 2)])

@@ -27,6 +27,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 SMALL_BYTES = 65_536
 """Bodies up to here go out together with their head. Larger ones are not worth copying."""
+PART_BYTES = 1_048_576
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +111,12 @@ class HttpClient:
         target = url if self._proxy and self._url.scheme == "http" else _target(url)
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         try:
+            deadline = time.monotonic() + self.timeout
             connection.waits = body is not None and len(body) <= SMALL_BYTES
             connection.request(method, target, body, headers)
+            sock = connection.sock  # which the connection lets go of when the server says that it will close it
             response = connection.getresponse()
-            data = response.read()
+            data = _read(response, sock, deadline)
         except TimeoutError:
             connection.close()
             raise HttpTrouble("timeout", f"no answer within {self.timeout:g} seconds") from None
@@ -149,6 +152,8 @@ class HttpClient:
             return self._new_connection()
         if connection.sock is not None and _closed_by_peer(connection.sock):
             connection.close()  # it is opened again by the next request
+        elif connection.sock is not None and connection.sock.gettimeout() != self.timeout:
+            connection.sock.settimeout(self.timeout)
         return connection
 
     @cached_property
@@ -169,6 +174,22 @@ class HttpClient:
         with self._lock:
             self._all.append(made)
         return made
+
+
+def _read(response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
+    """The whole body. A socket's own time limit is for each part of it: some servers and gateways send a blank now and
+    then to keep a connection open, and a request would never end."""
+    parts = [response.read1(PART_BYTES)]
+    while parts[-1] and response.length != 0:  # None: the length is not announced
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        sock.settimeout(left)
+        parts.append(response.read1(PART_BYTES))
+    if response.length:
+        raise http.client.IncompleteRead(b"".join(parts), response.length)
+    response.read()  # nothing: but only now is the connection free for the next request
+    return b"".join(parts)
 
 
 def _close_all(connections: list[http.client.HTTPConnection]) -> None:
