@@ -17,8 +17,9 @@ finally:
 """
 
 
-def imported(*arguments: str) -> set[str]:
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True, check=True)
+def imported(*arguments: str, status: int = 0) -> set[str]:
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *arguments], capture_output=True, text=True)
+    assert done.returncode == status, done.stderr
     return set(done.stderr.splitlines()[-1].split())
 
 
@@ -32,3 +33,8 @@ def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_help_and_lists_import_nothing_heavy() -> None:
     for arguments in (["--help"], ["tasks"], ["models"], ["suites"]):
         assert not imported(*arguments) & (HEAVY | {"tokenizers"}), arguments
+
+
+def test_a_folder_that_is_not_there_is_said_before_torch_comes_in() -> None:
+    found = imported("run", "niah", "--model", "hf:./nowhere", "--lengths", "1k", status=66)
+    assert not found & HEAVY

@@ -220,3 +220,16 @@ def test_exit_codes_leave_0_1_and_2_to_verdicts() -> None:
     codes = {c.__name__: c.exit_code for c in all_classes(LeadlineError)}
     assert codes.pop("FailedSamples") == 1
     assert min(codes.values()) >= 64
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"samples": "many"}, "samples: a whole number is wanted"),
+        ({"tasks": 5}, "tasks: a list is wanted"),
+        ({"limits": {"timeout": "long"}}, "timeout: a number is wanted"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_in_plain_words(change: dict[str, object], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        make_spec({**MINIMAL, **change})

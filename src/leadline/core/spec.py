@@ -223,10 +223,23 @@ def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> Mo
             raise UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path])) from None
         if first["type"] == "missing":
             raise UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...") from None
-        message = first["msg"].removeprefix("Value error, ")
+        message = _WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
         given = first.get("input")
         shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) else ""
-        raise UsageError(f"{place}: {message}{shown}" if place else message, where=where) from None
+        field = cls.model_fields.get(place)
+        fix = f"{place} is for: {field.description}" if field and field.description else ""
+        raise UsageError(f"{place}: {message}{shown}" if place else message, where=where, fix=fix) from None
+
+
+_WANTED = {
+    **dict.fromkeys(("tuple_type", "list_type"), "a list is wanted"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table of keys and values is wanted"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is wanted"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number is wanted"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false is wanted"),
+    "string_type": "text is wanted",
+}
+"""Pydantic's names of errors that are about the kind of a value, in words for people who have not read it."""
 
 
 def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:

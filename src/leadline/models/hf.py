@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from leadline.core.contracts import ModelProvider
 from leadline.core.spec import parse_length
-from leadline.models.in_process.load import DTYPES, Dtype, Wanted, load, parse_rope, require_torch
+from leadline.models.in_process.load import DTYPES, Dtype, Wanted, load, parse_rope, refuse_missing, require_torch
 
 if TYPE_CHECKING:
     from leadline.models.in_process.model import HFModel
@@ -62,6 +62,7 @@ class HF(ModelProvider):
     trust_remote_code: bool = Field(False, description="run the code that a checkpoint brings along")
 
     def open(self, name: str) -> HFModel:
+        refuse_missing(name)
         require_torch(f"hf:{name}")
         from leadline.models.in_process.model import HFModel
 

@@ -42,7 +42,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {"spec": self.spec, "fingerprints": self.fingerprints}
 
     def compared(self) -> dict[str, Any]:
-        """What another run is held against: the identity, and how a turn was wrapped, so that differences have names."""
+        """What another run is held against: the identity, and how a turn was wrapped, so that differences have a
+        name."""
         return self.identity() | {"frame": self.frame}
 
 

@@ -89,29 +89,34 @@ def quiet_transformers() -> Iterator[None]:
 # --- where it is --------------------------------------------------------------------------------
 
 
+def refuse_missing(name: str) -> None:
+    """A name that can only be a place of this machine, and is none: said at once, before torch has come in."""
+    path = Path(name).expanduser()
+    if name == "smollm2" or path.is_dir():
+        return
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise SourceError(f"there is no file {path}", where=f"hf:{name}")
+    elif name.startswith(("/", ".", "~")) or name.count("/") != 1:
+        raise SourceError(
+            f"there is no model folder {path}",
+            where=f"hf:{name}",
+            fix="give a folder with config.json and safetensors, a .gguf file, or a hub name like org/model",
+        )
+
+
 def _locate(wanted: Wanted) -> tuple[Path, Path | None, str]:
     """The folder, the GGUF file in it if that is what was named, and what tells this checkpoint from another."""
+    refuse_missing(wanted.name)
     if wanted.name == "smollm2":
         return smollm2.ensure_folder(), None, f"gguf:{smollm2.SHA256[:16]}"
     path = Path(wanted.name).expanduser()
     if path.suffix == ".gguf":
-        if not path.is_file():
-            raise SourceError(f"there is no file {path}", where=f"hf:{wanted.name}")
         return path.parent, path, f"gguf:{_sampled_digest([path])}"
     if path.is_dir():
         return path, None, folder_fingerprint(path)
-    if _looks_like_a_path(wanted.name):
-        raise SourceError(
-            f"there is no model folder {path}",
-            where=f"hf:{wanted.name}",
-            fix="give a folder with config.json and safetensors, a .gguf file, or a hub name like org/model",
-        )
     folder = _download(wanted)
     return folder, None, f"hub:{folder.name}"
-
-
-def _looks_like_a_path(name: str) -> bool:
-    return name.startswith(("/", ".", "~")) or name.count("/") != 1
 
 
 def _download(wanted: Wanted) -> Path:
