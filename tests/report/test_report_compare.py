@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
 
 import altair as alt
+import msgspec
 import pytest
 
+from leadline.cli.main import answer
 from leadline.report import gallery
 from leadline.report.charts import heatmap
 from leadline.report.comparison import against_first, boards, titles
@@ -72,6 +75,35 @@ def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
 def test_a_run_against_itself_shows_no_difference(two: list[Run]) -> None:
     (item,) = against_first([two[0], two[0]], ["a", "b"])
     assert item.sentence.startswith("No difference seen: +0.0")
+
+
+def test_the_page_and_the_command_find_the_same_over_few_haystacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four samples are four haystacks: too few for a test over them, and not what pairs hang together by."""
+    runs = []
+    for name, surface in (("base", steady), ("candidate", lambda length, depth: 0.2)):
+        planted = planted_records(surface, lengths=(4096,), depths=[n / 10 for n in range(11)], samples=4)
+        records = [msgspec.structs.replace(r, cluster=f"haystack {r.cell.sample}") for r in planted]
+        runs.append(load_run(write_run(tmp_path / name, records, samples=4)))
+    (item,) = against_first(runs, ["base", "candidate"])
+    assert item.comparison is not None
+    assert len(set(runs[0].table.samples.cluster)) == 4
+    assert item.sentence.startswith("Worse: ")
+    answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--json"])
+    said = json.loads(capsys.readouterr().out)["differences"][0]
+    assert said["p"] == pytest.approx(item.comparison.overall.p)
+    assert said["verdict"] == item.comparison.overall.verdict == "worse"
+
+
+def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) -> None:
+    found = against_first(two, titles(two))[0].comparison
+    assert found is not None
+    parts = [replace(d, verdict="no difference seen", adjusted=0.06) for d in found.differences]
+    assert found.overall.estimate.interval.high < 0
+    words = sentence(replace(found, differences=tuple(parts)))
+    assert words.startswith("Not settled: ")
+    assert "p 0.06 after correction" in words
 
 
 def test_parts_that_differ_are_never_called_no_difference(two: list[Run]) -> None:

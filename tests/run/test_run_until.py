@@ -10,6 +10,7 @@ import pytest
 from leadline.cli.main import answer
 from leadline.core.errors import UsageError
 from leadline.core.spec import make_spec
+from leadline.run.measure import measure
 from leadline.run.until import measure_until
 from leadline.store.runs import read_records
 
@@ -84,6 +85,15 @@ def test_a_candidate_is_sampled_until_the_gate_knows(tmp_path: Path, capsys: pyt
     assert found["until"]["outcome"] == "decided"
     assert found["until"]["sentence"].startswith("fail")
     assert found["done"] < 360
+
+
+def test_a_verdict_against_other_questions_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
+    base, candidate = tmp_path / "base", tmp_path / "candidate"
+    measure(make_spec({**spec("sim:perfect", ""), "samples": 2}), base)
+    other = {**spec("sim:perfect", "verdict 0.95"), "tasks": [{"name": "niah", "haystack": "code"}]}
+    with pytest.raises(UsageError, match="the base was not asked the same"):
+        measure_until(make_spec(other), candidate, base=base, gate="overall >= -5")
+    assert not candidate.exists()
 
 
 @pytest.mark.parametrize("rule", ["soon", "cell", "cell +-0.7", "verdict 0.3"])

@@ -16,14 +16,16 @@ def grid(values: FloatArray, lengths: tuple[int, ...] = (4096,), *, shared: bool
     _, depths, samples = values.shape
     at = [(n, d, s) for n in range(len(lengths)) for d in range(depths) for s in range(samples)]
     value = np.array([values[n, d, s] for n, d, s in at])
+    document = np.array([f"{n}-{s}" if shared else f"{n}-{d}-{s}" for n, d, s in at])
     return Observations(
         task=np.array(["niah"] * len(at)),
         length=np.array([lengths[n] for n, _, _ in at]),
         depth=np.array([d / max(depths - 1, 1) for _, d, _ in at]),
         sample=np.array([s for _, _, s in at]),
-        cluster=np.array([f"{n}-{s}" if shared else f"{n}-{d}-{s}" for n, d, s in at]),
+        cluster=document,
         value=value,
         failed=np.isnan(value),
+        document=document,
     )
 
 

@@ -53,7 +53,7 @@ def compare(
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_same_question(*manifests, anyway)
     named = sides_of((base, candidate), manifests)
-    sides = [observations(read_records(run), by="document") for run in (base, candidate)]
+    sides = [observations(read_records(run)) for run in (base, candidate)]
     pairs: Pairs = pair(*sides, failures=failures)
     found = compared(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None

@@ -68,8 +68,6 @@ def run(
     check_logbooks(books, step, spec.model)
     warn_of_logbooks(books)
     spec = with_rule(spec, until)
-    if base is not None:
-        _refuse_other_base(spec, base)
     if spec.until:
         summary, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)
     else:
@@ -112,22 +110,6 @@ def _refuse_idle_step(books: Sequence[str], step: str | None, run_name: str) -> 
             "the result of this run is logged nowhere, so nothing has a step or a name there",
             where="--step" if step is not None else "--run-name",
             fix="add --log-to, as in --log-to tensorboard:logs, or leave it out and use `leadline log` later",
-        )
-
-
-def _refuse_other_base(spec: Spec, base: Path) -> None:
-    """Samples of another seed or reading mode form no pairs: said before anything is asked."""
-    from leadline.core.errors import UsageError
-    from leadline.stats.comparability import comparability
-    from leadline.store.manifest import read_manifest
-
-    ours = {"spec": spec.identity()}
-    refused = [o for o in comparability(read_manifest(base).identity(), ours) if o.what in ("seed", "reading mode")]
-    if refused:
-        raise UsageError(
-            "the base was not asked the same: " + "; ".join(map(str, refused)),
-            where=f"--base {base}",
-            fix="run with the seed and the reading mode of the base",
         )
 
 

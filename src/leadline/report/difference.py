@@ -62,7 +62,11 @@ def sentence(found: Comparison) -> str:
     parted = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
     changed = [d for d in parted if d.verdict in ("worse", "better")]
     if overall.verdict == "no difference seen" and not changed:
-        return f"No difference seen: {words}."
+        interval = overall.estimate.interval
+        if interval.low <= 0 <= interval.high:
+            return f"No difference seen: {words}."
+        # Few documents bound what the test can say, and correction for many tests what it may.
+        return f"Not settled: {words}, which may still be chance (p {overall.adjusted:.2g} after correction)."
     parts = [f"{d.verdict} {_part(d)}, {points(d)}" for d in changed]
     # Parts that differ while the whole does not are no absence of a difference.
     said = "mixed" if overall.verdict == "no difference seen" else overall.verdict

@@ -31,8 +31,10 @@ from leadline.stats.allocate import (
     until_effective,
     until_verdict,
 )
+from leadline.stats.comparability import comparability
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import Observations, observations
+from leadline.store.manifest import read_manifest
 from leadline.store.runs import open_run, read_records
 
 Rule = Callable[[Observations], Step]
@@ -70,6 +72,8 @@ def measure_until(
         folder = made.folder if out is None else Path(out)
         check_room(folder, made.planned)
         design = _design(made, fixed)
+        if until.rule == "verdict" and base is not None:
+            _refuse_other_questions(base, made)
         rule = _rule(until, design, base, gate)
         with open_run(folder, made.manifest) as writer:
             step, first = rule(observations(read_records(folder))), True
@@ -84,6 +88,18 @@ def measure_until(
             writer.sync()
         asked = sum(1 for _ in read_records(folder))
         return Stopped(summarise(folder, planned=asked), step, saving_words(step, fixed))
+
+
+def _refuse_other_questions(base: Path, made: Plan) -> None:
+    """A verdict on prompts of another kind than the base's would be none: said before anything is asked."""
+    obstacles = comparability(read_manifest(base).compared(), made.manifest.compared())
+    refused = [str(o) for o in obstacles if o.severity == "refuse"]
+    if refused:
+        raise UsageError(
+            "the base was not asked the same: " + "; ".join(refused),
+            where=f"--base {base}",
+            fix="run with the spec of the base, another model apart",
+        )
 
 
 def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
@@ -128,7 +144,7 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
     assert base is not None  # checked at the door
-    old, clauses = observations(read_records(base), by="document"), parse_gate(gate)
+    old, clauses = observations(read_records(base)), parse_gate(gate)
     return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
 
 

@@ -102,7 +102,7 @@ def pair(base: Observations, candidate: Observations, *, failures: Failures = "e
         first, second = first.take(~lost), second.take(~lost)
     left_out = int(lost.sum()) if failures == "excluded" else 0
     # Documents are the base run's: the same prompt is the same document in both.
-    second = replace(second, cluster=first.cluster)
+    first, second = replace(first, cluster=first.document), replace(second, cluster=first.document)
     return Pairs(first, second, len(base) - len(rows), len(candidate) - len(rows), left_out)
 
 

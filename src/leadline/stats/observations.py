@@ -41,6 +41,9 @@ class Observations:
     cluster: WordArray
     value: FloatArray
     failed: BoolArray
+    document: WordArray
+    """What samples hang together by where two runs are paired prompt by prompt: what a haystack does to both cancels,
+    and only those of one document are left."""
 
     def __len__(self) -> int:
         return len(self.value)
@@ -48,7 +51,7 @@ class Observations:
     def take(self, rows: BoolArray | IntArray) -> Observations:
         return Observations(
             self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
-            self.cluster[rows], self.value[rows], self.failed[rows],
+            self.cluster[rows], self.value[rows], self.failed[rows], self.document[rows],
         )  # fmt: skip
 
     def joined(self, other: Observations) -> Observations:
@@ -89,15 +92,11 @@ class Observations:
         return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
 
 
-def observations(
-    records: Iterable[Record], *, scorer: str | None = None, by: Literal["cluster", "document"] = "cluster"
-) -> Observations:
+def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are no shares (`leadline.stats.soundings` has them).
 
-    `scorer` names the score to use; by default the first of each record. `by` says what samples are taken to hang
-    together: those over one haystack, or, where two runs are paired prompt by prompt and what a haystack does to both
-    cancels, only those of one document.
+    `scorer` names the score to use; by default the first of each record.
     """
     latest: dict[Cell, Record] = {}
     for record in records:
@@ -110,9 +109,10 @@ def observations(
         length=np.array([c.length for c in cells], dtype=np.int64),
         depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
-        cluster=np.array([getattr(latest[c], by) for c in cells], dtype=np.str_),
+        cluster=np.array([latest[c].cluster for c in cells], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
+        document=np.array([latest[c].document for c in cells], dtype=np.str_),
     )
 
 

@@ -66,14 +66,16 @@ def planted(
         cluster = row * samples + sample
     else:
         cluster = sample
+    document = np.char.add("document ", cluster.astype(np.str_))
     return Observations(
         task=np.full(len(row), task),
         length=np.asarray(lengths)[row],
         depth=np.asarray(depths)[column],
         sample=sample,
-        cluster=np.char.add("document ", cluster.astype(np.str_)),
+        cluster=document,
         value=_answers(surface[row, column], cluster, correlation, rng),
         failed=np.zeros(len(row), dtype=np.bool_),
+        document=document,
     )
 
 
