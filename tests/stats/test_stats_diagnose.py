@@ -55,6 +55,21 @@ def test_a_slope_too_slight_for_a_name_is_not_called_the_same_everywhere() -> No
     assert "at every length and depth" in even.findings[0].sentence
 
 
+def test_few_right_answers_are_healthy_with_a_doubt_and_many_without() -> None:
+    right = np.ones((8, 11))
+    few = planted(right, 1, RNG(0)).take(np.arange(4))
+    assert diagnose(few).findings[0].sentence.endswith("; but 4 samples leave room down to 51")
+    assert diagnose(planted(right, 1, RNG(0))).findings[0].sentence.endswith("no length or depth falls behind")
+
+
+@pytest.mark.parametrize(("last", "doubted"), [(0.5, True), (0.02, False)])
+def test_a_fall_at_the_last_length_may_be_a_decay_unless_it_goes_to_the_ground(last: float, doubted: bool) -> None:
+    surface = np.where(np.arange(8)[:, None] < 7, 0.96, last) * np.ones((1, 11))
+    finding = diagnose(planted(surface, 10, RNG(0))).findings[0]
+    assert finding.kind == "cliff"
+    assert ("longer lengths would tell" in finding.sentence) is doubted
+
+
 def test_a_model_that_fails_everywhere_is_not_called_noise_in_words() -> None:
     assert "fails nearly everywhere" in diagnose(planted(np.full((8, 11), 0.01), 5, RNG(0))).findings[0].sentence
 

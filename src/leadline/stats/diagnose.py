@@ -9,7 +9,7 @@ added. The U over depth also gets a test of its own, by shuffling depths within 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.effective import RULER_THRESHOLD, token_words
+from leadline.stats.intervals import wilson
 from leadline.stats.marginals import group_means
 from leadline.stats.observations import Observations
 from leadline.stats.surfaces import PARAMETERS, SHAPES, Fit, Shape, Surface, depth_bands, fit, placed, surface_of
@@ -65,7 +66,8 @@ def diagnose(
     if surface.n.sum() == 0:
         raise UsageError("no sample has a score", where="diagnosis")
     fits = {shape: fit(surface, shape) for shape in SHAPES if _possible(shape, surface)}
-    weights = _weights(fits, float(surface.n.sum()), _design_effect(data))
+    design_effect = _design_effect(data)
+    weights = _weights(fits, float(surface.n.sum()), design_effect)
     contrast = depth_contrast(surface, permutations=permutations, seed=seed)
     by_kind: dict[Kind, list[Shape]] = {}
     for shape in sorted(fits, key=lambda shape: -weights[shape]):
@@ -73,6 +75,7 @@ def diagnose(
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
     ranked = sorted(share, key=lambda kind: -share[kind])
     findings = [_finding(kind, fits, by_kind[kind], share[kind], surface, contrast) for kind in ranked[:2]]
+    findings = [_modest(f, surface, design_effect, healthy) if f.kind == "healthy" else f for f in findings]
     if share[ranked[0]] >= SURE:
         findings = findings[:1]
     else:
@@ -186,6 +189,15 @@ def _finding(
     return Finding(kind, f"{kind}: {inside}, {100 * seen['outside']:.0f} beyond (weight {weight:.2f})", seen)
 
 
+def _modest(found: Finding, surface: Surface, design_effect: float, healthy: float) -> Finding:
+    """A healthy map, and what else it may be where its samples are too few to say that it is above the line."""
+    samples = float(surface.n.sum())
+    low = wilson(float(surface.total.sum()) / design_effect, samples / design_effect).low
+    if low >= healthy:
+        return found
+    return replace(found, sentence=f"{found.sentence}; but {samples:.0f} samples leave room down to {100 * low:.0f}")
+
+
 def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
     assert found.profile is not None
     # Every fall within 3.84 / 2 of the best log-likelihood: a 95 % profile interval, in whole lengths.
@@ -196,6 +208,8 @@ def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
         f"cliff: {before:.0f} before and {after:.0f} after a fall between {token_words(low)} and {token_words(high)} "
         f"(95 %; weight {weight:.2f})"
     )
+    if close[0] == len(surface.lengths) - 2 and after > before / 10:
+        sentence += "; longer lengths would tell it from a decay that begins there"
     return Finding(
         "cliff", sentence, {"weight": round(weight, 4), **found.details, "low": float(low), "high": float(high)}
     )
