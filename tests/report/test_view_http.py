@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import re
@@ -15,11 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from growing_runs import begun_run, of_now, writing
 from hostile import HOSTILE, hostile_records
 from leadline.core.errors import ServerError
+from leadline.report.served.app import _Pages
 from leadline.report.served.channel import LOOK_SECONDS
+from leadline.report.served.dashboard import Dashboard
 from leadline.report.served.guard import HEADERS, host_name
 from leadline.report.served.serve import Serving, listen_on
 from leadline.report.sheets import fingerprint
@@ -277,6 +281,21 @@ def test_the_list_tells_of_new_runs(tmp_path: Path) -> None:
         adding.join()
         assert "sim:planted" in get(address, "/").text
         heard.close()
+
+
+def test_what_changes_after_a_stream_has_opened_is_news(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page asks for the list when the answer begins; what came just after that must not count as seen already."""
+    noted: list[str] = []
+    version = Dashboard.version
+
+    def noting(board: Dashboard) -> str:
+        noted.append(version(board))
+        return noted[-1]
+
+    monkeypatch.setattr(Dashboard, "version", noting)
+    pages = _Pages(Dashboard([tmp_path]), lambda: True)
+    asyncio.run(pages.list_events(Request({"type": "http", "method": "GET", "path": "/events", "headers": []})))
+    assert len(noted) == 1
 
 
 def test_many_streams_are_no_burden_and_the_server_ends_with_them_open(tmp_path: Path) -> None:

@@ -95,10 +95,10 @@ class _Pages:
     # --- streams --------------------------------------------------------------------------------
 
     async def list_events(self, request: Request) -> Response:
-        return _stream(self._list_news(request))
+        # Before the answer begins: a page asks for the list when the stream opens, and what changes after that is news.
+        return _stream(self._list_news(request, await run_in_threadpool(self._board.version)))
 
-    async def _list_news(self, request: Request) -> AsyncIterator[bytes]:
-        seen = await run_in_threadpool(self._board.version)
+    async def _list_news(self, request: Request, seen: str) -> AsyncIterator[bytes]:
         yield b"retry: 2000\n\n"
         async for _ in self._ticks(request):
             version = await run_in_threadpool(self._board.version)
