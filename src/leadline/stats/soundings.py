@@ -3,14 +3,15 @@
 A metric is a mean over records or, where records count differently, a ratio of sums: LongPPL weighs documents by their
 key tokens, needle gain divides by the gain from the fact alone. Documents are the independent units: the variance is
 that of the linearised ratio, summed by document (Cochran 1977, chapter 6), with Student's t on documents less one.
-Numbers are in nats a token and have no upper bound, so no interval for shares is ever used.
+Most numbers are in nats a token and have no upper bound, so no interval for shares is ever used; an interval ends where
+its metric does.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from leadline.core.types import Measured, Record
@@ -32,21 +33,24 @@ class Metric:
     """Whether its exponential is a perplexity."""
     unit: str = ""
     """Where it is not that of the task's first metric."""
+    least: float = -math.inf
+    most: float = math.inf
+    """What it can be, and so what its interval can reach."""
 
 
 METRICS: Mapping[str, Metric] = {
     "retrieval_gain": Metric("higher"),
     "retrieval_gain_bits": Metric("higher"),
-    "retrieval_nll": Metric("lower"),
-    "retrieval_nll_bits": Metric("lower"),
-    "mean_nll": Metric("lower", is_loss=True),
-    "mean_nll_bits": Metric("lower"),
-    "tail_loss": Metric("lower", is_loss=True),
+    "retrieval_nll": Metric("lower", least=0.0),
+    "retrieval_nll_bits": Metric("lower", least=0.0),
+    "mean_nll": Metric("lower", is_loss=True, least=0.0),
+    "mean_nll_bits": Metric("lower", least=0.0),
+    "tail_loss": Metric("lower", is_loss=True, least=0.0),
     "tail_vs_head": Metric("lower"),
-    "longppl": Metric("lower", weight="key_tokens", is_loss=True),
+    "longppl": Metric("lower", weight="key_tokens", is_loss=True, least=0.0),
     "needle_gain": Metric("higher", weight="needle_gain_alone_nats", top="needle_gain_nats"),
-    "needle_nll": Metric("lower", unit="nats a token"),
-    "needle_chance": Metric("higher", unit="chance of a token"),
+    "needle_nll": Metric("lower", unit="nats a token", least=0.0),
+    "needle_chance": Metric("higher", unit="chance of a token", least=0.0, most=1.0),
 }
 
 
@@ -67,7 +71,11 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
             tops.append(pair[0])
             weights.append(pair[1])
             clusters.append(record.cluster)
-    return ratio_interval(tops, weights, clusters, confidence)
+    found = ratio_interval(tops, weights, clusters, confidence)
+    if math.isinf(found.interval.low):
+        return found
+    low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
+    return replace(found, interval=replace(found.interval, low=low, high=high))
 
 
 def _pair(record: Record, name: str, metric: Metric) -> tuple[float, float] | None:

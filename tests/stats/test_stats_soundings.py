@@ -1,0 +1,41 @@
+"""Intervals of log-probability metrics end where the metrics do, and nowhere else."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from leadline.core.types import Cell, Measured, Record
+from leadline.stats.soundings import estimate
+from planted_runs import planted_record
+
+
+def measured(name: str, *values: float) -> list[Record]:
+    return [
+        msgspec.structs.replace(
+            planted_record(Cell("proxies", 4096, 0.5, n), 1.0), outcome=Measured({name: value}), cluster=f"d{n}"
+        )
+        for n, value in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "low", "high"),
+    [
+        ("needle_chance", (0.1, 0.9), 0.0, 1.0),
+        ("retrieval_nll", (0.2, 1.4), 0.0, math.inf),
+        ("retrieval_gain", (0.2, 1.4), -math.inf, math.inf),
+    ],
+)
+def test_an_interval_of_two_documents_stays_where_its_metric_can_be(
+    name: str, values: tuple[float, ...], low: float, high: float
+) -> None:
+    """Two documents, t of one degree: 0.5 +- 5.08 and 0.8 +- 7.62, before the ends are looked at."""
+    half = 12.706 * (values[1] - values[0]) / 2
+    centre = sum(values) / 2
+    found = estimate(measured(name, *values), name)
+    assert found.mean == pytest.approx(centre)
+    assert found.interval.low == pytest.approx(max(low, centre - half), abs=1e-3)
+    assert found.interval.high == pytest.approx(min(high, centre + half), abs=1e-3)
