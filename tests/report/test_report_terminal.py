@@ -11,6 +11,8 @@ import pytest
 from rich.console import Console
 
 from leadline.core.errors import StoreError
+from leadline.report.load import load_run
+from leadline.report.side_by_side import show_side_by_side
 from leadline.report.terminal import print_summary
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
@@ -33,6 +35,25 @@ def test_a_pipe_gets_plain_words(folder: Path) -> None:
     assert "\x1b" not in text
     assert "| niah |     1k |       9 |    8 |      1 |  100% |" in " ".join(text.split("\n")).replace("100%", " 100%")
     assert "100*" in text, "a cell with fewer answers than planned is marked"
+
+
+def test_a_run_without_an_answer_has_no_mean_to_bring_down(tmp_path: Path) -> None:
+    records = [failed_record(r.cell) for r in planted_records(cliff, lengths=[1024], depths=[0.0, 1.0])]
+    text = " ".join(shown(write_run(tmp_path / "run", records)).split())
+    assert f"{len(records)} samples failed (" in text
+    assert "would bring" not in text
+
+
+def test_long_names_side_by_side_are_folded_and_not_cut(tmp_path: Path) -> None:
+    names = [f"sim:decay?window=65536&tokenizer=bytes&seed={number}" for number in (1, 2)]
+    runs = []
+    for number, name in enumerate(names):
+        records = list(planted_records(cliff, lengths=[1024, 4096, 16384], depths=[0.0, 1.0], model=name))
+        runs.append(load_run(write_run(tmp_path / str(number), records)))
+    out = io.StringIO()
+    show_side_by_side(runs, names, Console(file=out, width=80))
+    first = "".join(line.split("|")[1].strip() for line in out.getvalue().splitlines() if line.startswith("|"))
+    assert all(name in first for name in names)
 
 
 def test_a_terminal_with_colours_gets_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
 def _grid(*titles: str, plain: bool) -> Grid:
     """The first column is of names, the others are of numbers."""
     grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column(titles[0])
+    grid.add_column(titles[0], overflow="fold")
     for title in titles[1:]:
         grid.add_column(title, justify="right", no_wrap=True)
     return grid

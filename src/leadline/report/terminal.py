@@ -162,10 +162,9 @@ def small_print(run: Run) -> list[str]:
         lines.append(f"The run stopped by itself (until {inert(run.rule, 60)}). Intervals are {interval_words(run)}.")
     if whole.failed:
         kinds = ", ".join(f"{inert(kind)} {count}" for kind, count in sorted(totals.failures.items()))
-        lines.append(
-            f"{count_words(whole.failed, 'sample')} failed ({kinds}); counted as wrong, they would bring the overall "
-            f"mean from {percent(whole.mean)}% to {percent(whole.if_failed_wrong)}%."
-        )
+        said = f"{count_words(whole.failed, 'sample')} failed ({kinds})"
+        brought = f"; counted as wrong, they would bring the overall mean from {percent(whole.mean)}%"
+        lines.append(f"{said}{brought} to {percent(whole.if_failed_wrong)}%." if whole.done else f"{said}.")
     if run.memory.tasks:
         lines.extend(_memory_words(run))
     if run.measures.failed:
