@@ -83,11 +83,16 @@ def forecast(
     seconds = total.seconds(flops_per_second=rates.flops, bytes_per_second=rates.bytes)
     return total, (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
-        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), activations {total.activations / GIB:.1f}, "
-        f"rows {total.rows / GIB:.1f}, all else {OVERHEAD / GIB:.1f}",
+        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_worth_saying('activations', total.activations)}"
+        f"{_worth_saying('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
         f"arithmetic {total.flops:.2g} operations, about {_duration(seconds)} at the {_rate(rates.flops)} "
         f"measured on {devices[0]}",
     )
+
+
+def _worth_saying(name: str, size: int) -> str:
+    """A part of the memory, unless it would be said to be 0.0."""
+    return f"{name} {size / GIB:.1f}, " if size >= 0.05 * GIB else ""
 
 
 def _duration(seconds: float) -> str:
