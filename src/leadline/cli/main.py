@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 import traceback
+from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, NoReturn
@@ -14,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from leadline.cli import catalogue, screen
-from leadline.core.errors import LeadlineError, StoreError, UsageError
+from leadline.core.errors import Interrupted, LeadlineError, StoreError, UsageError
 
 COMMANDS = {
     "demo": "Draw a heatmap of a small real model, without any settings.",
@@ -84,7 +86,23 @@ def main() -> NoReturn:
 
         print(__version__)
         sys.exit(0)
-    sys.exit(answer(words, debug=debug))
+    try:
+        code = answer(words, debug=debug)
+    except KeyboardInterrupt:  # another one, while the first was told
+        code = Interrupted.exit_code
+    if code == Interrupted.exit_code:
+        _leave(code)
+    sys.exit(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Without the interpreter's own way out, which calls on threads that a server keeps waiting, and which one more
+    Ctrl-C would break off anywhere. What was recorded has been written, and what was open has been closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 def answer(words: list[str], *, debug: bool = False) -> int:
