@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,8 @@ PROGRAM = Path(sys.executable).parent / "leadline"
 def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
     """`leadline WORDS`; with `file_bytes` the system stops any file of it from growing beyond that."""
 
-    def limit() -> None:
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job, as these tests may be one, ignores it
         if file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
@@ -25,7 +27,7 @@ def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "NO_COLOR": "1"},
-        preexec_fn=limit if file_bytes is not None else None,
+        preexec_fn=prepare,
     )
 
 
