@@ -12,15 +12,14 @@ import msgspec
 import pytest
 
 from fake_server import FakeServer
-from leadline.core.errors import LengthError, OtherRunError, RunStopped, UsageError
+from leadline.core.errors import LengthError, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document, Failure, Probe, Record
 from leadline.run import attempts, engine, feed
 from leadline.run import plan as planning
 from leadline.run.building import build
 from leadline.run.events import Answered, Event, Started, Stopping
-from leadline.run.identity import folder_name
-from leadline.run.measure import measure, plan
+from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
 from scripted_model import Outcome, ScriptedModel
@@ -275,97 +274,7 @@ def test_documents_live_only_while_they_are_in_flight(
     assert max(alive) - before <= 4 + 1 + 2 + 2
 
 
-# --- gate 2 -------------------------------------------------------------------------------------
-
-
-def test_a_length_above_a_hard_window_is_refused_before_anything_is_sent() -> None:
-    with pytest.raises(LengthError, match="at most 4,096 tokens; asked for: 8,192"):
-        plan(spec(model="sim:perfect?tokenizer=bytes&limit=4k", lengths="2k,8k"))
-
-
-def test_a_length_beyond_a_soft_window_is_a_note() -> None:
-    made = plan(spec(model="sim:cliff?tokenizer=bytes&window=2k", lengths="1k,4k"))
-    assert "beyond the window of 2,048: 4,096" in made.notes
-
-
-def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
-    with pytest.raises(LengthError) as refused:
-        plan(spec(lengths="100"))
-    assert refused.value.floor is not None
-    assert refused.value.floor > 100
-
-
-def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(
-    scripted: ScriptedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripted.card = scripted.card.model_copy(update={"nested_problem": "its positions depend on the total length"})
-    with pytest.raises(UsageError, match="cannot be read nested: its positions"):
-        plan(spec(reading="nested"))
-    from leadline.tasks.needle import Needle
-
-    monkeypatch.setattr(Needle, "readings", ("fresh",))
-    with pytest.raises(UsageError, match="task niah cannot be read shared") as refused:
-        plan(spec(reading="shared"))
-    assert refused.value.fix == "it knows: fresh"
-
-
-def test_costs_are_counted_before_the_run_and_are_what_is_then_sent(tmp_path: Path) -> None:
-    made = plan(spec())
-    summary = measure(spec(), tmp_path / "run")
-    assert made.cost.requests == summary.done == made.planned
-    assert made.cost.prompt_tokens == summary.prompt_tokens
-    assert made.cost.tokens_read == made.cost.prompt_tokens
-
-
-def test_shared_and_nested_reading_read_less(tmp_path: Path) -> None:
-    fresh, shared, nested = (
-        plan(spec(reading=r, lengths="2k,4k", depths=3)).cost for r in ("fresh", "shared", "nested")
-    )
-    assert fresh.prompt_tokens == shared.prompt_tokens == nested.prompt_tokens
-    assert nested.tokens_read < shared.tokens_read < fresh.tokens_read
-    document = 4096 - 64
-    assert 2 * document < nested.tokens_read < 2 * (document + 12 * 200)
-
-
-@pytest.mark.parametrize(
-    ("values", "name"),
-    [
-        ({}, "niah-sim-perfect"),
-        ({"model": "hf:/data/checkpoints/step-4000/"}, "niah-hf-step-4000"),
-        ({"model": "openai:org/Some-7B?base_url=http://127.0.0.1:8000/v1"}, "niah-openai-Some-7B"),
-        ({"tasks": [{"name": "niah", "label": "a / b"}, "niah"]}, "a-b+1-sim-perfect"),
-    ],
-)
-def test_a_folder_is_named_by_task_model_and_digest(values: dict[str, Any], name: str) -> None:
-    made = spec(**values)
-    assert folder_name(made) == f"{name}-{made.digest[:8]}"
-
-
-def test_a_sweep_has_a_plain_folder_and_goes_on_in_one_that_was_made_with_brackets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    swept = spec(tasks=[{"name": "niah", "label": f"niah[keys={n}]", "keys": n} for n in (1, 2)])
-    folder = measure(swept).folder
-    assert folder.name == f"niah-keys=1+1-sim-perfect-{swept.digest[:8]}"
-    before = (folder / RECORDS).read_bytes()
-    former = folder.rename(Path("runs") / folder_name(swept))
-    assert former.name.startswith("niah[keys=1]+1-")
-    assert measure(swept).folder == former
-    assert (former / RECORDS).read_bytes() == before
-    assert [p.name for p in Path("runs").iterdir()] == [former.name]
-
-
-def test_another_run_in_the_folder_is_refused_by_name(tmp_path: Path) -> None:
-    measure(spec(), tmp_path / "run")
-    with pytest.raises(OtherRunError, match=r"spec\.seed is 0 there and 1 here"):
-        measure(spec(seed=1), tmp_path / "run")
-
-
-def test_a_secret_in_the_models_name_is_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError, match="holds a secret") as refused:
-        plan(spec(model="openai:m?base_url=http://me:hush@127.0.0.1:9/v1"))
-    assert "hush" not in str(refused.value)
+# --- what is written, and what is told ---------------------------------------------------------
 
 
 def test_a_key_that_a_server_quotes_is_not_written(
