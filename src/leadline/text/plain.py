@@ -86,7 +86,7 @@ class Shelf:
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, plain: Frame, *, least: int, most: int, seed: int) -> None:
         self._corpus = corpus
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._plain = plain
         self._least, self._most, self._seed = least, most, seed
         self._found: list[PlainText] = []
@@ -107,7 +107,7 @@ class Shelf:
     def _search(self) -> Iterator[PlainText]:
         number = 0
         while (text := self._corpus.text(number, tokens=self._most, seed=self._seed)) is not None:
-            made = encode_plain(text, self._tokenizer, self._plain, most=self._most, number=number)
+            made = encode_plain(text, self.tokenizer, self._plain, most=self._most, number=number)
             if made.tokens >= self._least:
                 yield made
             else:
@@ -138,7 +138,7 @@ def open_shelf(corpus: Corpus, tokenizer: Tokenizer, plain: Frame, *, least: int
                 del _shelves[next(iter(_shelves))]
             _shelves[key] = Shelf(corpus, tokenizer, plain, least=least, most=most, seed=seed)
         found = _shelves[key]
-        found._tokenizer = tokenizer  # an equal one from an earlier run may be a server that is there no more
+        found.tokenizer = tokenizer  # an equal one from an earlier run may be a server that is there no more
         return found
 
 
