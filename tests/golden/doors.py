@@ -1,0 +1,60 @@
+"""Everything of Leadline that the golden tests import. When code moves, this is the one file to point to the new place.
+
+The tests prefer commands (`say`) to functions. What stands below has no command of its own.
+"""
+
+from __future__ import annotations
+
+from leadline.cli.main import answer as say
+from leadline.core import registry
+from leadline.core.soundings import Sounded
+from leadline.core.spec import TaskSpec, make_spec
+from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score
+from leadline.report.measures import measured
+from leadline.run.building import build
+from leadline.run.grid import jobs
+from leadline.run.submission import entry_of
+from leadline.scorers.failure import classify
+from leadline.stats.agreement import agreement
+from leadline.stats.diagnose import diagnose
+from leadline.stats.memory import from_memory
+from leadline.stats.observations import observations
+from leadline.stats.outliers import mcd_centre, projection_outliers
+from leadline.stats.power import paired_sample_size_for_scores, unpaired_sample_size
+from leadline.stats.sequential import beta_binomial_sequence
+from leadline.stats.smooth import smooth
+from leadline.store.runs import read_records
+from leadline.text.tokenizers import open_tokenizer
+
+__all__ = [
+    "Cell",
+    "Completion",
+    "Document",
+    "Failure",
+    "Frame",
+    "Probe",
+    "Receipt",
+    "Score",
+    "Sounded",
+    "TaskSpec",
+    "agreement",
+    "beta_binomial_sequence",
+    "build",
+    "classify",
+    "diagnose",
+    "entry_of",
+    "from_memory",
+    "jobs",
+    "make_spec",
+    "mcd_centre",
+    "measured",
+    "observations",
+    "open_tokenizer",
+    "paired_sample_size_for_scores",
+    "projection_outliers",
+    "read_records",
+    "registry",
+    "say",
+    "smooth",
+    "unpaired_sample_size",
+]

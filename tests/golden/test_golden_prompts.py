@@ -1,0 +1,178 @@
+"""The documents and questions of every registered task, in three tokenizers, at two lengths and in every reading mode,
+are those that were frozen: texts, token ids, targets, and where every fact stands."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from golden.doors import Cell, Document, Frame, Sounded, TaskSpec, build, jobs, make_spec, open_tokenizer, registry
+from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
+from question_data import hotpot, squad
+
+FRAMES = {
+    "completion": Frame("", "", "completion", True, "completion"),
+    "chat": Frame("<|user|>\n", "<|end|>\n<|assistant|>\n", "chat", True, "chat"),
+    "appended": Frame("[INST] ", " [/INST]", "chat", False, "appended"),
+}
+
+
+class Counting(NamedTuple):
+    """A tokenizer, how a turn is wrapped, and how many of its tokens stand for one word of the other tokenizers."""
+
+    tokenizer: str
+    frame: str
+    scale: int
+
+
+COUNTINGS = {
+    "words": Counting("whitespace", "completion", 1),
+    "byte-level": Counting(str(TOKENIZERS / "byte-level.json"), "chat", 3),
+    "across-words": Counting(str(TOKENIZERS / "across-words.json"), "appended", 3),
+}
+LENGTHS = (1100, 1711)
+SEED = 5
+LISTS = ("cwe", "fwe")
+"""They need longer prompts, and one list has its frequent words around one depth only."""
+LABELS = {"prompts": "niah_single_1"}
+"""Prompts made elsewhere go by the name of the RULER task they are of."""
+
+
+class Bare:
+    """As much of a model as building a document needs, so that no simulated model stands in between."""
+
+    def __init__(self, counting: Counting) -> None:
+        self.tokenizer = opened(counting.tokenizer)
+        self.frame = FRAMES[counting.frame]
+        self.plain = Frame("", "", "completion", True, "plain")
+
+    def nll(self, *_: Any) -> Any:
+        raise NotImplementedError
+
+
+opened = cache(open_tokenizer)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The data files that some tasks need."""
+    place = tmp_path_factory.mktemp("golden")
+    write_haystack(place / "haystack.txt")
+    squad(place / "qa_1.json")
+    hotpot(place / "qa_2.json")
+    for scale in {c.scale for c in COUNTINGS.values()}:
+        for length in LENGTHS:
+            lines = [
+                {"index": n, "input": f"Some text number {n}, {length}.\nWhat is the number?",
+                 "outputs": [str(700 + n)], "length": length, "answer_prefix": " The number is"}
+                for n in range(3)
+            ]  # fmt: skip
+            file = place / str(scale * length) / "niah_single_1" / "validation.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return place
+
+
+@pytest.mark.parametrize("name", registry.names("tasks"))
+def test_the_documents_of_a_task_are_those_that_were_frozen(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(folder / "cache"))
+    found = {
+        f"{reading} {counting}": documents_of(name, reading, how, folder)
+        for reading in registry.task(TaskSpec(name=name)).readings
+        for counting, how in COUNTINGS.items()
+    }
+    check("prompts", name, found)
+
+
+def test_the_tasks_are_those_that_were_frozen() -> None:
+    check_names("prompts", registry.names("tasks"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"placement": "anywhere", "keys": 3},
+        {"queries": 2, "values": 2, "value_kind": "uuids"},
+        {"split": "train"},
+        {"no_context": True},
+        {"haystack": "needles", "key_kind": "uuids"},
+    ],
+    ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items()),
+)
+def test_the_documents_of_niah_with_other_options_are_those_that_were_frozen(
+    options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(folder / "cache"))
+    key = " ".join(f"{k}={v}" for k, v in options.items())
+    check("options", key, documents_of("niah", "fresh", COUNTINGS["words"], folder, **options))
+
+
+def documents_of(name: str, reading: str, counting: Counting, folder: Path, **options: Any) -> dict[str, str]:
+    """A digest of each side of all the documents, so that a difference says what it is about."""
+    lengths = tuple(counting.scale * n * (2 if name in LISTS else 1) for n in LENGTHS)
+    data = _data(name, reading, lengths, folder)
+    spec = make_spec(
+        {
+            "model": "sim:perfect",
+            "tasks": [{"name": name, "label": LABELS.get(name, ""), "options": {**data, **options}}],
+            "lengths": lengths,
+            "depths": (0.2, 0.7),
+            "samples": 2 if counting.scale == 1 else 1,
+            "reading": reading,
+        }
+    )
+    tasks = {t.title: registry.task(t) for t in spec.tasks}
+    model: Any = Bare(counting)
+    made = [build(job.task, job.cells, model, seed=SEED) for job in jobs(spec, tasks)]
+    sides: dict[str, list[Any]] = {}
+    for document in sorted(made, key=lambda d: (d.id, d.cluster)):
+        for side, value in _sides(document).items():
+            sides.setdefault(side, []).append(value)
+    return {side: digest(values) for side, values in sides.items()}
+
+
+def _data(name: str, reading: str, lengths: tuple[int, ...], folder: Path) -> dict[str, Any]:
+    """Options in place of data that is not here, or that comes with Python and changes with its version."""
+    task = registry.task(TaskSpec(name=name))
+    if name == "prompts":
+        return {"files": {n: str(folder / str(n) / "niah_single_1" / "validation.jsonl") for n in lengths},
+                "answer_tokens": 16}  # fmt: skip
+    if name in ("qa_1", "qa_2"):
+        return {"data": str(folder / f"{name}.json"), "repeat": True}
+    if name in LISTS:
+        return {} if reading == "fresh" else {"placement": "anywhere"}
+    options = {"haystack": str(folder / "haystack.txt")} if getattr(task, "haystack", "") == "prose" else {}
+    fields = type(task).model_fields
+    return options | ({"repeat": True} if "repeat" in fields else {}) | ({"short": 300} if "short" in fields else {})
+
+
+def _sides(document: Document) -> dict[str, Any]:
+    probes = document.probes
+    found = {
+        "names": [document.id, document.cluster, [_cell(p.cell) for p in probes]],
+        "texts": [document.prompt_text(p) for p in probes],
+        "ids": [document.prompt_ids(p).tolist() for p in probes],
+        "questions": [[p.question, p.tail, p.answer_prefix, p.allowance, p.prompt_tokens, p.body_tokens]
+                      for p in probes],
+        "targets": [[p.targets, p.distractors] for p in probes],
+        "facts": [[[f.id, f.text, f.start, f.end, f.depth_asked, f.depth] for f in document.facts],
+                  [p.facts for p in probes]],
+        "scoring": [[p.scorers, dict(p.labels)] for p in probes],
+    }  # fmt: skip
+    if isinstance(document, Sounded):
+        found["passages"] = [
+            [p.ids.tolist(), [[c.cut, c.ids.tolist(), c.start] for c in p.continuations], p.spans]
+            for p in document.passages
+        ]
+        found["reckonings"] = {key: reckoning.passages for key, reckoning in document.reckonings.items()}
+    return found
+
+
+def _cell(cell: Cell) -> list[Any]:
+    return [cell.task, cell.length, cell.depth, cell.sample]

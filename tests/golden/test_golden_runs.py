@@ -1,0 +1,145 @@
+"""The run folders of every suite in miniature, and run folders written before, are what they were.
+
+What depends on documents and prompts is stored apart from what depends on what a simulated model answers, so that one
+can be blessed without the other: `LEADLINE_BLESS=1 pytest tests/golden/test_golden_runs.py -k answers`.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from golden.doors import TaskSpec, make_spec, registry, say
+from golden.freeze import COMMANDS, write_quick
+from golden.tools import check, check_names, digest, json_of, numbers, rounded, thaw, write_haystack
+
+SUITES = registry.names("suites")
+MODEL = "sim:decay?window=2k"
+LENGTHS: dict[str, tuple[int, ...]] = {"ruler-1m": (2048,), "ruler": (1536, 2560), "ruler-quick": (1536, 2560)}
+OTHER_LENGTHS = (1024, 1536)
+
+
+class Sides(NamedTuple):
+    """Digests of the records of one run, by task."""
+
+    documents: dict[str, str]
+    answers: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("golden")
+    write_haystack(place / "haystack.txt")
+    return place
+
+
+@pytest.fixture(autouse=True)
+def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("LEADLINE_CACHE", str(folder / "cache"))
+
+
+# --- suites -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_asks_what_it_asked(suite: str) -> None:
+    spec = make_spec({"model": MODEL, **registry.find("suites", suite).values})
+    check("suites", suite, spec.identity())
+
+
+def test_the_suites_are_those_that_were_frozen() -> None:
+    check_names("suites", SUITES)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_documents_of_a_suite_in_miniature_are_those_that_were_frozen(suite: str) -> None:
+    check("suite_documents", suite, run_of(suite).documents)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_the_answers_to_a_suite_in_miniature_are_those_that_were_frozen(suite: str) -> None:
+    check("suite_answers", suite, run_of(suite).answers)
+
+
+@cache
+def run_of(suite: str) -> Sides:
+    """The suite by a spec file, with few samples, short texts, and a haystack that does not come with Python."""
+    spec = make_spec({"model": MODEL, **registry.find("suites", suite).values})
+    lines = [
+        f"lengths = {json.dumps(LENGTHS.get(suite, OTHER_LENGTHS))}",
+        f"depths = {json.dumps(spec.depths[:2])}",
+        "samples = 1",
+        f'reading = "{spec.reading}"',
+    ]
+    for task in spec.tasks:
+        options = {**task.options, **_data(task)}
+        lines += ["[[tasks]]", f'name = "{task.name}"', f'label = "{task.label}"']
+        lines += [f"{key} = {json.dumps(value)}" for key, value in options.items()]
+    Path(f"{suite}.toml").write_text("\n".join(lines) + "\n")
+    code = say(["run", f"{suite}.toml", "--model", MODEL, "--no-figure", "--json", "--out", f"suite-{suite}"])
+    assert code == 0
+    return sides_of(Path(f"suite-{suite}"))
+
+
+def _data(asked: TaskSpec) -> dict[str, Any]:
+    task = registry.task(asked)
+    own: dict[str, Any] = {"haystack": "haystack.txt"} if getattr(task, "haystack", "") == "prose" else {}
+    return own | ({"short": 256, "step": 64} if "short" in type(task).model_fields else {})
+
+
+def sides_of(run: Path) -> Sides:
+    """Records in the order of their cells, without clocks and without the words of notes."""
+    records = [json.loads(line) for line in (run / "records.jsonl").read_text().splitlines()]
+    records.sort(key=lambda r: json.dumps(r["cell"], sort_keys=True))
+    documents: dict[str, list[Any]] = {}
+    answers: dict[str, list[Any]] = {}
+    for record in records:
+        task, sent = record["cell"]["task"], record["sent"]
+        documents.setdefault(task, []).append(
+            {key: record[key] for key in ("cell", "reading", "document", "cluster", "question", "answer_prefix",
+                                          "targets", "facts", "body_tokens", "prompt_tokens", "allowance", "labels")}
+            | {"ours": record["receipt"]["ours"], "scorers": sorted(record["scores"]) if _answered(record) else []}
+            | {"sent": [sent.get(key) for key in ("form", "prefix", "characters", "digest", "decoding")]}
+        )  # fmt: skip
+        answers.setdefault(task, []).append(
+            [record["cell"], numbers(record["outcome"], keep=frozenset({"text", "finish", "why", "kind"})),
+             {name: rounded(float(score["value"])) for name, score in record["scores"].items()},
+             record["failure_class"], record["detail"], record["receipt"]["theirs"], record["attempts"]]
+        )  # fmt: skip
+    return Sides({t: digest(v) for t, v in documents.items()}, {t: digest(v) for t, v in answers.items()})
+
+
+def _answered(record: dict[str, Any]) -> bool:
+    """Which numbers a measure has may depend on the model: LongPPL has none where no token needs the far context."""
+    return bool(record["outcome"]["kind"] == "completion")
+
+
+# --- folders that were written before -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["fresh", "proxies", "until", "until-cell", "shared", "nested", "ruler-quick", "trap"])
+def test_the_command_of_a_folder_written_before_finds_it_and_asks_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without --out the folder is found by the digest of the spec; with another identity it would be refused."""
+    monkeypatch.chdir(tmp_path)
+    write_haystack(tmp_path / "haystack.txt")
+    if name == "ruler-quick":
+        write_quick(tmp_path / "ruler-quick.toml")
+    planned = json_of(capsys, "plan", *COMMANDS[name])
+    place = thaw(name, tmp_path / planned["folder"])
+    before = (place / "records.jsonl").read_bytes(), json.loads((place / "manifest.json").read_text())
+    found = json_of(capsys, "run", *COMMANDS[name], "--no-figure")
+    del found["report"]  # the same as that of `leadline report`, which test_golden_statistics compares
+    after = (place / "records.jsonl").read_bytes(), json.loads((place / "manifest.json").read_text())
+    assert after[0] == before[0]
+    assert {k: v for k, v in after[1].items() if k != "sessions"} == {
+        k: v for k, v in before[1].items() if k != "sessions"
+    }
+    assert [p.name for p in (tmp_path / "runs").iterdir()] == [place.name]
+    check("resumed", name, {"folder": place.name, "numbers": numbers(found, keep=frozenset({"outcome"}))})
