@@ -20,10 +20,10 @@ from leadline.cli.demo import SPEC
 from leadline.core import registry
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document
-from leadline.models.hf import HF
-from leadline.models.in_process.plain import generate_plain
-from leadline.run.grid import jobs
-from leadline.text.fit import fit
+from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.provider import HF
+from leadline.run.documents import jobs
+from leadline.text.fitting.fitter import fit
 
 
 def clock(work: Callable[[], Any]) -> tuple[float, float, Any]:

@@ -65,7 +65,7 @@ def measure(name: str, length: int, options: dict[str, Any], tokenizer: str, doc
     from leadline.core.spec import TaskSpec
     from leadline.core.types import Cell, Document
     from leadline.text.chat import completion_frame
-    from leadline.text.fit import fit
+    from leadline.text.fitting.fitter import fit
     from leadline.text.tokenizers import open_tokenizer
 
     tokens = open_tokenizer(tokenizer)
@@ -97,7 +97,7 @@ def write_suite(tokenizer: str, samples: int) -> None:
     from leadline.core.spec import TaskSpec, parse_lengths
     from leadline.core.types import Cell
     from leadline.text.chat import completion_frame
-    from leadline.text.fit import fit
+    from leadline.text.fitting.fitter import fit
     from leadline.text.tokenizers import open_tokenizer
 
     tokens, frame = open_tokenizer(tokenizer), completion_frame()
@@ -190,7 +190,7 @@ def main() -> None:
         print(json.dumps(asdict(measure(name, int(length), json.loads(options), tokenizer, int(documents)))))
         return
     if not arguments.tokenizer:
-        from leadline.models.smollm2 import ensure_folder
+        from leadline.models.hf.smollm2 import ensure_folder
 
         arguments.tokenizer = str(ensure_folder(print))
     if arguments.suite:

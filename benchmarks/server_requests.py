@@ -88,7 +88,7 @@ def body_of(text: str) -> dict[str, Any]:
 def with_leadline(url: str, workers: int) -> Asker:
     import msgspec
 
-    from leadline.models.server.client import HttpClient
+    from leadline.models.openai.http import HttpClient
 
     client = HttpClient(url)
     return lambda text: msgspec.json.decode(

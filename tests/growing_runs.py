@@ -11,8 +11,7 @@ from pathlib import Path
 import msgspec
 
 from leadline.core.types import Record
-from leadline.store.manifest import read_manifest
-from leadline.store.provenance import session
+from leadline.store.manifest import read_manifest, session
 from leadline.store.runs import RECORDS, RunWriter, open_run
 from planted_runs import write_run
 

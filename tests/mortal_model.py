@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from leadline.core.contracts import Continuation, ModelCard, Surprise, Tokenizer
+from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.errors import RunStopped, SourceError
 from leadline.core.types import Answer, Completion, Document, Frame, Probe, Sent
 from leadline.text.chat import completion_frame
@@ -48,9 +48,9 @@ class MortalModel:
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
-    ) -> Surprise:
+    ) -> TokenNLL:
         self._live()
-        return Surprise((), tuple(np.full(stop - start, float(ids.sum())) for start, stop in spans))
+        return TokenNLL((), tuple(np.full(stop - start, float(ids.sum())) for start, stop in spans))
 
     def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
         return (f"{len(list(documents))} documents",)

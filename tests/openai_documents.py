@@ -5,7 +5,7 @@ from __future__ import annotations
 from leadline.core.contracts import Model
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Document, Probe
-from leadline.models.openai_http import OpenAIModel
+from leadline.models.openai.provider import OpenAIModel
 
 NEEDLE = "The number kept for the old lighthouse is 4711321."
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from leadline.core.types import Cell, Completion, Failure, Receipt, Record, Score, Sent
-from leadline.store.manifest import Manifest
-from leadline.store.provenance import session
+from leadline.store.manifest import Manifest, session
 
 
 def record(sample: int, *, text: str = "42", failed: bool = False, length: int = 1024) -> Record:

@@ -23,8 +23,7 @@ from leadline.core.types import (
     Score,
     Sent,
 )
-from leadline.store.manifest import Manifest
-from leadline.store.provenance import session
+from leadline.store.manifest import Manifest, session
 from leadline.store.runs import open_run
 
 Surface = Callable[[int, float], float]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from leadline.report.served.serve import Serving
+from leadline.dashboard.app import Serving
 
 
 class Answer(NamedTuple):

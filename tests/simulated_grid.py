@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Probe
-from leadline.models.simulated import SimulatedModel
+from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
 
 WORDS = WhitespaceTokenizer()

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Continuation, ModelCard, Surprise, Tokenizer
+from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Answer, Document, Failure, Frame, Probe
 from leadline.run import plan as planning
@@ -42,7 +42,7 @@ class SurprisedModel:
 
     def nll(
         self, ids: np.ndarray, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
-    ) -> Surprise | Failure:
+    ) -> TokenNLL | Failure:
         self.calls.append((len(ids), len(continuations), len(spans)))
         if self.fails(len(ids)):
             return Failure("out_of_memory", "no room")
@@ -51,7 +51,7 @@ class SurprisedModel:
             text = [*ids[: c.cut].tolist(), *c.ids.tolist()]
             rows.append(self._nats(text, range(c.cut + c.start, len(text))))
         whole = ids.tolist()
-        return Surprise(tuple(rows), tuple(self._nats(whole, range(a, b)) for a, b in spans), notes=("by a rule",))
+        return TokenNLL(tuple(rows), tuple(self._nats(whole, range(a, b)) for a, b in spans), notes=("by a rule",))
 
     def _nats(self, text: list[int], places: range) -> np.ndarray:
         return np.array([self.rule(text[:place], text[place]) for place in places], np.float64)

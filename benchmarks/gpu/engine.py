@@ -22,10 +22,10 @@ import shapes
 import torch
 from shapes import DEPTHS, LENGTHS, NEW, Ids
 
-from leadline.models.in_process.engine import Ask, Engine
-from leadline.models.in_process.memory import GIB, Shape
-from leadline.models.in_process.plain import generate_plain
-from leadline.models.in_process.surprise import Scored
+from leadline.models.hf.engine import Ask, Engine
+from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.memory import GIB, Shape
+from leadline.models.hf.nll import Scored
 
 SAMPLES = 3
 FUSED = "unfused" not in sys.argv

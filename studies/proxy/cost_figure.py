@@ -8,8 +8,8 @@ import altair as alt
 from cost_curve import DRAWS, Curve
 from records import Records
 
-from leadline.report.curves import SERIES
-from leadline.report.theme import MUTED, QUIET, Figure, Row, Spec, caption, layered
+from leadline.report.charts.curves import SERIES
+from leadline.report.charts.theme import MUTED, QUIET, Figure, Row, Spec, caption, layered
 
 RULER_SAMPLES = 500
 """Of a task at a length, in the published protocol."""

@@ -223,7 +223,7 @@ class Measuring:
 def pack(out: Path) -> int:
     """Lines of [variant, run, task, length, depth, sample, document, numbers or score], and one with the cost of each
     run that was finished. What is still being written is left out."""
-    from leadline.core.types import Measured
+    from leadline.core.types import Measurement
     from leadline.store.runs import read_records
 
     count, made = 0, out / "records.jsonl.gz"
@@ -234,7 +234,7 @@ def pack(out: Path) -> int:
                 file.write(json.dumps([variant.name, run.name, "cost", json.loads(cost.read_text())]) + "\n")
                 for r in read_records(run):
                     value: Any = r.score
-                    if isinstance(r.outcome, Measured):
+                    if isinstance(r.outcome, Measurement):
                         value = {k: round(v, 4) for k, v in r.outcome.numbers.items() if not k.endswith("_bits")}
                     row = [variant.name, run.name, r.cell.task, r.cell.length, r.cell.depth, r.cell.sample, r.cluster,
                            value]  # fmt: skip

@@ -11,11 +11,11 @@ from torch import Tensor
 from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
-from leadline.models.hf import HF
-from leadline.models.in_process import reader as hf_reader
-from leadline.models.in_process.attention import attend, attend_where, fold, merge, merge_into
-from leadline.models.in_process.model import HFModel
-from leadline.models.shared_prefix import Chunk, Read, Rows, Store
+from leadline.models.hf.attention import attend, attend_where, fold, merge, merge_into
+from leadline.models.hf.model import HFModel
+from leadline.models.hf.prefix import Chunk, Read, Rows, Store
+from leadline.models.hf.provider import HF
+from leadline.models.hf.provider import reader as hf_reader
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader

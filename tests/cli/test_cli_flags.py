@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leadline.cli.flags import Flags, spec_of
+from leadline.cli.options import Flags, spec_of
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite

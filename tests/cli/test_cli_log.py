@@ -25,7 +25,7 @@ def checkpoints(tmp_path: Path) -> list[str]:
     return made
 
 
-def test_several_checkpoints_go_to_several_logbooks_in_one_command(
+def test_several_checkpoints_go_to_several_trackers_in_one_command(
     checkpoints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -41,7 +41,7 @@ def test_two_runs_cannot_be_one_step(checkpoints: list[str], capsys: pytest.Capt
     assert "--step auto" in capsys.readouterr().err
 
 
-def test_a_logbook_that_fails_has_an_exit_code_of_its_own(
+def test_a_tracker_that_fails_has_an_exit_code_of_its_own(
     checkpoints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -72,8 +72,8 @@ def test_a_run_goes_on_and_ends_well_when_it_cannot_be_logged(
     def broken(*anything: object) -> str:
         raise RuntimeError("the tracker fell over")
 
-    monkeypatch.setattr("leadline.logbooks.mlflow_runs.find_spec", lambda package: None)
-    monkeypatch.setattr("leadline.logbooks.tensorboard_events.TensorBoard.write", broken)
+    monkeypatch.setattr("leadline.trackers.mlflow.find_spec", lambda package: None)
+    monkeypatch.setattr("leadline.trackers.tensorboard.TensorBoard.write", broken)
     books = ["--log-to", f"mlflow:{tmp_path / 'mlruns'}", "--log-to", f"tensorboard:{tmp_path / 'tb'}"]
     assert answer(run_words(tmp_path, "run", *books)) == 0
     said = capsys.readouterr()

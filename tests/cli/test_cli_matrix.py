@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.faces import Lines
 from leadline.cli.main import answer
-from leadline.cli.matrix_progress import AllCounts, MatrixWatcher
+from leadline.cli.progress import Lines, ManyModelsCounts, ManyModelsWatcher
 from leadline.run.events import Started, Stopping
-from leadline.run.matrix import Ended, Entrant, Outcome
+from leadline.run.many_models import Ended, ModelRun, ModelRunResult
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
 
@@ -176,7 +175,7 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
 
 
 def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None:
-    counts = AllCounts(4)
+    counts = ManyModelsCounts(4)
     counts.begin(started("a"))
     assert (counts.planned, counts.tokens_total) == (40, 4000)
     counts.begin(started("b", done=4))
@@ -188,13 +187,13 @@ def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None
 
 def test_what_several_runs_say_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("leadline.cli.matrix_progress.Lines", lambda: Lines(said.append))
+    monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(said.append))
     monkeypatch.setattr("leadline.cli.progress.say", said.append)
-    entrant = Entrant("a", None, tmp_path)  # type: ignore[arg-type]
-    with MatrixWatcher(2) as watcher:
+    entrant = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
+    with ManyModelsWatcher(2) as watcher:
         for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):
             watcher.hear(event)
-        watcher.hear(Ended(Outcome(entrant, was_there=True)))
+        watcher.hear(Ended(ModelRunResult(entrant, was_there=True)))
     assert sum("float32" in line for line in said) == 1
     assert sum("stopping" in line for line in said) == 1
     assert "a: measured already" in said

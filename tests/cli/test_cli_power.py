@@ -7,7 +7,7 @@ import json
 import pytest
 
 from leadline.cli.main import answer
-from leadline.cli.power import parse_points
+from leadline.cli.plan import parse_points
 from leadline.core.errors import UsageError
 
 

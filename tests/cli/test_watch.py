@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from growing_runs import begun_run, of_now, writing
-from leadline.cli import faces
-from leadline.cli import watch as watch_module
+from leadline.cli import progress as faces
+from leadline.cli import view as watch_module
 from leadline.cli.main import answer
 from leadline.cli.progress import Watcher
 from leadline.core.types import Record
-from leadline.report.served.serve import listen_on
+from leadline.dashboard.app import listen_on
 from leadline.run.events import Answered, Started
 from leadline_process import PROGRAM
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
@@ -164,7 +164,7 @@ def test_the_progress_of_a_run_says_how_far_how_fast_how_long_and_what_failed(
 def test_answers_that_come_together_are_shown_together(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leadline.cli.faces.LINE_SECONDS", 0.0)
+    monkeypatch.setattr("leadline.cli.progress.LINE_SECONDS", 0.0)
     with Watcher() as watcher:
         watcher(Started(tmp_path, len(records), 0, 0, sum(r.prompt_tokens for r in records), 0))
         for number, record in enumerate(records[:4]):
@@ -243,7 +243,7 @@ def test_a_missing_package_is_named_with_its_pip_line(
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         return real(name, *rest, **more)
 
-    for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "leadline.report.served.app"]:
+    for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "leadline.dashboard.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
     assert answer(["view", str(tmp_path)]) == 69

@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from leadline.cli.main import answer as say
 from leadline.core import registry
-from leadline.core.soundings import Sounded
+from leadline.core.logprobs import LogprobDocument
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score
-from leadline.report.measures import measured
-from leadline.run.building import build
-from leadline.run.grid import jobs
-from leadline.run.submission import entry_of
+from leadline.results.run import measured
+from leadline.run.documents import build, jobs
+from leadline.run.many_models import entry_of
 from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
+from leadline.stats.correlate import mcd_centre, projection_outliers
 from leadline.stats.diagnose import diagnose
-from leadline.stats.memory import from_memory
+from leadline.stats.no_context import from_memory
 from leadline.stats.observations import observations
-from leadline.stats.outliers import mcd_centre, projection_outliers
 from leadline.stats.power import paired_sample_size_for_scores, unpaired_sample_size
 from leadline.stats.sequential import beta_binomial_sequence
 from leadline.stats.smooth import smooth
@@ -32,10 +31,10 @@ __all__ = [
     "Document",
     "Failure",
     "Frame",
+    "LogprobDocument",
     "Probe",
     "Receipt",
     "Score",
-    "Sounded",
     "TaskSpec",
     "agreement",
     "beta_binomial_sequence",

@@ -10,7 +10,18 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from golden.doors import Cell, Document, Frame, Sounded, TaskSpec, build, jobs, make_spec, open_tokenizer, registry
+from golden.doors import (
+    Cell,
+    Document,
+    Frame,
+    LogprobDocument,
+    TaskSpec,
+    build,
+    jobs,
+    make_spec,
+    open_tokenizer,
+    registry,
+)
 from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
 from question_data import hotpot, squad
 
@@ -165,7 +176,7 @@ def _sides(document: Document) -> dict[str, Any]:
                   [p.facts for p in probes]],
         "scoring": [[p.scorers, dict(p.labels)] for p in probes],
     }  # fmt: skip
-    if isinstance(document, Sounded):
+    if isinstance(document, LogprobDocument):
         found["passages"] = [
             [p.ids.tolist(), [[c.cut, c.ids.tolist(), c.start] for c in p.continuations], p.spans]
             for p in document.passages

@@ -9,8 +9,7 @@ import pytest
 from leadline.cli import demo
 from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.spec import make_spec
-from leadline.models import smollm2
-from leadline.models.in_process import load
+from leadline.models.hf import load, smollm2
 
 
 def test_the_demo_asks_a_real_model_and_reads_each_document_once() -> None:

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.in_process import fused  # noqa: E402
+from leadline.models.hf import fuse as fused  # noqa: E402
 from tiny_models import tiny  # noqa: E402
 
 
@@ -49,8 +49,8 @@ def test_kernels_round_where_transformers_rounds() -> None:
     if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1 from the beginning")
     pytest.importorskip("triton")
-    from leadline.models.in_process import fused_kernels as kernels
-    from leadline.models.in_process.attention import merge
+    from leadline.models.hf import kernels
+    from leadline.models.hf.attention import merge
 
     def draw(*shape: int) -> Any:
         return torch.randn(*shape, device=device)
@@ -74,7 +74,7 @@ def test_kernels_round_where_transformers_rounds() -> None:
 def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from leadline.models.in_process import attention
+    from leadline.models.hf import attention
 
     parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
     right = attention.merge(parts[:2]).transpose(1, 2)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import SourceError, UsageError
-from leadline.models.in_process.memory import (
+from leadline.models.hf.memory import (
     GIB,
     Reading,
     Shape,
@@ -110,7 +110,7 @@ class Shortage:
 
 def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
     pytest.importorskip("torch")
-    from leadline.models.in_process.engine import Ask, Engine
+    from leadline.models.hf.engine import Ask, Engine
     from tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)
@@ -126,7 +126,7 @@ def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
 
 def test_what_never_fits_fails_alone_and_the_rest_is_answered() -> None:
     pytest.importorskip("torch")
-    from leadline.models.in_process.engine import Ask, Engine
+    from leadline.models.hf.engine import Ask, Engine
     from tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)

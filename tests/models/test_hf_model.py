@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation, Surprise, Surprised
+from leadline.core.contracts import Continuation, LogprobModel, TokenNLL
 from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownName, UsageError
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
-from leadline.models.in_process import forecast
-from leadline.models.in_process.engine import Ask, Engine
-from leadline.models.in_process.memory import Shape
-from leadline.models.in_process.model import HFModel
-from leadline.models.in_process.plain import generate_plain
+from leadline.models.hf import memory as forecast
+from leadline.models.hf.engine import Ask, Engine
+from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.memory import Shape
+from leadline.models.hf.model import HFModel
 from tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
 
 
@@ -50,7 +50,7 @@ def test_a_folder_opens_with_its_window_template_and_stop_tokens(tmp_path: Path)
     assert model.engine.stops == (STOP, 4)  # end of text, and the template's end of turn
     assert model.grain == "document"
     assert model.tokenizer.encode("w8 w9").tolist() == [8, 9]
-    assert isinstance(model, Surprised)
+    assert isinstance(model, LogprobModel)
 
 
 def test_an_answer_says_what_was_read_and_how(tmp_path: Path) -> None:
@@ -213,7 +213,7 @@ def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
     model = opened(f"hf:{model_folder(tmp_path)}")
     ids = random_ids(0, 50)
     found = model.nll(ids, [Continuation(50, random_ids(1, 4))], [(1, 50)])
-    assert isinstance(found, Surprise)
+    assert isinstance(found, TokenNLL)
     assert (len(found.continuations[0]), len(found.spans[0])) == (4, 49)
     with pytest.raises(ValueError, match="first token"):
         model.nll(ids, [Continuation(0, random_ids(1, 4))])

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.in_process import surprise  # noqa: E402
-from leadline.models.in_process.engine import Engine  # noqa: E402
-from leadline.models.in_process.surprise import Scored  # noqa: E402
+from leadline.models.hf import nll as surprise  # noqa: E402
+from leadline.models.hf.engine import Engine  # noqa: E402
+from leadline.models.hf.nll import Scored  # noqa: E402
 from tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 260)

@@ -15,10 +15,10 @@ pytest.importorskip("transformers")
 from leadline.core.registry import ModelName, provider, task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion
-from leadline.models import smollm2
-from leadline.models.in_process.model import HFModel
-from leadline.models.in_process.plain import generate_plain
-from leadline.text.fit import fit
+from leadline.models.hf import smollm2
+from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.model import HFModel
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import open_tokenizer
 
 pytestmark = pytest.mark.real
@@ -49,12 +49,12 @@ def test_it_finds_a_needle_and_answers_as_if_every_probe_were_asked_alone(model:
 
 
 def test_a_text_it_has_read_surprises_it_less(model: HFModel) -> None:
-    from leadline.core.contracts import Continuation, Surprise
+    from leadline.core.contracts import Continuation, TokenNLL
 
     ids = model.tokenizer.encode(Path(__file__).read_text())[:600]
     query = ids[200:248]
     found = model.nll(ids, [Continuation(len(ids), query, 24), Continuation(0, query, 24)])
-    assert isinstance(found, Surprise)
+    assert isinstance(found, TokenNLL)
     with_document, alone = (np.mean(nats) for nats in found.continuations)
     assert alone - with_document > 1
 
@@ -86,7 +86,7 @@ def test_transformers_reads_its_tokenizer_as_we_do(tmp_path: Path) -> None:
     from gguf import GGUFReader
     from transformers import AutoTokenizer
 
-    from leadline.models.in_process.smollm2_folder import _write_tokenizer
+    from leadline.models.hf.smollm2 import _write_tokenizer
 
     _write_tokenizer(GGUFReader(smollm2.fetch_gguf()).fields, tmp_path)
     theirs, ours = AutoTokenizer.from_pretrained(tmp_path), open_tokenizer(str(tmp_path))

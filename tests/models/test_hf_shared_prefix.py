@@ -10,10 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.in_process.attention import attend, attend_where, fold, merge, stretches  # noqa: E402
-from leadline.models.in_process.greedy import generate  # noqa: E402
-from leadline.models.in_process.plain import generate_plain  # noqa: E402
-from leadline.models.in_process.reader import Reader, common_prefix, rows_of  # noqa: E402
+from leadline.models.hf.attention import attend, attend_where, fold, merge, stretches  # noqa: E402
+from leadline.models.hf.greedy import generate, generate_plain  # noqa: E402
+from leadline.models.hf.reader import Reader, common_prefix, rows_of  # noqa: E402
 from tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 300)

@@ -13,11 +13,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.core.spec import Spec, make_spec  # noqa: E402
-from leadline.core.types import Measured  # noqa: E402
-from leadline.models.hf import HF  # noqa: E402
-from leadline.models.in_process.model import HFModel  # noqa: E402
+from leadline.core.types import Measurement  # noqa: E402
+from leadline.models.hf.model import HFModel  # noqa: E402
+from leadline.models.hf.provider import HF  # noqa: E402
 from leadline.run.measure import measure  # noqa: E402
-from leadline.stats.soundings import estimate  # noqa: E402
+from leadline.stats.logprobs import estimate  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from surprised_model import use  # noqa: E402
 from tiny_models import WORDS, model_folder, random_ids  # noqa: E402
@@ -38,7 +38,7 @@ def spec(texts: str, task: str = "proxies", **values: Any) -> Spec:
 
 
 def numbers(folder: Path) -> dict[str, dict[str, float]]:
-    return {r.cell.key: r.outcome.numbers for r in read_records(folder) if isinstance(r.outcome, Measured)}
+    return {r.cell.key: r.outcome.numbers for r in read_records(folder) if isinstance(r.outcome, Measurement)}
 
 
 def assert_same(left: Path, right: Path, within: float) -> None:
@@ -86,7 +86,7 @@ def test_known_probabilities_give_known_perplexity_and_no_gain(
     use(monkeypatch, opened)
     measure(spec(texts, lengths="240", samples=1), tmp_path / "run")
     record = next(r for r in read_records(tmp_path / "run") if r.cell.depth == 0.1)
-    assert isinstance(record.outcome, Measured)
+    assert isinstance(record.outcome, Measurement)
     found = record.outcome.numbers
     text = next(t for t in json.loads(Path(texts).read_text()) if record.targets[0].strip() in t)
 
@@ -110,7 +110,7 @@ def test_a_chat_model_is_measured_without_its_template_and_with_its_beginning(
     use(monkeypatch, opened)
     measure(spec(texts, "mean_nll", lengths="120", samples=1), tmp_path / "run")
     (record,) = read_records(tmp_path / "run")
-    assert isinstance(record.outcome, Measured)
+    assert isinstance(record.outcome, Measurement)
     assert (record.body_tokens, record.outcome.numbers["scored_tokens"]) == (120, 120)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from fake_server import FakeServer, Faults
-from leadline.models.server.client import SMALL_BYTES, HttpClient, HttpTrouble
+from leadline.models.openai.http import SMALL_BYTES, HttpClient, HttpTrouble
 
 
 class _Proxy(BaseHTTPRequestHandler):
@@ -191,7 +191,7 @@ def test_a_small_body_goes_out_with_its_head_and_a_large_one_is_not_copied(
     monkeypatch: pytest.MonkeyPatch, size: int, writes: int
 ) -> None:
     wire = _Wire()
-    monkeypatch.setattr("leadline.models.server.client._closed_by_peer", lambda sock: False)
+    monkeypatch.setattr("leadline.models.openai.http._closed_by_peer", lambda sock: False)
     client = HttpClient("http://127.0.0.1:1/v1")
     connection = client._connection()
     connection.sock = wire

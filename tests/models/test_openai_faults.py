@@ -12,7 +12,7 @@ import pytest
 
 from fake_server import FakeServer, Faults, Kind, Reply
 from leadline.core.types import Answer, Completion, Failure
-from leadline.models.openai_http import OpenAIModel
+from leadline.models.openai.provider import OpenAIModel
 from openai_documents import document_for, open_model
 
 

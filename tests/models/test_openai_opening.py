@@ -15,8 +15,8 @@ from fake_kinds import TEMPLATE
 from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
 from leadline.core.types import Completion
-from leadline.models.openai_http import OpenAI
-from leadline.models.server.tokenizer import ServerTokenizer
+from leadline.models.openai.provider import OpenAI
+from leadline.models.openai.tokenizer import ServerTokenizer
 from openai_documents import document_for, open_model
 
 KINDS: tuple[Kind, ...] = ("plain", "vllm", "sglang", "llamacpp")

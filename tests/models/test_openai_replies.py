@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from leadline.core.types import Completion, Failure
-from leadline.models.server.client import HttpReply, parse_retry_after
-from leadline.models.server.replies import outcome_of
-from leadline.models.server.thinking import opens_thinking, split_thinking
+from leadline.models.openai.http import HttpReply, parse_retry_after
+from leadline.models.openai.replies import outcome_of
+from leadline.text.chat import opens_thinking, split_thinking
 
 
 def reply(status: int, body: Any, **fields: Any) -> HttpReply:

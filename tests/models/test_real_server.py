@@ -8,11 +8,11 @@ import pytest
 
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Answer, Cell, Completion, Document, Failure, Probe
-from leadline.models.openai_http import OpenAIModel
-from leadline.models.server.tokenizer import ServerTokenizer
-from leadline.models.smollm2 import fetch_gguf
+from leadline.models.hf.smollm2 import fetch_gguf
+from leadline.models.openai.provider import OpenAIModel
+from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.tasks.needle import Needle
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from llama_server import MODEL, LlamaServer
 
 pytestmark = pytest.mark.real

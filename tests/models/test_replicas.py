@@ -14,13 +14,13 @@ import pytest
 ray = pytest.importorskip("ray")
 
 import mortal_model  # noqa: E402
-from leadline.core.contracts import Forecasting, Replicated, Surprise, Surprised  # noqa: E402
+from leadline.core.contracts import Forecasting, LogprobModel, Replicated, TokenNLL  # noqa: E402
 from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
 from leadline.core.types import Failure, Record  # noqa: E402
-from leadline.models.replicas import cluster  # noqa: E402
-from leadline.models.replicas.cluster import Fleet  # noqa: E402
-from leadline.models.replicas.model import Replicas, SurprisedReplicas, replicas_of  # noqa: E402
+from leadline.models.ray import cluster  # noqa: E402
+from leadline.models.ray.cluster import Fleet  # noqa: E402
+from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
 from leadline.run.measure import carry_out  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
 from leadline.run.summary import Summary  # noqa: E402
@@ -41,7 +41,7 @@ def fleet() -> Iterator[Fleet]:
     ray.shutdown()
 
 
-def replicas(fleet: Fleet, folder: Path) -> Replicas:
+def replicas(fleet: Fleet, folder: Path) -> RayModel:
     return replicas_of(partial(mortal_model.MortalModel, folder), fleet, 2)
 
 
@@ -78,12 +78,12 @@ def test_the_document_of_a_copy_that_died_is_asked_of_another(fleet: Fleet, tmp_
 
 def test_a_copy_that_died_is_replaced(fleet: Fleet, tmp_path: Path) -> None:
     model = replicas(fleet, tmp_path)
-    assert isinstance(model, SurprisedReplicas)
+    assert isinstance(model, RayLogprobModel)
     ids = np.arange(9, dtype=np.int32)
     for end in ("kill", "lost", "kill", "lost", "kill"):  # more often than there are places
         (tmp_path / end).touch()
         found = model.nll(ids, spans=[(1, 3)])
-        assert isinstance(found, Surprise)
+        assert isinstance(found, TokenNLL)
         assert found.spans[0].tolist() == [36.0, 36.0]
         assert not (tmp_path / end).exists()
     assert model.copies == 2
@@ -124,7 +124,7 @@ def test_a_copy_that_would_answer_otherwise_is_left_out_and_named(fleet: Fleet, 
 
 def test_copies_can_do_what_the_model_can(fleet: Fleet, tmp_path: Path) -> None:
     model = replicas(fleet, tmp_path)
-    assert isinstance(model, Surprised)
+    assert isinstance(model, LogprobModel)
     assert isinstance(model, Replicated)
     assert isinstance(model, Forecasting)
     words = model.forecast([[(1, 2, 3)], [(1, 2, 3)]])

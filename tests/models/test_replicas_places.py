@@ -11,7 +11,7 @@ import pytest
 
 from leadline.core.errors import LengthError, MissingExtra, ServerError, UnknownName, UsageError
 from leadline.core.spec import make_spec
-from leadline.models.replicas.cluster import Node, Share, share_out, start
+from leadline.models.ray.cluster import Node, Share, share_out, start
 from leadline.run.plan import open_model
 
 

@@ -13,11 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation, Surprise  # noqa: E402
+from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
 from leadline.core.types import Failure  # noqa: E402
-from leadline.models.hf import HF  # noqa: E402
-from leadline.models.server.client import HttpReply, HttpTrouble  # noqa: E402
-from leadline.models.server.surprise import server_nll  # noqa: E402
+from leadline.models.hf.provider import HF  # noqa: E402
+from leadline.models.openai.http import HttpReply, HttpTrouble  # noqa: E402
+from leadline.models.openai.logprobs import server_nll  # noqa: E402
 from tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
 Choice = Callable[[list[int], list[float]], dict[str, Any]]
@@ -62,7 +62,7 @@ class Server:
         return HttpReply(200, json.dumps({"choices": [choice]}).encode())
 
 
-def asked_of(server: Any) -> Surprise | Failure:
+def asked_of(server: Any) -> TokenNLL | Failure:
     return server_nll(server, "tiny", DOCUMENT, ASKED, SPANS)
 
 
@@ -71,8 +71,8 @@ def test_a_server_gives_the_numbers_of_the_same_weights_in_process(tmp_path: Pat
     here = HF(chunk=64).open(str(model_folder(tmp_path / "model", chat=False))).nll(DOCUMENT, ASKED, SPANS)
     server = Server(form)
     there = asked_of(server)
-    assert isinstance(here, Surprise)
-    assert isinstance(there, Surprise)
+    assert isinstance(here, TokenNLL)
+    assert isinstance(there, TokenNLL)
     for ours, theirs in zip((*here.continuations, *here.spans), (*there.continuations, *there.spans), strict=True):
         np.testing.assert_allclose(theirs, ours, atol=1e-4)
     assert len(server.bodies) == len(ASKED) + 1

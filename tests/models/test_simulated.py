@@ -12,15 +12,15 @@ import pytest
 
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt
+from leadline.models.sim.model import Simulated
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
-from leadline.models.simulated import Simulated
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY
 from leadline.scorers.ruler import STRICT
+from leadline.tasks.drafts import Kind
 from leadline.tasks.needle import Needle
-from leadline.tasks.values import Kind
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
 
 KINDS: tuple[Kind, ...] = ("words", "numbers", "uuids")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import SourceError
-from leadline.models.smollm2 import BYTES, FILE, fetch_gguf, gguf_path
+from leadline.models.hf.smollm2 import BYTES, FILE, fetch_gguf, gguf_path
 
 
 @pytest.fixture

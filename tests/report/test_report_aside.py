@@ -12,15 +12,14 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.types import Measured, Record, Score
-from leadline.report.figures import render
-from leadline.report.gallery import figures_of
-from leadline.report.load import Run, load_run
-from leadline.report.measures import measured
+from leadline.core.types import Measurement, Record, Score
+from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.render import render
+from leadline.report.export import figures_of
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.report.trap import distance_curves, measure_curves
-from leadline.report.verdict import verdict
+from leadline.results.run import Run, load_run, measured
+from leadline.results.verdict import verdict
 from planted_runs import perfect, planted_records, write_run
 
 LENGTHS = (1024, 8192, 65536)
@@ -36,7 +35,9 @@ def surprise() -> Iterator[Record]:
         distance = record.cell.length // 4
         numbers = {"mean_nll": 2 + record.cell.sample / 100, "retrieval_gain": 2048 / distance, "distance": distance}
         scores = {name: Score(numbers[name]) for name in ("mean_nll", "retrieval_gain")}
-        yield msgspec.structs.replace(record, outcome=Measured(numbers), scores=scores, labels={"unit": "nats a token"})
+        yield msgspec.structs.replace(
+            record, outcome=Measurement(numbers), scores=scores, labels={"unit": "nats a token"}
+        )
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,12 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
+from leadline.core.format import length_words
 from leadline.report import write_heatmap
-from leadline.report.charts import heatmap
-from leadline.report.figures import page_svg, render, squeezed
-from leadline.report.load import Run, load_run
-from leadline.report.theme import Row
-from leadline.report.tiles import Kinds
-from leadline.report.words import length_words
+from leadline.report.charts.heatmap import Kinds, heatmap
+from leadline.report.charts.render import page_svg, render, squeezed
+from leadline.report.charts.theme import Row
+from leadline.results.run import Run, load_run
 from planted_runs import (
     LENGTHS,
     cliff,

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from leadline.cli.main import answer
-from leadline.report import gallery
-from leadline.report.charts import heatmap
+from leadline.core.format import safe
+from leadline.report import export as gallery
+from leadline.report.charts.grid import sentence
+from leadline.report.charts.heatmap import heatmap
+from leadline.report.charts.render import write_figure
 from leadline.report.comparison import against_first, boards, titles
-from leadline.report.difference import sentence
-from leadline.report.figures import write_figure
-from leadline.report.load import Run, load_run
-from leadline.report.markdown import markdown
+from leadline.report.export import markdown
 from leadline.report.page import page
-from leadline.report.verdict import verdict
-from leadline.report.words import safe
+from leadline.results.run import Run, load_run
+from leadline.results.verdict import verdict
 from planted_runs import planted_records, write_run
 
 LENGTHS = (4096, 16384, 65536)
@@ -177,7 +177,7 @@ def test_figures_for_a_paper_are_as_wide_as_a_column(
     two: list[Run], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gallery, "figures_of", lambda run: [("heatmap", heatmap(run, narrow=True))])
-    written = gallery.write_gallery(two, tmp_path)
+    written = gallery.export_figures(two, tmp_path)
     assert {str(path.relative_to(tmp_path)) for path in written} == {
         f"{name}.{kind}"
         for name in ("base/heatmap", "candidate/heatmap", "curves", "difference-candidate")

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from leadline.report import easel
-from leadline.report.charts import heatmap
-from leadline.report.easel import drawn, easel_beside
-from leadline.report.figures import render
-from leadline.report.load import Run, load_run
+from leadline.report.charts import render as easel
+from leadline.report.charts.heatmap import heatmap
+from leadline.report.charts.render import drawn, render, render_process
+from leadline.results.run import Run, load_run
 from planted_runs import cliff, planted_records, write_run
 
 
@@ -34,7 +33,7 @@ def refuse(definition: easel.Definition) -> str:
 def test_a_picture_drawn_beside_is_the_one_drawn_here(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     here = plain(render(heatmap(run), "svg").decode())
     monkeypatch.setattr(easel, "_svg", refuse)
-    with easel_beside():
+    with render_process():
         assert plain(render(heatmap(run), "svg").decode()) == here
     with pytest.raises(AssertionError, match="this process"):
         render(heatmap(run), "svg")
@@ -43,7 +42,7 @@ def test_a_picture_drawn_beside_is_the_one_drawn_here(run: Run, monkeypatch: pyt
 def test_what_a_dead_process_cannot_draw_is_drawn_here(run: Run) -> None:
     definition = heatmap(run).spec()
     here = plain(drawn(definition).result())
-    with easel_beside():
+    with render_process():
         made = easel._EASEL.get()
         assert made is not None
         assert made._process is not None
@@ -54,17 +53,17 @@ def test_what_a_dead_process_cannot_draw_is_drawn_here(run: Run) -> None:
 
 def test_a_process_that_does_not_start_is_done_without(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    with easel_beside():
+    with render_process():
         assert drawn(heatmap(run).spec()).result().startswith("<svg")
 
 
 def test_a_definition_that_cannot_be_drawn_is_told_as_it_is_here() -> None:
-    with easel_beside(), pytest.raises(ValueError, match=r"."):
+    with render_process(), pytest.raises(ValueError, match=r"."):
         drawn({"mark": {"type": "nothing"}, "encoding": 5}).result()
 
 
 def test_nobody_is_left_waiting_and_nothing_runs_on(run: Run) -> None:
-    with easel_beside():
+    with render_process():
         made = easel._EASEL.get()
         assert made is not None
         assert made._process is not None
@@ -79,5 +78,5 @@ def test_a_file_where_the_command_was_typed_is_not_taken_for_a_library(
     (tmp_path / "msgspec.py").write_text("raise SystemExit('taken for the library')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(easel, "_svg", refuse)
-    with easel_beside():
+    with render_process():
         assert drawn(heatmap(run).spec()).result().startswith("<svg")

@@ -1,4 +1,4 @@
-"""Entries for logbooks: what is there is named, what is not is left out, and a checkpoint finds its step and line."""
+"""Entries for trackers: what is there is named, what is not is left out, and a checkpoint finds its step and line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.core.logbook import Entry
-from leadline.report.load import load_run
-from leadline.report.log import line_name, prepared, step_of
+from leadline.core.trackers import TrackerEntry
+from leadline.report.tracker_entry import line_name, prepared, step_of
+from leadline.results.run import load_run
 from planted_runs import Surface, cliff, failed_record, perfect, planted_records, write_run
 
 
-def entry(folder: Path, surface: Surface, tasks: tuple[str, ...] = ("niah",), **settings: object) -> Entry:
+def entry(folder: Path, surface: Surface, tasks: tuple[str, ...] = ("niah",), **settings: object) -> TrackerEntry:
     records = list(planted_records(surface, tasks=tasks, depths=[0.0, 0.5, 1.0], samples=5))
     records[0] = failed_record(records[0].cell)
     return prepared(load_run(write_run(folder / "run", records, samples=5)), 12000, **settings)  # type: ignore[arg-type]

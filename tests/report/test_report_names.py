@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.report.charts import heatmap
-from leadline.report.load import Run, load_run
-from leadline.report.log import prepared
-from leadline.report.markdown import markdown
+from leadline.dashboard.index import Choice, RunIndex, chosen
+from leadline.report.charts.heatmap import heatmap
+from leadline.report.export import markdown, summary
 from leadline.report.page import page
-from leadline.report.served.choice import Choice, chosen
-from leadline.report.served.shelf import Shelf
-from leadline.report.summary import summary
 from leadline.report.terminal import show_run
-from leadline.report.verdict import verdict
+from leadline.report.tracker_entry import prepared
+from leadline.results.run import Run, load_run
+from leadline.results.verdict import verdict
 from planted_runs import cliff, perfect, planted_records, write_run
 
 NAME, MODEL = "4000, stretched", "hf:checkpoints/4000?rope=yarn:4"
@@ -73,7 +71,7 @@ def test_programs_read_both(runs: list[Run]) -> None:
     ("name", "line"),
     [(NAME, "stretched"), ("stretched", "stretched"), ("4000", "hf:checkpoints?rope=yarn:4"), ("yarn 4", "yarn 4")],
 )
-def test_a_logbook_takes_the_line_from_the_name_and_the_step_from_the_model(
+def test_a_tracker_takes_the_line_from_the_name_and_the_step_from_the_model(
     name: str, line: str, tmp_path: Path
 ) -> None:
     records = list(planted_records(cliff, lengths=[1024], depths=[0.5], model=MODEL))
@@ -83,7 +81,7 @@ def test_a_logbook_takes_the_line_from_the_name_and_the_step_from_the_model(
 
 
 def test_the_list_of_runs_shows_it_and_finds_it_by_name_and_model(folder: Path) -> None:
-    entries = Shelf([folder]).entries()
+    entries = RunIndex([folder]).entries()
     for words in ("stretched", "yarn"):
         found = chosen(entries, Choice(words), lambda entry: None)
         assert [entry.title for entry in found.shown] == [NAME]

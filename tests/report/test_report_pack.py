@@ -12,22 +12,21 @@ import msgspec
 import pytest
 
 from leadline.core.types import Completion, Record
-from leadline.report.excerpts import Excerpts
-from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
-from leadline.report.table import FAILURE_CLASSES
+from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
+from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 from planted_runs import cliff, failed_record, planted_records
 
 NOWHERE = Excerpts(Path("there is no such folder"))
 
 
-def packed(records: list[Record], **settings: Any) -> Packed:
+def packed(records: list[Record], **settings: Any) -> EmbeddedSamples:
     samples = Samples()
     samples.add(0, {t: i for i, t in enumerate(dict.fromkeys(r.cell.task for r in records))}, records, NOWHERE)
     return samples.packed(**settings)
 
 
-def unpacked(found: Packed) -> list[dict[str, Any]]:
+def unpacked(found: EmbeddedSamples) -> list[dict[str, Any]]:
     """As the page does it."""
     rows = []
     for text, entry in zip(found.packs, found.index, strict=True):

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from hostile import HOSTILE, hostile_records
-from leadline.report.load import load_run
-from leadline.report.page import page
-from leadline.report.sheets import data_block, fingerprint
+from leadline.report.page import data_block, fingerprint, page
+from leadline.results.run import load_run
 from planted_runs import cliff, decay, failed_record, planted_records, write_run
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from leadline.core.types import Cell
-from leadline.report.load import load_run, model_words
-from leadline.report.summary import summary
-from leadline.report.table import Place, planned_places, tabulate
+from leadline.report.export import summary
+from leadline.results.run import load_run, model_words
+from leadline.results.table import Place, planned_places, tabulate
 from leadline.stats.intervals import wilson
 from planted_runs import cliff, failed_record, planted_record, planted_records, write_run
 

@@ -11,9 +11,8 @@ import pytest
 from rich.console import Console
 
 from leadline.core.errors import StoreError
-from leadline.report.load import load_run
-from leadline.report.side_by_side import show_side_by_side
-from leadline.report.terminal import print_summary
+from leadline.report.terminal import print_summary, show_side_by_side
+from leadline.results.run import load_run
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 

@@ -8,16 +8,15 @@ import json
 import pytest
 from rich.console import Console
 
-from leadline.report.charts import heatmap
+from leadline.dashboard.headlines import headline_at
+from leadline.report.charts.curves import curves
+from leadline.report.charts.heatmap import heatmap
 from leadline.report.comparison import against_first
-from leadline.report.curves import curves
-from leadline.report.load import Run, load_run
-from leadline.report.markdown import markdown
+from leadline.report.export import markdown, summary
 from leadline.report.page import page
-from leadline.report.served.glances import glance_at
-from leadline.report.summary import summary
 from leadline.report.terminal import show_run
-from leadline.report.verdict import length_range, verdict
+from leadline.results.run import Run, load_run
+from leadline.results.verdict import length_range, verdict
 from planted_runs import cliff, planted_records, write_run
 
 WORDS = "95% confidence sequences"
@@ -52,7 +51,7 @@ def test_every_interval_is_a_sequence_and_wider(runs: tuple[Run, Run]) -> None:
 
 
 def test_the_dashboard_shows_the_same_ends_as_the_report(runs: tuple[Run, Run]) -> None:
-    glances = [glance_at(run.folder) for run in runs]
+    glances = [headline_at(run.folder) for run in runs]
     for run, glance in zip(runs, glances, strict=True):
         found = verdict(run).effective
         assert found is not None

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from leadline.report.load import load_run
-from leadline.report.verdict import Verdict, verdict
+from leadline.results.run import load_run
+from leadline.results.verdict import Verdict, verdict
 from planted_runs import Surface, cliff, decay, lost_in_the_middle, perfect, planted_records, write_run
 
 

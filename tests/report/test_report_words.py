@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.report.words import big_number, duration_words, inert, length_words, percent, shortened
+from leadline.core.format import big_number, duration_words, inert, length_words, percent, shortened
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from chromium import CHROMIUM, launched
 from growing_runs import begun_run, of_now, writing
 from hostile import HOSTILE, MARK, hostile_records
 from leadline.core.types import Failure
-from leadline.report.served import press
+from leadline.dashboard import page_cache as press
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 from served_runs import dashboard, get
 

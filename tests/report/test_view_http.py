@@ -21,12 +21,11 @@ from starlette.requests import Request
 from growing_runs import begun_run, of_now, writing
 from hostile import HOSTILE, hostile_records
 from leadline.core.errors import ServerError
-from leadline.report.served.app import _Pages
-from leadline.report.served.channel import LOOK_SECONDS
-from leadline.report.served.dashboard import Dashboard
-from leadline.report.served.guard import HEADERS, host_name
-from leadline.report.served.serve import Serving, listen_on
-from leadline.report.sheets import fingerprint
+from leadline.dashboard.app import Serving, _Pages, listen_on
+from leadline.dashboard.live import LOOK_SECONDS
+from leadline.dashboard.pages import Dashboard
+from leadline.dashboard.security import HEADERS, host_name
+from leadline.report.page import fingerprint
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 from served_runs import Answer, dashboard, events, get
 

@@ -11,13 +11,12 @@ import pytest
 
 from growing_runs import begun_run, writing
 from leadline.core.errors import UsageError
-from leadline.report.load import load_run
-from leadline.report.served import shelf as shelf_module
-from leadline.report.served.choice import PAGE, Choice, chosen, status_of
-from leadline.report.served.dashboard import Dashboard
-from leadline.report.served.glances import Glance, Glances, glance_at
-from leadline.report.served.shelf import Entry, Shelf
-from leadline.report.verdict import length_range, verdict
+from leadline.dashboard import index as shelf_module
+from leadline.dashboard.headlines import Headline, Headlines, headline_at
+from leadline.dashboard.index import PAGE, Choice, IndexEntry, RunIndex, chosen, status_of
+from leadline.dashboard.pages import Dashboard
+from leadline.results.run import load_run
+from leadline.results.verdict import length_range, verdict
 from leadline.store.runs import RECORDS
 from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
@@ -34,7 +33,7 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def names(entries: list[Entry]) -> list[str]:
+def names(entries: list[IndexEntry]) -> list[str]:
     return sorted(e.name for e in entries)
 
 
@@ -45,21 +44,21 @@ def test_runs_are_found_in_folders_of_folders_and_by_themselves(runs: Path) -> N
     deep = runs / "sweep" / "monday"
     deep.mkdir(parents=True)
     shutil.copytree(runs / "a", deep / "c")
-    assert names(Shelf([runs]).entries()) == ["a", "b", "c"]
-    assert names(Shelf([runs / "a"]).entries()) == ["a"]
-    assert names(Shelf([runs, runs / "a", deep]).entries()) == ["a", "b", "c"], "each run once"
+    assert names(RunIndex([runs]).entries()) == ["a", "b", "c"]
+    assert names(RunIndex([runs / "a"]).entries()) == ["a"]
+    assert names(RunIndex([runs, runs / "a", deep]).entries()) == ["a", "b", "c"], "each run once"
 
 
 def test_no_record_is_read_for_the_list(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in (runs / "a", runs / "b"):
         (folder / RECORDS).unlink()
-    (entry,) = (e for e in Shelf([runs]).entries() if e.name == "b")
+    (entry,) = (e for e in RunIndex([runs]).entries() if e.name == "b")
     assert (entry.model, entry.asked, entry.lengths) == ("sim:two?window=8k", "niah", "1k to 128k")
     assert (entry.planned, entry.status, entry.reading, entry.date) == (48, "finished", "fresh", "2025-11-15 12:00")
 
 
 def test_new_runs_appear_and_removed_ones_go(runs: Path) -> None:
-    shelf = Shelf([runs])
+    shelf = RunIndex([runs])
     assert len(shelf.entries()) == 2
     shutil.copytree(runs / "a", runs / "c")
     assert len(shelf.entries()) == 3
@@ -68,7 +67,7 @@ def test_new_runs_appear_and_removed_ones_go(runs: Path) -> None:
 
 
 def test_a_run_that_is_being_written_says_so(runs: Path) -> None:
-    shelf = Shelf([runs])
+    shelf = RunIndex([runs])
     with writing(runs / "a"):
         assert {e.name: e.status for e in shelf.entries()} == {"a": "running", "b": "finished"}
     assert {e.status for e in shelf.entries()} == {"finished"}
@@ -76,7 +75,7 @@ def test_a_run_that_is_being_written_says_so(runs: Path) -> None:
 
 def test_a_damaged_manifest_is_listed_and_harms_no_other(runs: Path) -> None:
     (runs / "a" / "manifest.json").write_text('{"half')
-    found = {e.name: e.problem for e in Shelf([runs]).entries()}
+    found = {e.name: e.problem for e in RunIndex([runs]).entries()}
     assert found["a"].startswith("the manifest is damaged")
     assert not found["b"]
 
@@ -84,23 +83,25 @@ def test_a_damaged_manifest_is_listed_and_harms_no_other(runs: Path) -> None:
 def test_what_was_asked_for_is_the_suite_that_was_typed(runs: Path) -> None:
     text = (runs / "a" / "manifest.json").read_text()
     (runs / "a" / "manifest.json").write_text(text.replace("leadline run niah", "leadline run suites/nightly.toml"))
-    (entry,) = Shelf([runs / "a"]).entries()
+    (entry,) = RunIndex([runs / "a"]).entries()
     assert entry.asked == "nightly.toml: niah"
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_a_fix(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no folder") as caught:
-        Shelf([tmp_path / "nothing"])
+        RunIndex([tmp_path / "nothing"])
     assert "leadline run" in caught.value.fix
 
 
 # --- choosing -----------------------------------------------------------------------------------
 
-FIRST = Entry("1", Path("x/alpha"), (0, 0), "hf:small", "niah", ("niah",), "fresh", planned=10, created="2025-01-01")
+FIRST = IndexEntry(
+    "1", Path("x/alpha"), (0, 0), "hf:small", "niah", ("niah",), "fresh", planned=10, created="2025-01-01"
+)
 SECOND = replace(FIRST, id="2", folder=Path("x/beta"), model="openai:large", created="2025-03-01", status="running")
 THIRD = replace(FIRST, id="3", folder=Path("x/gamma"), model="hf:middle", created="2025-02-01", reading="nested")
 ALL = [FIRST, SECOND, THIRD]
-KNOWN = {"1": Glance(done=10, mean=0.5, length=4096.0), "3": Glance(done=4, mean=0.9, length=1024.0)}
+KNOWN = {"1": Headline(done=10, mean=0.5, length=4096.0), "3": Headline(done=4, mean=0.9, length=1024.0)}
 
 
 def ids(query: dict[str, str]) -> list[str]:
@@ -156,7 +157,7 @@ def test_an_address_leads_back_to_the_choice() -> None:
 
 
 def test_a_headline_is_what_the_report_says(runs: Path) -> None:
-    found, run = glance_at(runs / "b"), load_run(runs / "b")
+    found, run = headline_at(runs / "b"), load_run(runs / "b")
     effective = verdict(run).effective
     assert effective is not None
     assert found.effective == length_range(effective)
@@ -166,12 +167,12 @@ def test_a_headline_is_what_the_report_says(runs: Path) -> None:
 
 def test_a_run_without_an_answer_has_no_headline(tmp_path: Path) -> None:
     records = list(planted_records(cliff, lengths=[1024], depths=[0.5]))
-    assert glance_at(begun_run(tmp_path / "run", records)) == Glance()
+    assert headline_at(begun_run(tmp_path / "run", records)) == Headline()
     failed = write_run(tmp_path / "other", [failed_record(r.cell) for r in records])
-    assert glance_at(failed) == Glance(failed=3)
+    assert headline_at(failed) == Headline(failed=3)
 
 
-def wait_for(glances: Glances, entries: list[Entry]) -> None:
+def wait_for(glances: Headlines, entries: list[IndexEntry]) -> None:
     until = time.monotonic() + 20
     while glances.want(entries) and time.monotonic() < until:
         time.sleep(0.02)
@@ -182,7 +183,7 @@ def test_headlines_are_read_once_and_again_when_the_run_has_grown(tmp_path: Path
     begun_run(tmp_path / "run", records, first=2)
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "run"):
         raise KeyboardInterrupt
-    shelf, glances = Shelf([tmp_path]), Glances()
+    shelf, glances = RunIndex([tmp_path]), Headlines()
     try:
         assert glances.of(shelf.entries()[0]) is None
         wait_for(glances, shelf.entries())
@@ -202,27 +203,27 @@ def test_headlines_are_read_once_and_again_when_the_run_has_grown(tmp_path: Path
 
 
 def test_headlines_are_kept_over_a_restart_and_only_for_the_run_they_are_of(runs: Path, tmp_path: Path) -> None:
-    file, shelf = tmp_path / "cache" / "headlines.json", Shelf([runs / "a"])
-    first = Glances(file)
+    file, shelf = tmp_path / "cache" / "headlines.json", RunIndex([runs / "a"])
+    first = Headlines(file)
     wait_for(first, shelf.entries())
     first.close()
-    second = Glances(file)
+    second = Headlines(file)
     assert second.want(shelf.entries()) == 0
-    assert second.of(shelf.entries()[0]) == glance_at(runs / "a")
+    assert second.of(shelf.entries()[0]) == headline_at(runs / "a")
     shutil.rmtree(runs / "a")
     write_run(runs / "a", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
     text = (runs / "a" / "manifest.json").read_text()
     (runs / "a" / "manifest.json").write_text(text.replace("2025-11-15T12:00:00", "2025-12-15T12:00:00"))
     assert second.of(shelf.entries()[0]) is None, "another run in the same place"
     file.write_text("damaged")
-    assert Glances(file).want([]) == 0
+    assert Headlines(file).want([]) == 0
 
 
 def test_records_that_cannot_be_read_are_said_so_in_their_row(runs: Path) -> None:
     (runs / "a" / RECORDS).write_text("nonsense\nnonsense\n")
-    glances = Glances()
+    glances = Headlines()
     try:
-        entries = [e for e in Shelf([runs]).entries() if e.name == "a"]
+        entries = [e for e in RunIndex([runs]).entries() if e.name == "a"]
         wait_for(glances, entries)
         found = glances.of(entries[0])
         assert found is not None

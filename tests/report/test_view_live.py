@@ -14,13 +14,10 @@ from rich.console import Console
 from growing_runs import begun_run, of_now, writing
 from leadline.core.errors import StoreError
 from leadline.core.types import Failure, Record
-from leadline.report.live.follow import CHUNK, Follower
-from leadline.report.live.pace import Pace
-from leadline.report.live.paced import PacedRun
-from leadline.report.live.screen import screen
-from leadline.report.live.standing import Standing, status_of
-from leadline.report.load import load_run
-from leadline.store import codec
+from leadline.report.terminal import run_screen
+from leadline.results.follow import CHUNK, Eta, Follower, GrowingTable, RunMonitor, status_of
+from leadline.results.run import load_run
+from leadline.store import runs as codec
 from leadline.store.lock import LOCK
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS
@@ -72,7 +69,7 @@ def test_a_torn_tail_that_was_cut_off_is_no_new_file(tmp_path: Path, records: li
     folder = begun_run(tmp_path / "run", records, first=3)
     with (folder / RECORDS).open("ab") as file:
         file.write(b'{"torn')
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     with writing(folder) as writer:
         writer.append(records[3])
     standing.look()
@@ -81,7 +78,7 @@ def test_a_torn_tail_that_was_cut_off_is_no_new_file(tmp_path: Path, records: li
 
 def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=9)
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     assert standing.asked == 9
     (folder / "other").write_bytes(codec.encode(records[0]))
     os.replace(folder / "other", folder / RECORDS)
@@ -97,7 +94,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, records: list[Record]
     with (folder / RECORDS).open("ab") as file:
         file.write(b"nonsense\n")
     with pytest.raises(StoreError, match="not a record"):
-        Standing(folder)
+        RunMonitor(folder)
 
 
 # --- where it stands ----------------------------------------------------------------------------
@@ -105,7 +102,7 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, records: list[Record]
 
 def test_what_is_followed_says_what_a_report_says(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=5)
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     with writing(folder) as writer:
         writer.append(failed_record(records[5].cell))
         for record in records[5:]:
@@ -119,7 +116,7 @@ def test_what_is_followed_says_what_a_report_says(tmp_path: Path, records: list[
 
 def test_a_run_is_running_then_finished_or_stopped(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=5)
-    standing, seen = Standing(folder), []
+    standing, seen = RunMonitor(folder), []
 
     def look() -> None:
         standing.look()
@@ -155,7 +152,7 @@ def test_a_run_of_another_machine_is_judged_by_its_file(tmp_path: Path, records:
 
 def test_failures_are_told_as_they_happen_and_do_nothing_to_a_terminal(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records)
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     failed = failed_record(records[0].cell)
     outcome = Failure("timeout", "\x1b[2Jowned")
     with writing(folder) as writer:
@@ -168,7 +165,7 @@ def test_failures_are_told_as_they_happen_and_do_nothing_to_a_terminal(tmp_path:
 
 def test_a_sample_that_failed_and_was_answered_later_has_not_failed(tmp_path: Path, records: list[Record]) -> None:
     folder = write_run(tmp_path / "run", [failed_record(records[0].cell), *records[1:]])
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     assert (standing.progress().done, standing.progress().failed) == (len(records) - 1, 1)
     with writing(folder) as writer:
         writer.append(records[0])
@@ -183,7 +180,7 @@ def test_a_sample_that_failed_and_was_answered_later_has_not_failed(tmp_path: Pa
 def test_time_left_is_right_whatever_an_answer_waits_for(fixed: float, each: float) -> None:
     """A thousand answers, longest first, four at once: the first half says how long the second takes."""
     lengths = [n for n in (32768, 16384, 8192, 4096, 1024) for _ in range(200)]
-    pace, elapsed = Pace(), 0.0
+    pace, elapsed = Eta(), 0.0
     for length in lengths[:500]:
         pace.add(length, fixed + each * length)
         elapsed += (fixed + each * length) / 4
@@ -192,13 +189,13 @@ def test_time_left_is_right_whatever_an_answer_waits_for(fixed: float, each: flo
 
 
 def test_nothing_is_said_before_the_first_answer() -> None:
-    assert Pace().left(10, 1000, 5.0) is None
+    assert Eta().left(10, 1000, 5.0) is None
 
 
 def test_time_left_counts_what_this_session_has_to_ask(tmp_path: Path, records: list[Record]) -> None:
     """Half was answered last year; of the rest, asked now at ten a second, some are left."""
     folder = begun_run(tmp_path / "run", records, first=9)
-    standing = Standing(folder)
+    standing = RunMonitor(folder)
     with writing(folder) as writer:
         for record in records[9:13]:
             writer.append(of_now(record, 0.1))
@@ -216,15 +213,15 @@ def test_a_run_that_stops_by_itself_has_no_planned_number(tmp_path: Path, record
     manifest = read_manifest(folder)
     ruled = msgspec.structs.replace(manifest, spec=manifest.spec | {"until": "effective"}, planned=8800)
     (folder / "manifest.json").write_bytes(codec.encode_pretty(ruled))
-    progress = Standing(folder).progress()
+    progress = RunMonitor(folder).progress()
     assert (progress.planned, progress.seconds_left) == (None, None)
     assert progress.words() == "18 samples"
 
 
 def test_tables_are_made_only_as_often_as_the_machine_can_spare(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=2)
-    standing, clock = Standing(folder), iter([0.0, 0.0, 1.0, 1.5, 4.9, 5.1, 5.1, 6.1])
-    paced = PacedRun(standing, lambda: next(clock))
+    standing, clock = RunMonitor(folder), iter([0.0, 0.0, 1.0, 1.5, 4.9, 5.1, 5.1, 6.1])
+    paced = GrowingTable(standing, lambda: next(clock))
     first = paced.now()  # from 0 to 1: one second of making, so none before four have gone by
     with writing(folder) as writer:
         writer.append(records[2])
@@ -239,8 +236,8 @@ def test_tables_are_made_only_as_often_as_the_machine_can_spare(tmp_path: Path, 
 
 def drawn(folder: Path, height: int, **settings: object) -> str:
     console = Console(file=io.StringIO(), width=100, height=height, **settings)  # type: ignore[arg-type]
-    standing = Standing(folder)
-    console.print(screen(standing.run(), standing.progress(), standing.failures, console, "leave"))
+    standing = RunMonitor(folder)
+    console.print(run_screen(standing.run(), standing.progress(), standing.failures, console, "leave"))
     out = console.file
     assert isinstance(out, io.StringIO)
     return out.getvalue()

@@ -12,7 +12,7 @@ import pytest
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.run.events import Answered, Event, Started
-from leadline.run.matrix import Began, Ended, Entrant, MatrixEvent, _Matrix, measure_all
+from leadline.run.many_models import Began, Ended, MatrixEvent, ModelRun, _Matrix, measure_all
 from leadline.run.measure import measure
 from leadline.run.stopping import Stop
 from leadline.run.summary import Summary
@@ -24,8 +24,8 @@ def spec_for(model: str, **limits: int) -> Spec:
     return make_spec(values)
 
 
-def entrants(folder: Path, *models: str) -> list[Entrant]:
-    return [Entrant(model, spec_for(model), folder / str(n)) for n, model in enumerate(models)]
+def entrants(folder: Path, *models: str) -> list[ModelRun]:
+    return [ModelRun(model, spec_for(model), folder / str(n)) for n, model in enumerate(models)]
 
 
 def test_every_model_has_the_run_it_would_have_alone(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_a_model_that_fails_is_told_with_its_reason_and_the_others_go_on(tmp_pat
 
 @pytest.mark.parametrize("defect", [ZeroDivisionError, SystemExit])
 def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path, defect: type[BaseException]) -> None:
-    def fall(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    def fall(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
         if entrant.name == "sim:strange":
             raise defect("a stranger's defect")
         return Summary(entrant.folder, 1)
@@ -82,7 +82,7 @@ def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: P
 def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=10)
 
-    def meet(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    def meet(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
         meeting.wait()  # alone it would wait in vain
         return Summary(entrant.folder, 1)
 
@@ -95,7 +95,7 @@ def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
 def test_an_interrupt_stops_all_runs_and_begins_no_more(tmp_path: Path) -> None:
     begun: list[str] = []
 
-    def wait(entrant: Entrant, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    def wait(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
         begun.append(entrant.name)
         if len(begun) == 2:
             signal.raise_signal(signal.SIGINT)  # handled by the main thread, which listens
@@ -121,6 +121,6 @@ def test_a_part_can_stop_alone_and_stops_with_the_whole() -> None:
 
 
 def test_servers_in_a_list_need_no_ray(tmp_path: Path) -> None:
-    listed = [Entrant("one", spec_for("sim:perfect", ray=2), tmp_path / "one")]
+    listed = [ModelRun("one", spec_for("sim:perfect", ray=2), tmp_path / "one")]
     (outcome,) = measure_all(listed)
     assert outcome.error is None

@@ -13,7 +13,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Probe
 from leadline.run import plan as planning
 from leadline.run.measure import measure
-from leadline.run.one_of_each import core_of, share_core
+from leadline.run.threads import core_of, share_core
 from scripted_model import Outcome, ScriptedModel
 
 pytestmark = pytest.mark.skipif(

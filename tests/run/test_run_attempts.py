@@ -10,9 +10,9 @@ import pytest
 from leadline.core.errors import RunStopped
 from leadline.core.spec import Limits
 from leadline.core.types import Completion, Failure, Probe
-from leadline.run import attempts
-from leadline.run.attempts import Asked, Asker
+from leadline.run import retry as attempts
 from leadline.run.events import Waiting
+from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import Stop
 from scripted_model import Outcome, Script, ScriptedModel, document_of
 
@@ -31,7 +31,7 @@ def ask(
 ) -> tuple[list[Asked], ScriptedModel]:
     model = ScriptedModel(script, grain="document")
     document = document_of(samples)
-    asker = Asker(model, Limits(attempts=limit, timeout=timeout), Stop(), lambda event: None)
+    asker = Retrier(model, Limits(attempts=limit, timeout=timeout), Stop(), lambda event: None)
     return asker.ask(document, document.probes), model
 
 
@@ -60,7 +60,7 @@ def test_a_sample_that_is_put_off_while_others_are_answered_has_its_turn_in_the_
         asker.ask(document, [quick])  # another worker, and the server has a place for it
         return busy if attempt < 9 else RIGHT
 
-    asker = Asker(ScriptedModel(script), Limits(attempts=3), Stop(), lambda event: None)
+    asker = Retrier(ScriptedModel(script), Limits(attempts=3), Stop(), lambda event: None)
     (asked,) = asker.ask(document, [slow])
     assert (asked.answer.outcome, asked.attempts) == (RIGHT, 9)
 
@@ -93,11 +93,11 @@ def test_in_a_document_only_what_is_still_open_is_asked_again() -> None:
 
 def test_waits_grow_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Waiting] = []
-    monkeypatch.setattr(attempts.Asker, "_sleep", lambda self, seconds: None)
+    monkeypatch.setattr(attempts.Retrier, "_sleep", lambda self, seconds: None)
     model = ScriptedModel(fails_first(99))
     document = document_of(1)
     for _ in range(2):
-        Asker(model, Limits(attempts=12), Stop(), told.append).ask(document, document.probes)
+        Retrier(model, Limits(attempts=12), Stop(), told.append).ask(document, document.probes)
     first, second = [e.seconds for e in told[:11]], [e.seconds for e in told[11:]]
     assert first != second
     for number, seconds in enumerate(first):
@@ -111,7 +111,7 @@ def test_a_named_time_is_waited_for_by_everyone() -> None:
     slow_down = Failure("rate_limited", "slow down", transient=True, retry_after=0.3, status=429)
     model = ScriptedModel(lambda probe, attempt: slow_down if probe.cell.sample == 0 and attempt == 1 else RIGHT)
     document = document_of(2)
-    asker = Asker(model, Limits(), Stop(), lambda event: None)
+    asker = Retrier(model, Limits(), Stop(), lambda event: None)
     worker = threading.Thread(target=lambda: asker.ask(document, document.probes[:1]))
     worker.start()
     while not model.asked:
@@ -136,7 +136,7 @@ def test_a_stopping_run_gives_up_what_waits_and_records_none_of_it(monkeypatch: 
     stop = Stop()
     model = ScriptedModel(lambda probe, attempt: RIGHT if probe.cell.sample == 0 else BUSY)
     document = document_of(2)
-    asker = Asker(model, Limits(), stop, lambda event: stop.because(RunStopped("enough")))
+    asker = Retrier(model, Limits(), stop, lambda event: stop.because(RunStopped("enough")))
     began = time.monotonic()
     asked = asker.ask(document, document.probes)
     assert time.monotonic() - began < 5
@@ -148,5 +148,5 @@ def test_a_run_that_has_stopped_asks_nothing() -> None:
     stop.because(RunStopped("enough"))
     model = ScriptedModel(fails_first(0))
     document = document_of(1)
-    assert Asker(model, Limits(), stop, lambda event: None).ask(document, document.probes) == []
+    assert Retrier(model, Limits(), stop, lambda event: None).ask(document, document.probes) == []
     assert model.asked == []

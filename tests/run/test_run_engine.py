@@ -15,9 +15,11 @@ from fake_server import FakeServer
 from leadline.core.errors import LengthError, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document, Failure, Probe, Record
-from leadline.run import attempts, engine, feed
+from leadline.run import engine
 from leadline.run import plan as planning
-from leadline.run.building import build
+from leadline.run import queue as feed
+from leadline.run import retry as attempts
+from leadline.run.documents import build
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest

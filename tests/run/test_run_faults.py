@@ -17,8 +17,8 @@ from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
-from leadline.models.server import facts
-from leadline.run import attempts
+from leadline.models.openai import discovery as facts
+from leadline.run import retry as attempts
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
 from leadline.run.measure import measure
 from leadline.run.summary import Summary

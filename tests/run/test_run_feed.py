@@ -13,14 +13,14 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.errors import LengthError
 from leadline.core.types import Cell, Document
-from leadline.run.feed import AT_A_TIME, Feed, Work
-from leadline.run.grid import Job
+from leadline.run.documents import Job
+from leadline.run.queue import AT_A_TIME, Queue, Work
 from scripted_model import document_of
 
 
 def feed_of(
     documents: int, probes: int, grain: Literal["probe", "document"] = "probe", length: int = 1024
-) -> tuple[Feed, list[Job]]:
+) -> tuple[Queue, list[Job]]:
     built: list[Job] = []
 
     def build(job: Job) -> Document:
@@ -28,15 +28,15 @@ def feed_of(
         return document_of(probes, length)
 
     cells = tuple(Cell("niah", length, 0.5, n) for n in range(probes))
-    return Feed((Job(Task(), cells, cells) for _ in range(documents)), build, grain), built
+    return Queue((Job(Task(), cells, cells) for _ in range(documents)), build, grain), built
 
 
-def take(feed: Feed) -> Work | None:
+def take(feed: Queue) -> Work | None:
     with feed.turn:
         return feed.take()
 
 
-def finish(feed: Feed, work: Work) -> None:
+def finish(feed: Queue, work: Work) -> None:
     with feed.turn:
         feed.finished(work)
 
@@ -96,7 +96,7 @@ def test_the_longest_probe_goes_alone_and_the_others_when_it_is_answered() -> No
 
 def test_only_missing_probes_are_handed_out() -> None:
     cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(4))
-    feed = Feed(iter([Job(Task(), cells, cells[1:2])]), lambda job: document_of(4), "probe")
+    feed = Queue(iter([Job(Task(), cells, cells[1:2])]), lambda job: document_of(4), "probe")
     work = take(feed)
     assert work is not None
     assert [p.cell.sample for p in work.probes] == [1]
@@ -149,7 +149,7 @@ def test_what_was_built_before_one_that_cannot_be_is_handed_out_and_asked_to_its
             raise LengthError("it cannot exist")
         return document_of(2)
 
-    feed = Feed(iter(jobs), build, "probe")
+    feed = Queue(iter(jobs), build, "probe")
     for _ in range(4):
         work = take(feed)
         assert work is not None
@@ -171,7 +171,7 @@ def test_closing_ends_a_row_of_documents_after_the_one_that_is_being_built() -> 
         return document_of(1)
 
     cells = (Cell("niah", 1024, 0.5, 0),)
-    feed = Feed((Job(Task(), cells, cells) for _ in range(10)), build, "probe")
+    feed = Queue((Job(Task(), cells, cells) for _ in range(10)), build, "probe")
     closing = threading.Thread(target=feed.close)
     assert take(feed) is None
     assert len(built) == 2
@@ -191,7 +191,7 @@ def test_while_a_worker_waits_for_what_it_builds_others_have_their_turn_and_nobo
         return document_of(1)
 
     cells = (Cell("niah", 1024, 0.5, 0),)
-    feed = Feed((Job(Task(), cells, cells) for _ in range(5)), build, "probe", waits=True)
+    feed = Queue((Job(Task(), cells, cells) for _ in range(5)), build, "probe", waits=True)
     with ThreadPoolExecutor(5) as pool:
         taking = [pool.submit(take, feed) for _ in range(5)]
         assert begun.wait(5)

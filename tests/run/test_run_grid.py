@@ -10,7 +10,7 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Reading
-from leadline.run.grid import count_cells, first_rows, jobs
+from leadline.run.documents import count_cells, first_rows, jobs
 
 
 class Deep(Task):

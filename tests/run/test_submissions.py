@@ -11,8 +11,8 @@ import pytest
 
 from leadline.cli.main import answer
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.model_list import read_models
-from leadline.report.scatter import scatter
+from leadline.core.spec import read_models
+from leadline.report.charts.correlation import scatter
 from leadline.stats.correlate import correlations
 from leadline.store.submissions import (
     Entry,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
-from leadline.scorers.clean import bare, clean, visible
 from leadline.scorers.match import ALL, ANY, EXACT
+from leadline.scorers.normalise import bare, clean, visible
 from leadline.scorers.ruler import STRICT, V1, post_process, string_match_all, string_match_part
 from scorer_probes import make_probe, said
 

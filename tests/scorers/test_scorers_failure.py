@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
 from leadline.scorers import failure
+from leadline.scorers.answer_forms import says_no, says_not_found
 from leadline.scorers.failure import classify, reads_short
 from leadline.scorers.match import ALL, EXACT
-from leadline.scorers.wording import says_no, says_not_found
 from scorer_probes import make_probe, said
 
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"

@@ -8,14 +8,7 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.stats.agreement import (
-    agreement,
-    agreement_by,
-    cohen_kappa,
-    fleiss_kappa,
-    gwet_ac1,
-    krippendorff_alpha,
-)
+from leadline.stats.agreement import agreement, agreement_by, cohen_kappa, fleiss_kappa, gwet_ac1, krippendorff_alpha
 
 
 def two_raters(both_yes: int, yes_no: int, no_yes: int, both_no: int) -> list[tuple[int, int]]:

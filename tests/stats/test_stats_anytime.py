@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leadline.stats.anytime import anytime, anytime_effective, complete_rounds
 from leadline.stats.effective import Line, effective_length
 from leadline.stats.marginals import marginals
 from leadline.stats.observations import FloatArray, Observations
+from leadline.stats.sequential import anytime, anytime_effective, complete_rounds
 
 
 def grid(values: FloatArray, lengths: tuple[int, ...] = (4096,), *, shared: bool = False) -> Observations:

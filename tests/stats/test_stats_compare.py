@@ -11,12 +11,11 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 
 from leadline.core.errors import UsageError
+from leadline.report.gate_output import check_words, comparison_markdown, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
-from leadline.stats.compare import compare, pair
+from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate
-from leadline.stats.gate_words import check_words, comparison_markdown, gate_markdown, junit_xml
 from leadline.stats.observations import FloatArray
-from leadline.stats.paired_tests import benjamini_hochberg, holm, mcnemar_midp, sign_flip_p
 from leadline.stats.planted import archetype, candidate_of, planted
 
 RNG = np.random.default_rng

@@ -13,11 +13,12 @@ from leadline.stats.correlate import (
     correlation_difference,
     correlations,
     kendall,
+    mcd_centre,
     pearson,
+    projection_outliers,
     skipped_spearman,
     spearman,
 )
-from leadline.stats.outliers import mcd_centre, projection_outliers
 
 
 def thirty_points() -> tuple[np.ndarray, np.ndarray]:

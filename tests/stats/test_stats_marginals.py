@@ -11,13 +11,7 @@ import pytest
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell, Completion, Failure, Reading, Receipt, Record, Score, Sent
 from leadline.stats.marginals import group_means, marginals
-from leadline.stats.observations import (
-    Observations,
-    observations,
-    parts_by_category,
-    parts_by_depth,
-    parts_by_task,
-)
+from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.planted import Archetype, archetype, planted
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from leadline.core.types import Cell, Completion, Failure, Record, Score
-from leadline.stats.memory import FromMemory, from_memory
+from leadline.stats.no_context import FromMemory, from_memory
 from planted_runs import planted_record
 
 

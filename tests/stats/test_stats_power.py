@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.stats.paired_tests import mcnemar_midp
+from leadline.stats.compare import mcnemar_midp
 from leadline.stats.planted import planted
 from leadline.stats.power import (
     detectable_drop,

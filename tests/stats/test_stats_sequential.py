@@ -10,15 +10,7 @@ from scipy.special import betaln
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
-from leadline.stats.allocate import (
-    Design,
-    Step,
-    parse_until,
-    saving_words,
-    until_cells,
-    until_effective,
-    until_verdict,
-)
+from leadline.stats.allocate import Design, Step, parse_until, saving_words, until_cells, until_effective, until_verdict
 from leadline.stats.effective import Line
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations

@@ -7,15 +7,15 @@ import math
 import msgspec
 import pytest
 
-from leadline.core.types import Cell, Measured, Record
-from leadline.stats.soundings import estimate
+from leadline.core.types import Cell, Measurement, Record
+from leadline.stats.logprobs import estimate
 from planted_runs import planted_record
 
 
 def measured(name: str, *values: float) -> list[Record]:
     return [
         msgspec.structs.replace(
-            planted_record(Cell("proxies", 4096, 0.5, n), 1.0), outcome=Measured({name: value}), cluster=f"d{n}"
+            planted_record(Cell("proxies", 4096, 0.5, n), 1.0), outcome=Measurement({name: value}), cluster=f"d{n}"
         )
         for n, value in enumerate(values)
     ]

@@ -9,8 +9,14 @@ import pytest
 from scipy.stats import spearmanr
 
 from leadline.core.errors import UsageError
-from leadline.stats.task_correlation import Point, over_lengths, spearman_matrix, task_correlation, task_scores
-from leadline.stats.task_table import read_task_table
+from leadline.stats.task_correlation import (
+    Point,
+    over_lengths,
+    read_task_table,
+    spearman_matrix,
+    task_correlation,
+    task_scores,
+)
 
 FAMILIES = {"a1": 0, "b1": 1, "a2": 0, "c1": 2, "b2": 1, "a3": 0, "c2": 2}
 

@@ -13,8 +13,7 @@ import pytest
 
 from leadline.core.errors import LockedError, OtherRunError, StoreError
 from leadline.core.types import Cell, Completion
-from leadline.store.manifest import read_manifest
-from leadline.store.provenance import command_line, redact, session
+from leadline.store.manifest import command_line, read_manifest, redact, session
 from leadline.store.runs import PROMPTS, RECORDS, count_done, open_run, read_records
 from plain_records import manifest, record
 

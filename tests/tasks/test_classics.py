@@ -9,11 +9,11 @@ import pytest
 
 from leadline.core.contracts import Task
 from leadline.core.types import Cell, Completion, Document
-from leadline.models.simulated import Simulated
+from leadline.models.sim.model import Simulated
 from leadline.scorers.ruler import STRICT
 from leadline.tasks.classics import KeyValue, Lines, Passkey
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer
 from toy_tokenizers import toy_tokenizer
 

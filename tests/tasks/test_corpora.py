@@ -12,7 +12,7 @@ from leadline.core.errors import SourceError
 from leadline.core.types import Cell
 from leadline.run.measure import measure, plan
 from leadline.store.runs import read_records
-from leadline.tasks.log_probs import LogProbs
+from leadline.tasks.logprobs import LogProbs
 from surprised_model import SurprisedModel, remembers, spec, use
 
 

@@ -19,15 +19,15 @@ from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import Split
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion, Document, Probe, Receipt
-from leadline.models.sim.wording import REFUSALS
+from leadline.models.sim.answers import REFUSALS
+from leadline.scorers.answer_forms import FUNCTION_WORDS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
-from leadline.scorers.forms import FUNCTION_WORDS
-from leadline.tasks.adding_up import pick
-from leadline.tasks.coded_words import zeta
 from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent
-from leadline.tasks.word_pool import demonstration_words, english_words, list_words
+from leadline.tasks.subset_sum import pick
+from leadline.tasks.words import demonstration_words, english_words, list_words
+from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from toy_tokenizers import toy_tokenizer
 

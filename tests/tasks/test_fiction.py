@@ -12,14 +12,13 @@ import pytest
 from leadline.core.seeds import Split
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Completion, Document
-from leadline.models.simulated import Simulated
+from leadline.models.sim.model import Simulated
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.fiction import Fiction, draw_path, world_size
-from leadline.tasks.fiction_names import TRADES, Pool, pool
-from leadline.tasks.fiction_world import KINDS, RELATIONS, Relation, world
+from leadline.tasks.fiction_world import KINDS, RELATIONS, TRADES, Pool, Relation, pool, world
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
 
 WORDS = WhitespaceTokenizer()

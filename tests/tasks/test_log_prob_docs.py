@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from leadline.cli.flags import Flags, spec_of
+from leadline.cli.options import Flags, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
-from leadline.stats.soundings import METRICS, metric_of
-from leadline.tasks.log_probs import LogProbs
-from leadline.tasks.surprises import KEY_FALL, KEY_LOSS
+from leadline.stats.logprobs import METRICS, metric_of
+from leadline.tasks.logprob_metrics import KEY_FALL, KEY_LOSS
+from leadline.tasks.logprobs import LogProbs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "log-probs.md").read_text()
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Continuation, Surprise
+from leadline.core.contracts import Continuation, TokenNLL
 from leadline.stats.correlate import spearman
 from tiny_models import model_folder, random_ids
 
@@ -31,7 +31,7 @@ def _findable() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def own(model: str) -> Surprise:
+def own(model: str) -> TokenNLL:
     return surprise_of("native", model)
 
 
@@ -64,7 +64,7 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
     assert f"by {RESULTS['reliability']['whole']}" in PAGE
 
 
-def surprise_of(name: str, folder: str, **changes: Any) -> Surprise:
+def surprise_of(name: str, folder: str, **changes: Any) -> TokenNLL:
     """Of a variant at what follows a long text, and at the end of the text itself."""
     views, zoo = import_module("views"), import_module("zoo")
     variant = zoo.Variant(name, **changes)
@@ -75,7 +75,7 @@ def surprise_of(name: str, folder: str, **changes: Any) -> Surprise:
         )
     finally:
         views.restore()
-    assert isinstance(found, Surprise)
+    assert isinstance(found, TokenNLL)
     return found
 
 
@@ -84,7 +84,7 @@ def surprise_of(name: str, folder: str, **changes: Any) -> Surprise:
     [{"window": 512}, {"bits": 2}, {"kept": 0.5}, {"scramble": 32}, {"rope": "linear:2"}],
 )
 def test_a_variant_reads_the_near_as_the_native_model_does_and_the_far_otherwise(
-    model: str, own: Surprise, changes: dict[str, Any]
+    model: str, own: TokenNLL, changes: dict[str, Any]
 ) -> None:
     other = surprise_of("changed", model, **changes)
     near = np.abs(own.spans[0] - other.spans[0]).max()
@@ -94,7 +94,7 @@ def test_a_variant_reads_the_near_as_the_native_model_does_and_the_far_otherwise
 
 
 @pytest.mark.parametrize("changes", [{"window": LENGTH}, {"bits": 16}])
-def test_a_variant_that_loses_nothing_is_the_native_model(model: str, own: Surprise, changes: dict[str, Any]) -> None:
+def test_a_variant_that_loses_nothing_is_the_native_model(model: str, own: TokenNLL, changes: dict[str, Any]) -> None:
     other = surprise_of("whole", model, **changes)
     np.testing.assert_allclose(other.continuations[0], own.continuations[0], atol=2e-3)
     np.testing.assert_allclose(other.spans[1], own.spans[1], atol=2e-3)

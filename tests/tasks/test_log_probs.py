@@ -13,16 +13,22 @@ from scipy import stats
 
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.spec import make_spec, parse_depths
-from leadline.core.types import Measured, Record
-from leadline.report.load import load_run
+from leadline.core.types import Measurement, Record
+from leadline.results.run import load_run
 from leadline.run.measure import measure, plan
+from leadline.stats.logprobs import by_distance, by_length, estimate, ratio_interval
 from leadline.stats.observations import observations
-from leadline.stats.soundings import by_distance, by_length, estimate, ratio_interval
 from leadline.store.export import row
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
-from leadline.tasks.anchors import place_anchors
-from leadline.tasks.surprises import gain_numbers, key_numbers, key_tokens, loss_numbers, needle_numbers
+from leadline.tasks.logprob_metrics import (
+    gain_numbers,
+    key_numbers,
+    key_tokens,
+    loss_numbers,
+    needle_numbers,
+    place_anchors,
+)
 from surprised_model import SurprisedModel, remembers, spec, use
 
 
@@ -31,7 +37,7 @@ def nats(*values: float) -> np.ndarray:
 
 
 def numbers(folder: Path) -> dict[str, dict[str, float]]:
-    return {r.cell.key: r.outcome.numbers for r in read_records(folder) if isinstance(r.outcome, Measured)}
+    return {r.cell.key: r.outcome.numbers for r in read_records(folder) if isinstance(r.outcome, Measurement)}
 
 
 # --- by hand ------------------------------------------------------------------------------------
@@ -207,7 +213,7 @@ def test_longppl_keeps_the_tokens_that_need_the_far_context(tmp_path: Path, monk
     options = {"short": 64, "step": 32}
     measure(spec("longppl", options=options), tmp_path / "own")
     for record in read_records(tmp_path / "own"):
-        assert isinstance(record.outcome, Measured)
+        assert isinstance(record.outcome, Measurement)
         assert record.outcome.numbers["longppl"] == 0.5
         assert record.outcome.numbers["key_tokens"] == len(record.outcome.marks) > 5
 

@@ -19,12 +19,11 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.cli.main import answer
-from leadline.core.contracts import Continuation, Surprise
+from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
-from leadline.models import smollm2
-from leadline.models.hf import HF
-from leadline.models.openai_http import OpenAIModel
+from leadline.models.hf import HF, smollm2
+from leadline.models.openai.provider import OpenAIModel
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission
@@ -120,7 +119,7 @@ def test_vllm_gives_the_numbers_of_the_same_weights_in_process(vllm_url: str) ->
     repeated = ids[200:248]
     asked = [Continuation(len(ids), repeated, 24), Continuation(0, repeated, 24), Continuation(300, ids[10:40], 3)]
     ours, theirs = (model.nll(ids, asked, [(1, len(ids))]) for model in (here, there))
-    assert isinstance(ours, Surprise)
-    assert isinstance(theirs, Surprise)
+    assert isinstance(ours, TokenNLL)
+    assert isinstance(theirs, TokenNLL)
     for one, other in zip((*ours.continuations, *ours.spans), (*theirs.continuations, *theirs.spans), strict=True):
         np.testing.assert_allclose(other, one, atol=1e-3)

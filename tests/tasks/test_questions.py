@@ -11,14 +11,14 @@ import pytest
 from leadline.core.errors import LengthError, SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Completion, Document
-from leadline.models.sim.wording import REFUSALS
+from leadline.models.sim.answers import REFUSALS
 from leadline.run.measure import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records
 from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus
 from leadline.tasks.questions import Questions
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from question_data import BUILDERS, SQUAD, hotpot, squad
 from toy_tokenizers import toy_tokenizer

@@ -9,7 +9,7 @@ import pytest
 
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Record
-from leadline.models.smollm2 import ensure_folder, fetch_gguf
+from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import PROSE_TASKS, TASKS

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.flags import Flags, spec_of
+from leadline.cli.options import Flags, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.run.grid import count_cells
+from leadline.run.documents import count_cells
 from leadline.scorers import failure
 from leadline.stats.effective import RULER_THRESHOLD
-from leadline.stats.ruler_table import SHARE, THRESHOLD
+from leadline.stats.ruler_summary import SHARE, THRESHOLD
 from leadline.stats.task_correlation import CUT, FEWEST_MODELS
 from leadline.tasks.ruler import TASKS
-from leadline.tasks.templates import with_templates
-from leadline.tasks.wording import Worded
+from leadline.tasks.wording import Worded, with_templates
 from question_data import squad
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ruler.md").read_text()

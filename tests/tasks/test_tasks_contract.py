@@ -19,14 +19,14 @@ from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Probe
-from leadline.models.sim.wording import REFUSALS, joined
-from leadline.run.grid import depths_of
+from leadline.models.sim.answers import REFUSALS, joined
+from leadline.run.documents import depths_of
 from leadline.run.measure import measure
 from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from question_data import hotpot, squad
 from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.flags import Flags, spec_of
+from leadline.cli.options import Flags, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion, Document
-from leadline.run.identity import manifest_for
-from leadline.tasks.templates import read_templates, template_of, with_templates
-from leadline.tasks.wording import Worded
+from leadline.run.plan import manifest_for
+from leadline.tasks.wording import Worded, read_templates, template_of, with_templates
 from leadline.text.chat import completion_frame
-from leadline.text.fit import fit
+from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from question_data import squad
 from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer

@@ -10,8 +10,8 @@ import pytest
 from leadline.cli.main import answer
 from leadline.core import registry
 from leadline.core.spec import Suite
-from leadline.report.load import Run, load_run
-from leadline.report.two_axes import has_two_axes, trap_words, two_axes
+from leadline.report.charts.logprobs import has_two_axes, trap_words, two_axes
+from leadline.results.run import Run, load_run
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leadline.text.chat import completion_frame
-from leadline.text.plain import open_shelf
+from leadline.text.corpora import open_text_cache
 from leadline.text.tokenizers import ByteTokenizer
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class Gone(ByteTokenizer):
 
 def test_a_shelf_of_an_earlier_run_asks_the_tokenizer_of_this_one() -> None:
     first = Gone()
-    shelf = open_shelf(Pages(), first, completion_frame(), least=10, most=100, seed=0)
+    shelf = open_text_cache(Pages(), first, completion_frame(), least=10, most=100, seed=0)
     assert shelf.document(0).tokens == 100
     first.is_there = False
-    again = open_shelf(Pages(), ByteTokenizer(), completion_frame(), least=10, most=100, seed=0)
+    again = open_text_cache(Pages(), ByteTokenizer(), completion_frame(), least=10, most=100, seed=0)
     assert again is shelf
     assert again.document(1).words(0, 6) == "page 1"

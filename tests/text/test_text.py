@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.core.errors import SourceError, TokenizerError
-from leadline.text.bank import count_bank
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
-from leadline.text.contexts import encode_between, splits_inside
-from leadline.text.sources import Mixture, TextSource, open_source
-from leadline.text.split import split_blocks, split_paragraphs, split_sentences
+from leadline.text.fitting.bank import count_bank
+from leadline.text.fitting.joints import encode_between, splits_inside
+from leadline.text.sources import Mixture, TextSource, open_source, split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 from toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
 
@@ -89,7 +88,7 @@ def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> N
 
 
 def test_counting_a_bank_again_reads_it_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leadline.text import bank as rooms
+    from leadline.text.fitting import bank as rooms
 
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
     monkeypatch.setattr(rooms, "_counted", {})

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leadline.cli.flags import DEFAULT_LENGTHS, Flags, spec_of
+from leadline.cli.options import DEFAULT_LENGTHS, Flags, spec_of
 
 if TYPE_CHECKING:
-    from leadline.run.writing import Counted, Form
+    from leadline.run.export_prompts import Counted, Form
 
 LINE_SECONDS = 10.0
 
@@ -37,9 +37,9 @@ def build(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
 ) -> None:
     """Write prompts and their keys, for other programs or for training."""
-    from leadline.cli.screen import print_json
+    from leadline.cli.output import print_json
     from leadline.core.errors import UnknownName
-    from leadline.run.writing import FORMS, write_prompts
+    from leadline.run.export_prompts import FORMS, write_prompts
 
     if format not in FORMS:
         raise UnknownName("format", format, FORMS, where="--format")
@@ -71,7 +71,7 @@ def _counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Coun
     """The tokenizer and frame that lengths are counted in, and what to call when done with them."""
     from leadline.core import registry
     from leadline.core.errors import UsageError
-    from leadline.run.writing import Counted
+    from leadline.run.export_prompts import Counted
     from leadline.text.chat import ChatTemplate, completion_frame
     from leadline.text.tokenizers import open_tokenizer
 
@@ -94,7 +94,7 @@ def _counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Coun
 
 
 def _progress() -> Callable[[int, int], None]:
-    from leadline.cli.screen import say
+    from leadline.cli.output import say
 
     last = time.monotonic()
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from leadline.cli.sources_pull import pull
-
 if TYPE_CHECKING:
     from leadline.core.contracts import ModelProvider, Options, Task
     from leadline.core.registry import Kind
+
+
+# --- `leadline tasks | models | sources | suites`: what there is, and `show NAME` for one of them.
 
 KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
 HELP: dict[str, str] = {
@@ -67,7 +70,7 @@ def _json_before(context: typer.Context) -> bool:
 
 
 def _show(kind: Kind, name: str, *, as_json: bool) -> None:
-    from leadline.cli.screen import print_json
+    from leadline.cli.output import print_json
     from leadline.core import registry
     from leadline.core.errors import UnknownName, UsageError
 
@@ -90,8 +93,7 @@ def _template(kind: Kind, name: str) -> str:
     from leadline.core import registry
     from leadline.core.errors import UsageError
     from leadline.core.spec import TaskSpec
-    from leadline.tasks.templates import template_of
-    from leadline.tasks.wording import Worded
+    from leadline.tasks.wording import Worded, template_of
 
     asked = [TaskSpec(name=name)]
     if kind == "suites":
@@ -104,7 +106,7 @@ def _template(kind: Kind, name: str) -> str:
 
 
 def _list(kind: Kind, *, as_json: bool) -> None:
-    from leadline.cli.screen import print_json, print_table
+    from leadline.cli.output import print_json, print_table
     from leadline.core import registry
 
     found = [(name, _summary(kind, name)) for name in registry.names(kind)]
@@ -231,7 +233,7 @@ def _first_line(thing: type) -> str:
 
 
 def _print(found: dict[str, Any]) -> None:
-    from leadline.cli.screen import print_table
+    from leadline.cli.output import print_table
 
     plain = {key: value for key, value in found.items() if key != "options"}
     width = max(map(len, plain))
@@ -246,3 +248,67 @@ def _print(found: dict[str, Any]) -> None:
         typer.echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
         print_table(rows, ("option", "type", "default", "help"))
+
+
+# --- `leadline sources pull`: fetch public data once, check it, and read it offline ever after.
+
+
+def pull(
+    name: Annotated[str | None, typer.Argument(help="squad, hotpotqa ...; without a name, what there is.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Fetch it even if it is here.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Fetch a public data file, check its hash, and keep it in the cache folder."""
+    if name is None:
+        _list_downloads(as_json=json)
+        return
+    from leadline.cli.output import print_json, say
+    from leadline.text.downloads import pull as fetch
+
+    pulled = fetch(name, progress=_shown(), again=again)
+    if json:
+        print_json({field: str(getattr(pulled, field)) for field in ("name", "path", "sha256", "url", "checked")})
+        return
+    say(f"{'fetched' if pulled.fetched else 'already here'}: {pulled.size_bytes:,} bytes, {_CHECKED[pulled.checked]}")
+    typer.echo(pulled.path)
+
+
+_CHECKED = {
+    "pinned": "and its SHA-256 is the pinned one",
+    "locked": "and its SHA-256 is that of the first download",
+    "trusted on first use": "whose SHA-256 nobody vouches for: it is now written to lock.json, and later downloads "
+    "must match it",
+}
+
+
+def _list_downloads(*, as_json: bool) -> None:
+    from leadline.cli.output import print_json, print_table
+    from leadline.text.downloads import DOWNLOADS, data_folder
+
+    here = {name: (data_folder() / d.file).is_file() for name, d in DOWNLOADS.items()}
+    if as_json:
+        print_json(
+            [
+                {"name": d.name, "summary": d.summary, "licence": d.licence, "here": here[d.name],
+                 "places": [{"url": p.url, "sha256": p.sha256} for p in d.places]}
+                for d in DOWNLOADS.values()
+            ]
+        )  # fmt: skip
+        return
+    rows = [(d.name, d.summary, d.licence, "yes" if here[d.name] else "no") for d in DOWNLOADS.values()]
+    print_table(rows, ("name", "summary", "licence", "here"))
+
+
+def _shown() -> Callable[[int, int | None], None]:
+    """A line in a terminal, now and then; nothing elsewhere."""
+    last = 0.0
+
+    def show(done: int, total: int | None) -> None:
+        nonlocal last
+        ended = done == total
+        if sys.stderr.isatty() and (ended or time.monotonic() - last > 0.2):
+            last = time.monotonic()
+            share = f" of {total / 1e6:,.1f}" if total else ""
+            sys.stderr.write(f"\r{done / 1e6:,.1f}{share} MB{chr(10) if ended else ''}")
+
+    return show

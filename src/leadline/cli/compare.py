@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leadline.report.sides import Side
+    from leadline.report.comparison import Side
     from leadline.stats.comparability import Obstacle
     from leadline.stats.compare import Comparison, Pairs
     from leadline.stats.gate import GateResult
@@ -40,8 +40,8 @@ def compare(
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare runs that did not ask the same thing.")] = False,
 ) -> int:
     """Compare two runs prompt by prompt: differences with intervals, tests corrected together, and a gate."""
-    from leadline.cli.screen import print_json
-    from leadline.report.sides import sides_of
+    from leadline.cli.output import print_json
+    from leadline.report.comparison import sides_of
     from leadline.stats.compare import compare as compared
     from leadline.stats.compare import pair
     from leadline.stats.gate import judge, parse_gate
@@ -70,7 +70,7 @@ def compare(
 
 def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> list[Obstacle]:
     """Says and gives what differs; refuses when a difference would not be the model's, unless told to go on."""
-    from leadline.cli.screen import warn
+    from leadline.cli.output import warn
     from leadline.core.errors import UsageError
     from leadline.stats.comparability import comparability
 
@@ -88,9 +88,9 @@ def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> l
 
 
 def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> None:
-    from leadline.report.sides import ROLES
-    from leadline.report.words import inert
-    from leadline.stats.gate_words import junit_xml
+    from leadline.core.format import inert
+    from leadline.report.comparison import ROLES
+    from leadline.report.gate_output import junit_xml
 
     about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
     about |= {inert(obstacle.what, 80): inert(str(obstacle), 300) for obstacle in obstacles}
@@ -100,8 +100,8 @@ def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacle
 def _in_markdown(
     found: Comparison, result: GateResult | None, sides: Sequence[Side], obstacles: Sequence[Obstacle]
 ) -> str:
-    from leadline.report.sides import lines_in_markdown
-    from leadline.stats.gate_words import comparison_markdown, gate_markdown
+    from leadline.report.comparison import lines_in_markdown
+    from leadline.report.gate_output import comparison_markdown, gate_markdown
 
     about = lines_in_markdown(sides, obstacles)
     if result is None:
@@ -110,9 +110,9 @@ def _in_markdown(
 
 
 def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side]) -> None:
-    from leadline.cli.screen import print_table
-    from leadline.report.sides import ROLES
-    from leadline.stats.gate_words import check_words
+    from leadline.cli.output import print_table
+    from leadline.report.comparison import ROLES
+    from leadline.report.gate_output import check_words
 
     for role, side in zip(ROLES, sides, strict=True):
         typer.echo(f"{role:<9}  {side}")
@@ -159,7 +159,7 @@ def _as_json(
 ) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from leadline.report.sides import ROLES
+    from leadline.report.comparison import ROLES
 
     words: dict[str, Any] = {role: asdict(side) for role, side in zip(ROLES, sides, strict=True)}
     words |= {"differing": [str(obstacle) for obstacle in obstacles], **asdict(found)}

@@ -36,8 +36,8 @@ def demo(
     simulated: Annotated[bool, typer.Option("--simulated", help="Seconds instead of minutes: no real model.")] = False,
 ) -> None:
     """Draw a needle heatmap of a small real model: no settings, a few minutes on two CPU cores."""
-    from leadline.cli.outcome import finish
     from leadline.cli.run import carry_out
+    from leadline.cli.run_summary import finish
     from leadline.core.spec import make_spec
 
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
@@ -50,10 +50,10 @@ def demo(
 
 def _real_model_is_here() -> bool:
     """Fetches and converts it the first time. What stands in the way is said, and a simulated model takes its place."""
-    from leadline.cli.screen import warn
+    from leadline.cli.output import warn
     from leadline.core.errors import LeadlineError
-    from leadline.models import smollm2
-    from leadline.models.in_process.load import require_torch
+    from leadline.models.hf import smollm2
+    from leadline.models.hf.load import require_torch
 
     try:
         require_torch("demo")

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leadline.core.logbook import Entry
+    from leadline.core.trackers import TrackerEntry
 
 TO_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER; "
@@ -22,7 +22,7 @@ NAME_HELP = "What the steps belong to. [default: what the model is called, witho
 
 def log(
     runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN")],
-    to: Annotated[list[str], typer.Option(help=TO_HELP, metavar="LOGBOOK:PLACE")],
+    to: Annotated[list[str], typer.Option(help=TO_HELP, metavar="TRACKER:PLACE")],
     step: Annotated[str, typer.Option(help=STEP_HELP)] = "0",
     run_name: Annotated[str, typer.Option(help=NAME_HELP, show_default=False)] = "",
     page: Annotated[bool, typer.Option("--page", help="Keep report.html beside the numbers.")] = False,
@@ -32,11 +32,11 @@ def log(
 
     The same step again replaces what is there where the tracker can; what says the same is left alone.
     """
-    from leadline.cli.screen import print_json
-    from leadline.report.load import load_run
-    from leadline.report.log import prepared
+    from leadline.cli.output import print_json
+    from leadline.report.tracker_entry import prepared
+    from leadline.results.run import load_run
 
-    check_logbooks(to, step)
+    check_trackers(to, step)
     loaded = [load_run(folder) for folder in runs]
     entries = [prepared(run, step, run_name, page=page) for run in loaded]
     _refuse_equal_steps(runs, entries)
@@ -51,41 +51,41 @@ def log(
         print_json(written)
 
 
-def check_logbooks(to: Sequence[str], step: str, model: str = "0") -> None:
-    """Gate 1 for logbooks: unknown names, options and steps are errors before anything is asked of anybody."""
+def check_trackers(to: Sequence[str], step: str, model: str = "0") -> None:
+    """Gate 1 for trackers: unknown names, options and steps are errors before anything is asked of anybody."""
     from leadline.core import registry
 
     if not to:
         return
-    from leadline.report.log import step_of
+    from leadline.report.tracker_entry import step_of
 
     for book in to:
-        registry.logbook(book)
+        registry.tracker(book)
     step_of(model, step)
 
 
-def warn_of_logbooks(to: Sequence[str]) -> None:
-    """What would keep a logbook from being written, told while there is time to mend it. The run goes on."""
+def warn_of_trackers(to: Sequence[str]) -> None:
+    """What would keep a tracker from being written, told while there is time to mend it. The run goes on."""
     from leadline.core import registry
     from leadline.core.errors import LeadlineError
 
     for text in to:
         try:
-            book, place = registry.logbook(text)
+            book, place = registry.tracker(text)
             book.check(place)
         except LeadlineError as error:
             _warn(text, error)
 
 
 def log_finished(folder: Path, to: Sequence[str], step: str, run_name: str) -> None:
-    """A finished run into logbooks. Whatever goes wrong is a warning: the run is whole and stays so."""
+    """A finished run into trackers. Whatever goes wrong is a warning: the run is whole and stays so."""
     if not to:
         return
-    from leadline.cli.screen import say
-    from leadline.report.load import load_run
-    from leadline.report.log import prepared
+    from leadline.cli.output import say
+    from leadline.report.tracker_entry import prepared
+    from leadline.results.run import load_run
 
-    entry: Entry | None = None
+    entry: TrackerEntry | None = None
     for book in to:
         try:
             entry = entry or prepared(load_run(folder), step, run_name)
@@ -96,30 +96,30 @@ def log_finished(folder: Path, to: Sequence[str], step: str, run_name: str) -> N
             say(f"logged    step {entry.step} of {entry.name} -> {where}")
 
 
-def _written(book: str, entry: Entry) -> str:
+def _written(book: str, entry: TrackerEntry) -> str:
     """Trackers are other people's programs: whatever they raise is told as what / where / fix."""
-    from leadline.core.errors import LeadlineError, LogbookError
-    from leadline.report.log import write_entry
+    from leadline.core.errors import LeadlineError, TrackerError
+    from leadline.report.tracker_entry import write_entry
 
     try:
         return write_entry(book, entry)
     except LeadlineError:
         raise
     except Exception as error:
-        raise LogbookError(
+        raise TrackerError(
             f"{type(error).__name__}: {error}", where=book, fix="`leadline log RUN --to ...` again: the run is whole"
         ) from error
 
 
 def _warn(book: str, error: Exception) -> None:
-    from leadline.cli.screen import harmless, say, warn
+    from leadline.cli.output import harmless, say, warn
 
     warn(f"not logged to {book}: {harmless(getattr(error, 'what', f'{type(error).__name__}: {error}'))}")
     if fix := getattr(error, "fix", ""):
         say(f"       fix: {harmless(fix)}")
 
 
-def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[Entry]) -> None:
+def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry]) -> None:
     from leadline.core.errors import UsageError
 
     seen: dict[tuple[str, int], Path] = {}

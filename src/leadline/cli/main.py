@@ -15,7 +15,8 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from leadline.cli import catalogue, screen
+from leadline.cli import catalogue
+from leadline.cli import output as screen
 from leadline.core.errors import Interrupted, LeadlineError, StoreError, UsageError
 
 COMMANDS = {

@@ -2,23 +2,65 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leadline.cli.flags import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
-from leadline.cli.matrix import Models, Shard, entrants_of, listed_models
-from leadline.cli.power import detection
+from leadline.cli.many_models import Models, Shard, entrants_of, listed_models
+from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
 from leadline.cli.run import refuse_rule
+from leadline.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leadline.core.spec import Spec
-    from leadline.run.cost import Cost
-    from leadline.run.plan import Plan
+    from leadline.run.plan import Cost, Plan
+
+
+# --- What a run could see: the samples that a drop of so many points needs, for `leadline plan --detect`.
+
+
+def detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict[str, Any]:
+    """How many prompts, and how many samples a cell of this grid, would see such a drop at 80 % power."""
+    from leadline.stats.power import DEFAULT_DISCORDANCE, detectable_drop, paired_sample_size
+
+    discordance, design_effect = DEFAULT_DISCORDANCE, 1.0
+    if like is not None:
+        from leadline.stats.observations import observations
+        from leadline.stats.power import seen_variance
+        from leadline.store.manifest import read_manifest
+        from leadline.store.runs import read_records
+
+        read_manifest(like)  # says so if this is no run
+        seen = seen_variance(observations(read_records(like)))
+        discordance, design_effect = seen.discordance, seen.design_effect
+    needed = paired_sample_size(parse_points(drop), discordance, design_effect=design_effect)
+    smallest = detectable_drop(prompts, discordance, design_effect=design_effect)
+    return {
+        "sentence": str(needed),
+        "prompts": needed.prompts,
+        "samples_a_cell": math.ceil(needed.prompts / (prompts / samples)),
+        "this_run_sees": smallest,
+        "from": str(like) if like else f"no earlier run: {100 * DEFAULT_DISCORDANCE:g} % of answers taken to flip",
+    }
+
+
+def parse_points(text: str) -> float:
+    """`5pt`, `5 points`, `5` or `0.05`: five points out of a hundred."""
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*(pts?|points?)?\s*", text)
+    value = float(found[1]) if found else 0.0
+    points = value / 100 if found and (found[2] or value >= 1) else value
+    if not 0 < points <= 1:
+        raise UsageError(f"{text!r} is not a drop in points", where="--detect", fix="write 5pt for five of a hundred")
+    return points
+
+
+# --- `leadline plan`: what a run would cost. Nothing is sent to the model beyond opening it.
 
 Free = Annotated[list[str] | None, typer.Option(hidden=True)]
 """A word of `leadline run` that costs nothing: taken, so that a run's own line can be planned."""
@@ -59,7 +101,7 @@ def plan(
 
     Takes the words of `leadline run`: put `plan` in the place of `run`.
     """
-    from leadline.cli.screen import print_json
+    from leadline.cli.output import print_json
     from leadline.run.plan import prepare
 
     listed = listed_models(flags, models, shard)
@@ -141,7 +183,7 @@ def _already(made: Plan, folder: Path) -> tuple[int, int]:
 
 
 def _show(words: dict[str, Any], *, first: bool) -> None:
-    from leadline.cli.screen import print_table, warn
+    from leadline.cli.output import print_table, warn
 
     if not first:
         typer.echo()
@@ -165,7 +207,7 @@ def _show(words: dict[str, Any], *, first: bool) -> None:
 
 
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    from leadline.cli.screen import print_table
+    from leadline.cli.output import print_table
 
     typer.secho(f"\nall {len(found)} models", bold=True)
     rows = [*(_row(words["name"], words["total"]) for words in found), _row("all", total)]
@@ -184,7 +226,7 @@ def _header(first: str, words: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _show_time_and_money(words: dict[str, Any], how: str = "") -> None:
-    from leadline.cli.screen import seconds_words
+    from leadline.cli.output import seconds_words
 
     typer.echo()
     if words["seconds"] is not None:

@@ -4,13 +4,100 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Protocol, Self
 
-from leadline.cli.faces import Bar, Face, Lines
-from leadline.cli.screen import harmless, say, seconds_words, warn
-from leadline.report.live.pace import Pace
+from leadline.cli.output import harmless, say, seconds_words, warn
+from leadline.core.errors import Interrupted
+from leadline.results.follow import Eta
 from leadline.run.events import Answered, Event, Looked, Started, Stopping, Waiting
+from leadline.run.many_models import Began, Ended, MatrixEvent, ModelRunResult
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+# --- How progress is shown: a bar to people, a line now and then to logs and pipes.
+
+LINE_SECONDS = 10.0
+"""Between two lines where there is no terminal."""
+
+
+class Shown(Protocol):
+    """What there is to show. `planned` is None where nobody can know yet."""
+
+    @property
+    def asked(self) -> int: ...
+
+    @property
+    def planned(self) -> int | None: ...
+
+    def words(self) -> str:
+        """`120 of 264 samples, 3,200 tokens/s, 3 min 20 s left, 2 failed`."""
+        ...
+
+
+class ProgressView(Protocol):
+    def update(self, shown: Shown, *, force: bool = False) -> None: ...
+
+    def say(self, text: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Lines:
+    """For logs and pipes."""
+
+    def __init__(self, out: Callable[[str], None] = say) -> None:
+        self._out = out
+        self._last = time.monotonic()
+        self._told = ""
+
+    def update(self, shown: Shown, *, force: bool = False) -> None:
+        now = time.monotonic()
+        if force or now - self._last >= LINE_SECONDS:
+            self._last = now
+            if shown.words() != self._told:
+                self._told = shown.words()
+                self._out(self._told)
+
+    def say(self, text: str) -> None:
+        self._out(text)
+
+    def close(self) -> None:
+        pass
+
+
+class Bar:
+    """For people."""
+
+    def __init__(self, shown: Shown) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self._progress: Progress = Progress(
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[words]}", markup=False),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+            expand=True,
+        )
+        self._progress.start()
+        self._id: TaskID = self._progress.add_task("", total=shown.planned, completed=shown.asked, words="")
+
+    def update(self, shown: Shown, *, force: bool = False) -> None:
+        self._progress.update(self._id, total=shown.planned, completed=shown.asked, words=shown.words())
+
+    def say(self, text: str) -> None:
+        """Above the bar, which would be drawn over otherwise."""
+        self._progress.console.print(text, markup=False, highlight=False)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+# --- A run as it goes, counted from its events and shown by one of the faces.
 
 
 class Counts:
@@ -24,7 +111,7 @@ class Counts:
         self.planned: int | None = None
         self.done = self.failed = 0
         self.tokens_total = 0
-        self._pace = Pace()
+        self._pace = Eta()
         self.began = time.monotonic()
         self.wait = ""
 
@@ -76,7 +163,7 @@ class Watcher:
 
     def __init__(self, *, rule: bool = False) -> None:
         self.counts = Counts(rule=rule)
-        self._face: Face | None = None
+        self._face: ProgressView | None = None
         self._looked = ""
 
     def __call__(self, event: Event) -> None:
@@ -125,3 +212,89 @@ class Watcher:
         if self._face is not None:
             self._face.update(self.counts, force=True)
             self._face.close()
+
+
+# --- Runs of many models as they go: one count and one bar for all of them, whatever order they take.
+
+
+class ManyModelsCounts(Counts):
+    """Where all runs stand together. Every model is asked the same, so those that wait are counted like those that
+    have begun."""
+
+    def __init__(self, models: int) -> None:
+        super().__init__()
+        self.models = models
+        self.ended = self.lost = 0
+        self._planned: list[int] = []
+        self._tokens: list[int] = []
+
+    def begin(self, event: Started) -> None:
+        if not self._planned:
+            self.began = time.monotonic()
+        self._planned.append(event.planned)
+        self._tokens.append(event.prompt_tokens_left)
+        self.done += event.done
+        self._expect()
+
+    def end(self, *, asked: bool) -> None:
+        """`asked` is False for a model that never came so far."""
+        self.ended += 1
+        self.lost += not asked
+        self._expect()
+
+    def words(self) -> str:
+        return f"{self.ended} of {self.models} models, {super().words()}"
+
+    def _expect(self) -> None:
+        if self._planned:
+            waiting = self.models - self.lost - len(self._planned)
+            self.planned = sum(self._planned) + waiting * self._planned[-1]
+            self.tokens_total = sum(self._tokens) + waiting * max(self._tokens)
+
+
+class ManyModelsWatcher(Watcher):
+    """The listener of many runs."""
+
+    counts: ManyModelsCounts
+
+    def __init__(self, models: int) -> None:
+        super().__init__()
+        self.counts = ManyModelsCounts(models)
+        self._begun: set[str] = set()
+        self._said: set[str] = set()
+        self._stopping = False
+
+    def hear(self, event: MatrixEvent) -> None:
+        if isinstance(event, Ended):
+            self._end(event.outcome)
+        elif isinstance(event, Stopping):  # every run says so when all are stopped
+            if not self._stopping:
+                self(event)
+            self._stopping = True
+        elif not isinstance(event, Began):
+            self(event)
+
+    def _begin(self, event: Started) -> None:
+        self.counts.begin(event)
+        self._begun.add(str(event.folder))
+        if self._face is None:
+            self._face = Bar(self.counts) if sys.stderr.isatty() else Lines()
+        there = f" ({event.done:,} of {event.planned:,} samples have an answer)" if event.done else ""
+        self._say(f"run: {event.folder}{there}")
+        for note in event.notes:
+            if note not in self._said:  # most models of a list have the same to say
+                self._said.add(note)
+                self._say(f"note:  {harmless(note)}")
+
+    def _end(self, outcome: ModelRunResult) -> None:
+        name = harmless(outcome.entrant.name)
+        if outcome.was_there:
+            self._say(f"{name}: measured already")
+        elif outcome.error is not None and not isinstance(outcome.error, Interrupted):
+            self._say(f"{name}: not measured: {harmless(outcome.error.what)}")
+            if outcome.error.fix:
+                self._say(f"       fix: {harmless(outcome.error.fix)}")
+        if not outcome.was_there:
+            self.counts.end(asked=str(outcome.entrant.folder) in self._begun)
+        if self._face is not None:
+            self._face.update(self.counts)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from concurrent.futures import Future
 
-    from leadline.report.load import Run
+    from leadline.results.run import Run
 
 
 def report(
@@ -29,15 +29,15 @@ def report(
     if json:
         _print_json(runs, failures)
         return
-    from leadline.report.easel import easel_beside
+    from leadline.report.charts.render import render_process
 
-    with easel_beside():  # first of all: it starts while this process is still reading
-        from leadline.report.load import load_run
+    with render_process():  # first of all: it starts while this process is still reading
+        from leadline.results.run import load_run
 
         loaded = [load_run(folder, failures) for folder in runs]
         written = _write(loaded, output, figures, data)
     if markdown:
-        from leadline.report.markdown import markdown as in_markdown
+        from leadline.report.export import markdown as in_markdown
 
         typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
     else:
@@ -47,9 +47,9 @@ def report(
 
 
 def _print_json(folders: Sequence[Path], failures: Literal["excluded", "zero"]) -> None:
-    from leadline.cli.screen import print_json
-    from leadline.report.load import load_run
-    from leadline.report.summary import summary
+    from leadline.cli.output import print_json
+    from leadline.report.export import summary
+    from leadline.results.run import load_run
 
     found = [summary(load_run(folder, failures)) for folder in folders]
     print_json(found[0] if len(found) == 1 else found)
@@ -71,15 +71,15 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
     from contextvars import copy_context
 
     from leadline.core.errors import UsageError
-    from leadline.report.charts import heatmap
-    from leadline.report.figures import write_figure
+    from leadline.report.charts.heatmap import heatmap
+    from leadline.report.charts.render import write_figure
     from leadline.report.page import write_page
 
     if data is not None and len(runs) > 1:
         raise UsageError("--data takes one run", where="report", fix="export runs one by one")
     exported = []
     if data is not None:  # first, since a wrong ending is seen here
-        from leadline.report.data import write_data
+        from leadline.report.export import write_data
 
         exported.append(write_data(runs[0], data))
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
@@ -89,15 +89,15 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
         page = write_page(runs, output or single)
     written = [*(path for made in making for path in _beside(made, needed=output is None)), page]
     if figures is not None:
-        from leadline.report.gallery import write_gallery
+        from leadline.report.export import export_figures
 
-        written += write_gallery(runs, figures)
+        written += export_figures(runs, figures)
     return written + exported
 
 
 def _beside(made: Future[list[Path]], *, needed: bool) -> list[Path]:
     """The heatmap beside the records. A run that may only be read does without, if its page has another place."""
-    from leadline.cli.screen import warn
+    from leadline.cli.output import warn
     from leadline.core.errors import StoreError
 
     try:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leadline.cli.flags import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
-from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_logbooks, log_finished, warn_of_logbooks
-from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, finish_all, listed_models
+from leadline.cli.log import NAME_HELP, STEP_HELP, TO_HELP, check_trackers, log_finished, warn_of_trackers
+from leadline.cli.many_models import Models, Shard, carry_out_all, entrants_of, finish_all, listed_models
+from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ def run(
     gate: Annotated[str, typer.Option(help='For --until verdict: "overall >= -1; task:* >= -3".')] = "",
     log_to: Annotated[
         list[str] | None,
-        typer.Option(help=f"Log the result at the end, as `leadline log` does: {TO_HELP}", metavar="LOGBOOK:PLACE"),
+        typer.Option(help=f"Log the result at the end, as `leadline log` does: {TO_HELP}", metavar="TRACKER:PLACE"),
     ] = None,
     step: Annotated[str | None, typer.Option(help=f"For --log-to: {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(help=f"For --log-to: {NAME_HELP}", show_default=False)] = "",
@@ -42,7 +42,7 @@ def run(
     A list (--models, or `models` in the spec) gets a run for each model in one folder, and a page of all of them.
     With --ray a model has copies on many GPUs, and many models are measured side by side.
     """
-    from leadline.cli.outcome import finish
+    from leadline.cli.run_summary import finish
 
     books = log_to or []
     _refuse_idle_step(books, step, run_name)
@@ -53,8 +53,8 @@ def run(
         for entrant in entrants:
             refuse_rule(until or entrant.spec.until)
             _refuse_idle_gate("", base, gate)
-            check_logbooks(books, step, entrant.spec.model)
-        warn_of_logbooks(books)
+            check_trackers(books, step, entrant.spec.model)
+        warn_of_trackers(books)
         outcomes = carry_out_all(entrants, keep_prompts=keep_prompts)
         try:
             finish_all(outcomes, folder, as_json=flags.json_, page=figure)
@@ -65,8 +65,8 @@ def run(
         return
     spec = spec_of(flags)
     _refuse_idle_gate(until or spec.until, base, gate)
-    check_logbooks(books, step, spec.model)
-    warn_of_logbooks(books)
+    check_trackers(books, step, spec.model)
+    warn_of_trackers(books)
     spec = with_rule(spec, until)
     if spec.until:
         summary, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)

@@ -10,7 +10,10 @@ import typer
 if TYPE_CHECKING:
     from leadline.run.grade import Graded
     from leadline.stats.intervals import Estimate
-    from leadline.stats.ruler_table import RowSummary
+    from leadline.stats.ruler_summary import RowSummary
+
+
+# --- `leadline score`: grade predictions made elsewhere, from RULER's own prediction files.
 
 
 def score(
@@ -20,7 +23,7 @@ def score(
     json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
 ) -> None:
     """Grade RULER's own prediction files: its numbers, and stricter ones with intervals."""
-    from leadline.cli.screen import print_json
+    from leadline.cli.output import print_json
     from leadline.core.errors import SourceError
     from leadline.run.grade import grade
     from leadline.store.ruler_files import find_predictions
@@ -37,7 +40,7 @@ def score(
 
 def _mean(graded: list[Graded]) -> RowSummary | None:
     """The mean over tasks by length, where every task has every length."""
-    from leadline.stats.ruler_table import Row, mean_of_tasks, summarise
+    from leadline.stats.ruler_summary import Row, mean_of_tasks, summarise
 
     tasks: dict[str, dict[int, float]] = {}
     for g in graded:
@@ -77,8 +80,8 @@ def _mean_words(mean: RowSummary) -> dict[str, Any]:
 
 
 def _show(graded: list[Graded], mean: RowSummary | None) -> None:
-    from leadline.cli.screen import print_table
-    from leadline.stats.ruler_table import length_words
+    from leadline.cli.output import print_table
+    from leadline.stats.ruler_summary import length_words
 
     rows = [
         (
@@ -109,3 +112,63 @@ def _show(graded: list[Graded], mean: RowSummary | None) -> None:
 
 def _range(estimate: Estimate) -> str:
     return f"{100 * estimate.interval.low:.1f}-{100 * estimate.interval.high:.1f}"
+
+
+# --- `leadline summarize`: averages and effective lengths from a table of scores, and whether the table agrees.
+
+
+def summarize(
+    table: Annotated[Path, typer.Argument(help="A CSV file: a row for each model or task, a column for each length.")],
+    threshold: Annotated[float, typer.Option(help="A length is effective when its score is above this.")] = 85.6,
+    share: Annotated[float, typer.Option(min=0, max=100, help="Percent of a row's own shortest-length score.")] = 85.0,
+    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+) -> None:
+    """Sum up published scores as RULER does: average, wAvg, effective length."""
+    from leadline.cli.output import print_json
+    from leadline.stats.ruler_summary import mean_of_tasks, read_table, summarise
+
+    read = read_table(table)
+    rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
+    found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
+    if json:
+        print_json([_table_words(summary) for summary in found])
+    else:
+        _show_table(found, read.lengths, threshold, share)
+
+
+def _table_words(summary: RowSummary) -> dict[str, Any]:
+    averages = summary.averages
+    return {
+        "name": summary.row.name,
+        "scores": {str(length): score for length, score in sorted(summary.row.scores.items())},
+        "average": averages.average,
+        "wavg_inc": averages.increasing,
+        "wavg_dec": averages.decreasing,
+        "effective": summary.effective.words,
+        "effective_tokens": summary.effective.length,
+        "effective_own": summary.effective_own.words,
+        "effective_own_tokens": summary.effective_own.length,
+        "consistent": not summary.disagreements,
+        "disagreements": list(summary.disagreements),
+    }
+
+
+def _show_table(found: list[RowSummary], lengths: tuple[int, ...], threshold: float, share: float) -> None:
+    from leadline.cli.output import print_table, warn
+    from leadline.stats.ruler_summary import length_words
+
+    header = ("", *map(length_words, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
+    rows = [
+        (
+            s.row.name,
+            *(f"{s.row.scores[n]:.1f}" if n in s.row.scores else "-" for n in lengths),
+            *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
+            s.effective.words,
+            s.effective_own.words,
+        )
+        for s in found
+    ]
+    print_table(rows, header, right=frozenset(range(1, len(header))))
+    for summary in found:
+        for disagreement in summary.disagreements:
+            warn(f"{summary.row.name}: {disagreement}")

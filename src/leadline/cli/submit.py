@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from leadline.cli.flags import Flags, with_flags
-from leadline.cli.matrix import Models, Shard, carry_out_all, entrants_of, listed_models
+from leadline.cli.many_models import Models, Shard, carry_out_all, entrants_of, listed_models
+from leadline.cli.options import Flags, with_flags
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leadline.core.spec import Spec
-    from leadline.run.matrix import Outcome
+    from leadline.run.many_models import ModelRunResult
     from leadline.store.submissions import Entry, Submission
 
 SUBMISSION = "submission.json"
@@ -39,9 +39,9 @@ def submit(flags: Flags, models: Models = None, shard: Shard = "") -> None:
     _fail_if_some_failed(whole)
 
 
-def _entry(outcome: Outcome) -> Entry:
+def _entry(outcome: ModelRunResult) -> Entry:
     """A model's scores, or what was wrong with it."""
-    from leadline.run.submission import entry_of
+    from leadline.run.many_models import entry_of
     from leadline.store.submissions import Entry
 
     entrant = outcome.entrant
@@ -54,8 +54,8 @@ def _entry(outcome: Outcome) -> Entry:
 def _write(entries: Sequence[Entry], spec: Spec, folder: Path, shard: str) -> Submission:
     """This shard's file, and the submission of all shards whose files are there."""
     from leadline import __version__
-    from leadline.stats.soundings import metric_of
-    from leadline.store.provenance import now
+    from leadline.stats.logprobs import metric_of
+    from leadline.store.manifest import now
     from leadline.store.submissions import Submission, merged, read_submission, write_submission
 
     metric = next((name for entry in entries for name in entry.scores), spec.tasks[0].title)
@@ -73,7 +73,7 @@ def _write(entries: Sequence[Entry], spec: Spec, folder: Path, shard: str) -> Su
 
 
 def _show(made: Submission, path: Path, *, as_json: bool) -> None:
-    from leadline.cli.screen import print_json, print_table
+    from leadline.cli.output import print_json, print_table
 
     if as_json:
         print_json(made)

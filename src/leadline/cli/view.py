@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from time import sleep
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from leadline.cli.screen import warn
+from leadline.cli.output import warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from leadline.core.errors import LeadlineError
+    from leadline.results.follow import Failed, RunMonitor
+
+
+# --- `leadline view`: the dashboard, on this machine and for reading only.
 
 HERE = ("127.0.0.1", "localhost", "::1")
 
@@ -29,8 +41,8 @@ def view(
     Needs `pip install "leadline[view]"`. It reads and never writes; Ctrl-C ends it.
     """
     from leadline import __version__
-    from leadline.report.served.serve import Serving
-    from leadline.text.cache import cache_folder
+    from leadline.core.cache import cache_folder
+    from leadline.dashboard.app import Serving
 
     if host not in HERE:
         warn(f"listening on {host}: whoever can reach this machine there can read these runs")
@@ -44,3 +56,101 @@ def view(
         webbrowser.open(serving.address)
     with suppress(KeyboardInterrupt):
         serving.run()
+
+
+# --- `leadline watch`: a run that another process is making, live in the terminal.
+
+LOOK_SECONDS = 0.5
+HINT = "Ctrl-C leaves; the run goes on."
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(help="The folder of a run, as `leadline run` named it.", metavar="RUN")],
+) -> int:
+    """Watch a run that goes on elsewhere: progress, time left, its map, failures. Ends when the run ends.
+
+    Exit code 0 when everything was answered, 1 when samples failed, 75 when the run was stopped before its end, and 130
+    when you leave before that.
+    """
+    from rich.console import Console
+
+    from leadline.report.terminal import show_run
+    from leadline.results.follow import RunMonitor
+
+    console = Console()
+    standing = RunMonitor(run)
+    try:
+        if console.is_terminal and not console.is_dumb_terminal:
+            _on_screen(standing, console)
+        else:
+            _in_lines(standing)
+    except KeyboardInterrupt:
+        return 130
+    show_run(standing.run(), console)
+    typer.echo()
+    typer.echo(standing.progress().words())
+    if (short := _short_of_whole(standing)) is not None:
+        raise short
+    return 0
+
+
+def _looks(standing: RunMonitor) -> Iterator[bool]:
+    """Whether something has changed, look by look, until the run is over."""
+    changed = True
+    while standing.status == "running":
+        yield changed
+        sleep(LOOK_SECONDS)
+        changed = standing.look()
+    standing.look()  # what came between the last record and the end
+
+
+def _on_screen(standing: RunMonitor, console: Console) -> None:
+    from rich.live import Live
+
+    from leadline.report.terminal import run_screen
+    from leadline.results.follow import GrowingTable
+
+    paced = GrowingTable(standing)
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        for _ in _looks(standing):  # drawn even when nothing has changed: time goes by
+            live.update(run_screen(paced.now(), standing.progress(), standing.failures, console, HINT), refresh=True)
+
+
+def _in_lines(standing: RunMonitor) -> None:
+    from leadline.cli.progress import Lines
+    from leadline.report.terminal import failure_line
+
+    lines = Lines(typer.echo)
+    told: Failed | None = standing.failures[-1] if standing.failures else None
+
+    def tell(told: Failed | None) -> Failed | None:
+        for failed in _after(standing, told):
+            lines.say(f"failed: {failure_line(failed)}")
+            told = failed
+        return told
+
+    lines.update(standing.progress(), force=True)
+    for _ in _looks(standing):
+        told = tell(told)
+        lines.update(standing.progress())
+    tell(told)
+
+
+def _after(standing: RunMonitor, told: Failed | None) -> list[Failed]:
+    """Failures that have not been told yet."""
+    there = list(standing.failures)
+    return there[there.index(told) + 1 :] if told in there else there
+
+
+def _short_of_whole(standing: RunMonitor) -> LeadlineError | None:
+    """What a program that waited for the run must know: the same as the run itself would have said."""
+    from leadline.core.errors import FailedSamples, RunStopped
+
+    progress, again = standing.progress(), "run the same command again: only what is missing is asked"
+    if progress.status == "stopped":
+        of = f" of {progress.planned:,}" if progress.planned is not None else ""
+        what = f"the run was stopped after {progress.asked:,}{of} samples"
+        return RunStopped(what, where=str(standing.folder), fix=again)
+    if progress.failed:
+        return FailedSamples(f"{progress.failed:,} samples have no answer", where=str(standing.folder), fix=again)
+    return None

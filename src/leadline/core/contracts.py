@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     Nats = npt.NDArray[np.float64]
 
-
 Placement = Literal["depth", "anywhere"]
 
 
@@ -152,7 +151,7 @@ class Continuation:
 
 
 @dataclass(frozen=True, slots=True)
-class Surprise:
+class TokenNLL:
     """Negative log-probabilities in nats, one number per scored token."""
 
     continuations: tuple[Nats, ...]
@@ -161,7 +160,7 @@ class Surprise:
 
 
 @runtime_checkable
-class Surprised(Protocol):
+class LogprobModel(Protocol):
     """A model that can say how surprised it is by a text. Everything asked of one document is one reading of it."""
 
     @property
@@ -171,7 +170,7 @@ class Surprised(Protocol):
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
-    ) -> Surprise | Failure:
+    ) -> TokenNLL | Failure:
         """Surprise at `continuations` of cuts of `ids`, and at the tokens of `ids` in `spans` (start >= 1, stop).
 
         Gain is a difference of two continuations, one with a cut of 0 (or of the beginning-of-text alone); a curve over

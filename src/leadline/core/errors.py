@@ -9,7 +9,7 @@ LeadlineError
   ServerError         69  a server is not there, or is not what it says
     ServerAway        69  it may be back: it was not reached, or cannot answer now
   MissingExtra        69  an optional package is not installed
-  LogbookError        76  results could not be written to a tracker; the run itself is whole
+  TrackerError        76  results could not be written to a tracker; the run itself is whole
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
@@ -115,7 +115,7 @@ class MissingExtra(LeadlineError):
         )
 
 
-class LogbookError(LeadlineError):
+class TrackerError(LeadlineError):
     exit_code = 76
 
 

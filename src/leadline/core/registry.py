@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl
 
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.logbook import Logbook
 from leadline.core.spec import TaskSpec, validated
+from leadline.core.trackers import Tracker
 
 OptionsT = TypeVar("OptionsT", bound=Options)
-Kind = Literal["tasks", "models", "scorers", "sources", "suites", "logbooks"]
+Kind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]
 
 
 @cache
@@ -85,17 +85,17 @@ def provider(name: ModelName) -> ModelProvider:
     return _configured(found, name.options, ModelProvider, where=f"model {name.provider}:{name.name}")
 
 
-def logbook(text: str) -> tuple[Logbook, str]:
-    """`LOGBOOK:PLACE?key=value` as the logbook with its options, and the place."""
+def tracker(text: str) -> tuple[Tracker, str]:
+    """`TRACKER:PLACE?key=value` as the tracker with its options, and the place."""
     if ":" not in text.partition("?")[0]:
         raise UsageError(
-            f"{text!r} does not name a logbook and a place",
-            where="logbook",
-            fix=f"write LOGBOOK:PLACE, as in mlflow:http://127.0.0.1:5000; known: {', '.join(names('logbooks'))}",
+            f"{text!r} does not name a tracker and a place",
+            where="tracker",
+            fix=f"write TRACKER:PLACE, as in mlflow:http://127.0.0.1:5000; known: {', '.join(names('trackers'))}",
         )
     name = ModelName.parse(text)
-    found = find("logbooks", name.provider)
-    return _configured(found, name.options, Logbook, where=f"logbook {name.provider}:{name.name}"), name.name
+    found = find("trackers", name.provider)
+    return _configured(found, name.options, Tracker, where=f"tracker {name.provider}:{name.name}"), name.name
 
 
 def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *, where: str) -> OptionsT:

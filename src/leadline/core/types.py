@@ -290,7 +290,7 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     cached_tokens: int | None = None
 
 
-class Measured(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
+class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
     """Surprise in place of an answer: the numbers that a log-probability metric is made of, each under its name."""
 
     numbers: dict[str, float]
@@ -314,7 +314,7 @@ class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit
     status: int | None = None
 
 
-Outcome = Completion | Measured | Failure
+Outcome = Completion | Measurement | Failure
 
 
 class Sent(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -2,36 +2,164 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from leadline import __version__
+from leadline.core import format as words
 from leadline.core.errors import StoreError
-from leadline.report import words
-from leadline.report.charts import heatmap
-from leadline.report.colours import CLASS_COLOURS
+from leadline.core.format import big_number, count_words, duration_words
+from leadline.report.charts.curves import class_bars, class_words, curves, gauge, run_curves
+from leadline.report.charts.grid import task_grid
+from leadline.report.charts.heatmap import can_smooth, heatmap
+from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.render import PageFigure
+from leadline.report.charts.theme import CLASS_COLOURS, Figure
 from leadline.report.comparison import against_first, boards, titles
-from leadline.report.curves import class_bars, class_words, curves, run_curves
-from leadline.report.details import detail_rows
-from leadline.report.excerpts import Excerpts
-from leadline.report.figures import PageFigure
-from leadline.report.gauge import gauge
-from leadline.report.grid import task_grid
-from leadline.report.load import Run, interval_words
-from leadline.report.pack import COLUMNS, TEXTS, Packed, Samples
-from leadline.report.provenance import provenance
-from leadline.report.sheets import Served, data_block, joined_script, page_style, policy, template
-from leadline.report.smoothed import can_smooth
-from leadline.report.summary import cell_table
-from leadline.report.table import FAILURE_CLASSES
+from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
+from leadline.report.export import cell_table
 from leadline.report.terminal import small_print
-from leadline.report.theme import Figure
-from leadline.report.trap import distance_curves, measure_curves
-from leadline.report.verdict import READING_WORDS, Verdict, length_range, verdict
+from leadline.results.run import Run, interval_words
+from leadline.results.table import FAILURE_CLASSES, detail_rows
+from leadline.results.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records
+
+# --- What pages are made from: templates, styles and scripts of this package, and the policy that lets nothing else in.
+
+SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "parquet.js", "downloads.js")
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """What a page must know of the server that shows it. Its samples stay there until somebody looks at one."""
+
+    samples: str
+    """Where they are."""
+    events: str = ""
+    """Where the page hears what is new, for a run that is not over: its map is then drawn cell by cell."""
+    notes: tuple[str, ...] = ()
+    tag: str = ""
+    """Changes whenever the page would say something else."""
+    status: str = ""
+    """Where the page of a run that lacks answers asks whether it goes on."""
+
+
+def policy(style: str, script: str) -> str:
+    """Nothing may load, connect or run but the style and the script that are written into the page."""
+    return (
+        f"default-src 'none'; img-src data:; style-src '{fingerprint(style)}'; "
+        f"script-src '{fingerprint(script)}'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def fingerprint(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def page_style(served: Assets | None = None) -> str:
+    return asset("page.css") + (asset("served.css") if served else "")
+
+
+def joined_script(served: Assets | None = None) -> str:
+    scripts = (*SCRIPTS, "resumed.js") if served else SCRIPTS
+    return joined((*scripts, "live.js") if served and served.events else scripts)
+
+
+def joined(scripts: Sequence[str]) -> str:
+    """Scripts as one, in a scope of their own."""
+    parts = "\n".join(map(asset, scripts))
+    return f'"use strict";\n(() => {{\n{parts}}})();\n'
+
+
+def data_block(value: Any) -> Markup:
+    """JSON that may stand in a script element: no `<` is left that could end it."""
+    return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))
+
+
+def asset(name: str) -> str:
+    return files("leadline.report").joinpath("templates", name).read_text(encoding="utf-8")
+
+
+@cache
+def template(name: str) -> Template:
+    environment = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.globals["words"] = words
+    return environment.get_template(name)
+
+
+# --- Where a run's numbers came from, as pairs of words for a page.
+
+Pairs = list[tuple[str, str]]
+
+
+def provenance(run: Run) -> list[tuple[str, Pairs]]:
+    """Sections of name and value, in the order a reader would ask for them."""
+    manifest = run.manifest
+    sections: list[tuple[str, Pairs]] = [
+        ("Reproduce", [("command", s.command) for s in manifest.sessions[:1]]),
+        ("Asked", list(_leaves(manifest.spec))),
+        ("Cost", cost(run)),
+        ("Receipts", receipts(run)),
+        ("Model", list(_leaves(manifest.model)) + list(_leaves(manifest.frame, "frame"))),
+        ("Fingerprints", sorted(manifest.fingerprints.items())),
+    ]
+    for number, session in enumerate(manifest.sessions, 1):
+        title = "Machine" if len(manifest.sessions) == 1 else f"Machine, session {number}"
+        about = {"started": session.started, "leadline": session.leadline, "python": session.python}
+        about |= {"platform": session.platform, "cores": str(session.cores), **session.packages}
+        sections.append((title, list(about.items())))
+    return [(title, pairs) for title, pairs in sections if pairs]
+
+
+def cost(run: Run) -> Pairs:
+    totals = run.totals
+    pairs = [
+        ("tokens read", big_number(totals.prompt_tokens)),
+        ("tokens written", big_number(totals.completion_tokens)),
+        ("time from first to last answer", duration_words(max(0.0, totals.ended - totals.started))),
+        ("attempts", f"{totals.attempts:,} for {count_words(totals.records, 'sample')}"),
+    ]
+    if totals.cached_tokens:
+        pairs.insert(1, ("of these from a cache", big_number(totals.cached_tokens)))
+    return pairs
+
+
+def receipts(run: Run) -> Pairs:
+    """Did the model see as many tokens as were sent?"""
+    totals = run.totals
+    return [
+        ("the model counted what we sent", count_words(totals.receipts_right, "sample")),
+        ("it counted something else", count_words(totals.receipts_wrong, "sample")),
+        ("it did not say", count_words(totals.receipts_silent, "sample")),
+    ]
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _leaves(inner, f"{path}.{key}" if path else str(key))
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        for number, inner in enumerate(value):
+            yield from _leaves(inner, f"{path}[{number}]")
+    elif isinstance(value, (list, tuple)):
+        yield path, ", ".join(map(str, value))
+    elif value not in (None, ""):
+        yield path, str(value)
+
+
+# --- The report as one HTML file: opens from disk, needs no network, runs nothing but its own script.
 
 Values = dict[str, Any]
 
@@ -45,14 +173,14 @@ def write_page(runs: Sequence[Run], path: Path) -> Path:
     return path
 
 
-def page(runs: Sequence[Run], served: Served | None = None) -> str:
+def page(runs: Sequence[Run], served: Assets | None = None) -> str:
     """The whole page. Everything that came from a model or a spec is escaped by the template or by `data_block`."""
     style, script = page_style(served), joined_script(served)
     live = served is not None and bool(served.events)
     alone = len(runs) == 1
     begun = [_answer_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]  # verdicts take a while
     names, verdicts = titles(runs), [verdict(run) for run in runs]
-    packed = pack_runs(runs) if served is None else Packed([], [], "")
+    packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
     return template("page.html").render(
         title=f"{names[0] if len(runs) == 1 else f'{len(runs)} runs'} · Leadline",
         version=__version__,
@@ -69,7 +197,7 @@ def page(runs: Sequence[Run], served: Served | None = None) -> str:
     )
 
 
-def pack_runs(runs: Sequence[Run]) -> Packed:
+def pack_runs(runs: Sequence[Run]) -> EmbeddedSamples:
     samples = Samples()
     for at, run in enumerate(runs):
         tasks = {task: number for number, task in enumerate(run.titles)}
@@ -77,7 +205,7 @@ def pack_runs(runs: Sequence[Run]) -> Packed:
     return samples.packed()
 
 
-def _index(runs: Sequence[Run], names: Sequence[str], packed: Packed) -> Values:
+def _index(runs: Sequence[Run], names: Sequence[str], packed: EmbeddedSamples) -> Values:
     """What the script must know before it unpacks anything."""
     return {
         "runs": [

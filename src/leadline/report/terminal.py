@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich import box
 from rich.console import Console, Group, RenderableType
+from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
 from rich.text import Text
 
-from leadline.report.colours import ACCURACY, colour_at, ink_on
-from leadline.report.details import detail_rows
-from leadline.report.load import Run, interval_words, load_run
-from leadline.report.table import Place, Tally
-from leadline.report.verdict import shapes, verdict
-from leadline.report.words import (
+from leadline.core.format import (
     NO_NUMBER,
     count_words,
     depth_words,
@@ -24,9 +20,19 @@ from leadline.report.words import (
     length_words,
     percent,
     percent_range,
+    time_words,
 )
-from leadline.stats.memory import FromMemory, from_memory
+from leadline.report.charts.theme import ACCURACY, colour_at, ink_on
+from leadline.report.comparison import Board, BoardCell, boards
+from leadline.results.follow import Failed, Progress
+from leadline.results.run import Metric, Run, interval_words, load_run
+from leadline.results.table import Place, Tally, detail_rows
+from leadline.results.verdict import shapes, verdict
+from leadline.stats.intervals import Estimate
+from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
+
+# --- A run in the terminal: a table of lengths, and the heatmap in colour blocks where the terminal has t
 
 
 def print_summary(folder: Path | str, console: Console) -> None:
@@ -196,3 +202,128 @@ def _memory_words(run: Run) -> Iterator[str]:
             f"{inert(task, 40)}: {right:,} of {both:,} questions are answered right without their documents; "
             f"{same:,} of {wrong:,} wrong answers are those from memory."
         )
+
+
+# --- Models side by side in the terminal: accuracy by length, the furthest reader first, and every metric by length.
+
+
+def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Console) -> None:
+    """A table of runs, under names of their own."""
+    plain = not has_colours(console)
+    asked = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
+    if asked:
+        verdicts = [verdict(run) for run, _ in asked]
+        for board in boards([run for run, _ in asked], verdicts, [inert(name, 60) for _, name in asked]):
+            console.print(_board_table(board, plain=plain))
+        console.print(Text("Accuracy in percent. Below every number its 95% interval over documents.", style="dim"))
+    for table in _metric_tables(runs, names, plain=plain):
+        console.print(table)
+    for line in dict.fromkeys(line for run in runs for line in small_print(run)):
+        console.print(Text(line, style="dim"))
+
+
+def _grid(*titles: str, plain: bool) -> Grid:
+    """The first column is of names, the others are of numbers."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid.add_column(titles[0], overflow="fold")
+    for title in titles[1:]:
+        grid.add_column(title, justify="right", no_wrap=True)
+    return grid
+
+
+def _board_table(board: Board, *, plain: bool) -> Grid:
+    lengths = map(length_words, board.lengths)
+    grid = _grid(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
+    for row in board.rows:
+        effective, _, spread = row.effective.removesuffix(")").partition(" (95%: ")
+        cells = (BoardCell(effective, spread), *row.cells, row.average)
+        grid.add_row(Text(row.name), *map(_cell, cells), end_section=True)
+    return grid
+
+
+def _cell(cell: BoardCell) -> Text:
+    """The interval below the mean, so that eight lengths fit a screen."""
+    return Text.assemble((cell.mean, "bold"), (f"\n{cell.spread}" if cell.spread else "", "dim"))
+
+
+def _estimate_cell(found: Estimate | None) -> BoardCell:
+    if found is None:
+        return BoardCell(NO_NUMBER, "")
+    return BoardCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
+
+
+def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:
+    """One for each metric, since each has a unit of its own."""
+    metrics: dict[Metric, None] = dict.fromkeys(m for run in runs for m in run.measures.estimates)
+    for metric in metrics:
+        found = [(name, run.measures.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
+        lengths = sorted({length for _, by_length in found for length in by_length})
+        title = f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else "")
+        grid = _grid(inert(title, 60), *map(length_words, lengths), plain=plain)
+        for name, by_length in found:
+            cells = [_estimate_cell(by_length.get(n)) for n in lengths]
+            grid.add_row(Text(inert(name, 60)), *map(_cell, cells), end_section=True)
+        yield grid
+
+
+# --- A growing run as one screen of a terminal: how far it is, its map so far, and what failed last.
+
+SHOWN_FAILURES = 4
+_OTHER_LINES = 8
+"""Of a screen: heading, bar, hint, and room around them."""
+
+
+def run_screen(run: Run, progress: Progress, failures: Sequence[Failed], console: Console, hint: str = "") -> Group:
+    """Never taller than the terminal, for what scrolls out of it cannot be redrawn."""
+    told = list(failures)[-SHOWN_FAILURES:]
+    room = console.height - _OTHER_LINES - (len(told) + 2 if told else 0)
+    parts: list[RenderableType] = [heading(run), bar(progress)]
+    if run.table.whole.done:
+        parts += maps(run, room, colourful=has_colours(console))
+    if told:
+        parts += [Text(), Text("failed last", style="bold")]
+        parts += [Text(failure_line(one), style="red", no_wrap=True, overflow="ellipsis") for one in told]
+    if hint:
+        parts += [Text(), Text(hint, style="dim")]
+    return Group(*parts)
+
+
+def bar(progress: Progress) -> RenderableType:
+    words = Text(progress.words(), no_wrap=True, overflow="ellipsis")
+    if progress.planned is None:
+        return words
+    grid = Grid.grid(expand=True, padding=(0, 1))
+    grid.add_column(ratio=1)
+    grid.add_column(justify="right")
+    grid.add_row(ProgressBar(total=max(1, progress.planned), completed=progress.asked), words)
+    return grid
+
+
+def maps(run: Run, room: int, *, colourful: bool) -> list[RenderableType]:
+    """The maps of all tasks where they fit; else a row for each task, as many as fit."""
+    table = run.table
+    deep = [task for task in table.tasks if table.has_depths(task)]
+    if len(deep) == len(table.tasks) and sum(len(table.depths_of(t)) + 3 for t in deep) <= room:
+        return list(heatmaps(run, colourful=colourful))
+    return list(_task_rows(run, max(3, room - 4), colourful=colourful))
+
+
+def _task_rows(run: Run, rows: int, *, colourful: bool) -> Iterator[RenderableType]:
+    table = run.table
+    yield Text()
+    yield Text("accuracy in percent, tasks down, length across", style="bold")
+    grid = Grid(box=None, padding=(0, 0 if colourful else 1), show_header=False, pad_edge=False)
+    grid.add_column(no_wrap=True)
+    for _ in table.lengths:
+        grid.add_column(justify="left" if colourful else "right", no_wrap=True)
+    for task in table.tasks[:rows]:
+        cells = [block(table.by_task_and_length.get((task, n)), colourful=colourful) for n in table.lengths]
+        grid.add_row(Text(f"{inert(task, 24)} "), *cells)
+    grid.add_row(Text(), *(Text(f"{length_words(n):^6}" if colourful else length_words(n)) for n in table.lengths))
+    yield grid
+    if len(table.tasks) > rows:
+        yield Text(f"and {len(table.tasks) - rows} more tasks", style="dim")
+
+
+def failure_line(failed: Failed) -> str:
+    return f"{time_words(failed.at)}  {failed}"

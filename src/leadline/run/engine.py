@@ -17,17 +17,15 @@ from pathlib import Path
 from leadline.core.contracts import Remote
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped, ServerError
 from leadline.core.types import Document, Failure, Record
-from leadline.run.attempts import Asked, Asker
-from leadline.run.building import build
+from leadline.run.documents import Job, build, jobs
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
-from leadline.run.feed import Feed, Work
-from leadline.run.grid import Job, jobs
-from leadline.run.one_of_each import share_core, share_heap
 from leadline.run.plan import Plan
-from leadline.run.recording import Recorder
-from leadline.run.sounding import Sounder
+from leadline.run.queue import Queue, Work
+from leadline.run.recording import LogprobAsker, Recorder
+from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import Breaker, Stop, stopping_on_signals
 from leadline.run.summary import Summary, summarise
+from leadline.run.threads import share_core, share_heap
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.runs import RunWriter
@@ -82,10 +80,10 @@ class _Engine:
         self._guard = threading.Lock()
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
-        self._asker = Asker(Sounder(plan.model), plan.spec.limits, self.stop, self._news.append)
+        self._asker = Retrier(LogprobAsker(plan.model), plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         counts_elsewhere = isinstance(plan.model.tokenizer, Remote)
-        self._feed = Feed(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain, waits=counts_elsewhere)
+        self._feed = Queue(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain, waits=counts_elsewhere)
 
     def run(self) -> None:
         writer, plan = self._writer, self._plan

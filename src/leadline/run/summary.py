@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from leadline.core.types import Completion, Failure
-from leadline.run.receipts import ReceiptCount
+from leadline.run.recording import ReceiptCount
 from leadline.store.runs import read_records
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.core.types import Cell
+from leadline.run.documents import depths_of
 from leadline.run.engine import execute
 from leadline.run.events import Event, Listener, Looked, Started, ignore
-from leadline.run.grid import depths_of
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.summary import Summary, summarise
 from leadline.stats.allocate import (

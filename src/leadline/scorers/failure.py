@@ -27,9 +27,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from leadline.core.types import Completion, Failure, FailureClass, Probe, Receipt, Score
-from leadline.scorers.clean import clean
-from leadline.scorers.forms import FUNCTION_WORDS, Words, form_of, listed_items, values_of_form, words
-from leadline.scorers.wording import repeats_itself, says_no, says_not_found
+from leadline.scorers.answer_forms import (
+    FUNCTION_WORDS,
+    Words,
+    form_of,
+    listed_items,
+    repeats_itself,
+    says_no,
+    says_not_found,
+    values_of_form,
+    words,
+)
+from leadline.scorers.normalise import clean
 
 SLACK_TOKENS = 64
 SLACK_SHARE = 0.02

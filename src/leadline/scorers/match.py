@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.clean import bare, clean
+from leadline.scorers.normalise import bare, clean
 
 _SHOWN_CHARACTERS = 200
 

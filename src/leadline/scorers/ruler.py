@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.forms import Words, candidates, form_of
+from leadline.scorers.answer_forms import Words, candidates, form_of
 from leadline.scorers.match import listed
 
 _CONTROLS = re.compile("[\x00-\x1f]")

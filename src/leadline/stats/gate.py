@@ -19,12 +19,11 @@ from scipy.special import stdtr
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs
+from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs, holm
 from leadline.stats.effective import Line, crossings, draw_means, falling
 from leadline.stats.intervals import Interval
 from leadline.stats.marginals import group_means
 from leadline.stats.observations import FloatArray
-from leadline.stats.paired_tests import holm
 from leadline.stats.sequential import asymptotic_p
 
 Verdict = Literal["pass", "fail", "undecided"]

@@ -94,7 +94,7 @@ class Observations:
 
 def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
-    Log-probability measures are left out: their scores are no shares (`leadline.stats.soundings` has them).
+    Log-probability measures are left out: their scores are no shares (`leadline.stats.logprobs` has them).
 
     `scorer` names the score to use; by default the first of each record.
     """

@@ -15,17 +15,75 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
-from leadline.core.types import Cell, Record
-from leadline.store import codec
+from leadline.core.types import Cell, Failure, Outcome, Record
 from leadline.store.files import AppendFile, replace_file
 from leadline.store.lock import LOCK, Lock
-from leadline.store.manifest import MANIFEST, Manifest, read_manifest, refuse_other_run
-from leadline.store.provenance import now
+from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
+
+# --- Records and manifests as bytes: one JSON line a record, readable by anything.
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """The part of a line that says whether its cell is done. Skips the rest, so that resuming is quick."""
+
+    cell: Cell
+    outcome: Outcome
+
+    @property
+    def done(self) -> bool:
+        return not isinstance(self.outcome, Failure)
+
+
+_encoder = msgspec.json.Encoder()
+_record = msgspec.json.Decoder(Record)
+_seen = msgspec.json.Decoder(Seen)
+
+DecodeError = msgspec.DecodeError
+"""What `decode` and `decode_seen` raise for a line that is not a record."""
+
+
+def encode(record: Record) -> bytes:
+    """The record's line, newline included. JSON escapes line breaks, so a line is always one record."""
+    return _encode(record) + b"\n"
+
+
+def decode(line: bytes) -> Record:
+    return _record.decode(line)
+
+
+def decode_seen(line: bytes) -> Seen:
+    return _seen.decode(line)
+
+
+def encode_pretty(value: Any) -> bytes:
+    """For files that people open, such as the manifest."""
+    return msgspec.json.format(_encode(value), indent=2) + b"\n"
+
+
+def _encode(value: Any) -> bytes:
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:  # half of a surrogate pair, which a server may well send
+        return _encoder.encode(_well_formed(msgspec.to_builtins(value)))
+
+
+def _well_formed(value: Any) -> Any:
+    """The same value with every lone surrogate shown as U+FFFD."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {_well_formed(k): _well_formed(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_well_formed(v) for v in value]
+    return value
+
+
+# --- The run folder: records appended as they exist, one writer, resumable after anything.
 
 RECORDS = "records.jsonl"
 PROMPTS = "prompts"
@@ -45,7 +103,7 @@ def read_records(folder: Path | str) -> Iterator[Record]:
     current = set(newest.values())
     for start, text in _whole_lines(path, end):
         if start in current:
-            yield codec.decode(text)
+            yield decode(text)
 
 
 def count_done(folder: Path | str) -> tuple[int, int]:
@@ -63,7 +121,7 @@ def _done(path: Path) -> dict[str, bool]:
 class _Line(NamedTuple):
     start: int
     end: int
-    seen: codec.Seen
+    seen: Seen
 
 
 def _lines(path: Path) -> Iterator[_Line]:
@@ -77,8 +135,8 @@ def _lines(path: Path) -> Iterator[_Line]:
                 fix="remove that line; its cell is asked again on the next run",
             )
         try:
-            seen = codec.decode_seen(text)
-        except codec.DecodeError as error:
+            seen = decode_seen(text)
+        except DecodeError as error:
             bad = (number, str(error))
         else:
             yield _Line(start, start + len(text), seen)
@@ -131,7 +189,7 @@ class RunWriter:
 
     def append(self, record: Record) -> None:
         """On return the record survives the death of this process."""
-        self._records.append(codec.encode(record))
+        self._records.append(encode(record))
 
     def keep_prompt(self, cell: Cell, prompt: str) -> None:
         """A text file named by the cell's coordinates, so that a prompt sent again replaces itself."""
@@ -159,7 +217,7 @@ class RunWriter:
         *before, last = self.manifest.sessions
         last = msgspec.structs.replace(last, ended=now())
         self.manifest = msgspec.structs.replace(self.manifest, sessions=(*before, last))
-        replace_file(self.folder / MANIFEST, codec.encode_pretty(self.manifest))
+        replace_file(self.folder / MANIFEST, encode_pretty(self.manifest))
 
     def __enter__(self) -> RunWriter:
         return self
@@ -200,7 +258,7 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
             )
         else:
             _refuse_strange_folder(folder)
-        replace_file(folder / MANIFEST, codec.encode_pretty(manifest))
+        replace_file(folder / MANIFEST, encode_pretty(manifest))
         return RunWriter(folder, manifest, lock)
     except BaseException:
         lock.release()

@@ -15,8 +15,8 @@ from typing import Any, Literal
 import msgspec
 
 from leadline.core.errors import SourceError, UsageError
-from leadline.store.codec import encode_pretty
 from leadline.store.files import replace_file
+from leadline.store.runs import encode_pretty
 
 VERSION = 1
 Better = Literal["higher", "lower"]

@@ -19,9 +19,8 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
+from leadline.tasks.drafts import Kind, cluster_of, document_of, draw_new, family_of, places
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.values import Kind, draw_new
 from leadline.tasks.wording import Part, Worded, filled_in
 from leadline.text.sources import open_source
 

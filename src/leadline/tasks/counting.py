@@ -18,12 +18,11 @@ from pydantic import Field, field_validator, model_validator
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Composer, Draft, Question, Reading
-from leadline.tasks.coded_words import CodedWords, zeta
-from leadline.tasks.coordinates import cluster_of, document_of, family_of
-from leadline.tasks.demonstrations import answers, demonstration_part
-from leadline.tasks.numbered_words import NumberedWords
-from leadline.tasks.word_pool import Vocabulary, demonstration_words
+from leadline.tasks.drafts import answers, cluster_of, demonstration_part, document_of, family_of
+from leadline.tasks.word_list import WordList
 from leadline.tasks.wording import Part, Worded
+from leadline.tasks.words import Vocabulary, demonstration_words
+from leadline.tasks.zipf_text import ZipfText, zeta
 
 LIST = (
     "Below is a numbered list of words. Some of them stand in it much more often than the others. Keep count of them; "
@@ -156,7 +155,7 @@ class CommonWords(Counting):
 
     def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
         often, seldom = self.frequencies(lengths[-1])
-        return NumberedWords(
+        return WordList(
             longest=lengths[-1],
             growth=lengths[-1] / lengths[0],
             stretches=len(lengths),
@@ -228,7 +227,7 @@ class FrequentWords(Counting):
         longest = lengths[-1]
         # RULER's vocabulary, less the ranks that would stand less than once however short the tokens are.
         ranks = min((longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
-        return CodedWords(
+        return ZipfText(
             ranks=max(ranks, self.top + 2),
             alpha=self.alpha,
             letters=self.letters,

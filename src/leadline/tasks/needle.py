@@ -17,12 +17,10 @@ from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
-from leadline.tasks.coordinates import cluster_of, document_of, family_of, places
+from leadline.tasks.drafts import PLURAL, SINGULAR, Kind, cluster_of, document_of, draw_new, family_of, listed, places
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.values import PLURAL, SINGULAR, Kind, draw_new, listed
 from leadline.tasks.wording import Part, Worded, filled_in
-from leadline.text.sources import open_source
-from leadline.text.split import Unit
+from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
     "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "

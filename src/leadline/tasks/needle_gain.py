@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.contracts import Continuation, Origin, Surprise, Tokenizer
+from leadline.core.contracts import Continuation, Origin, Tokenizer, TokenNLL
 from leadline.core.errors import TokenizerError
-from leadline.core.soundings import Measure, Passage, Reckoning, Sounded
-from leadline.core.types import UNIT, Cell, Document, Frame, Measured, Probe
+from leadline.core.logprobs import CellNumbers, LogprobDocument, LogprobTask, Passage
+from leadline.core.types import UNIT, Cell, Document, Frame, Measurement, Probe
+from leadline.tasks.drafts import Kind
+from leadline.tasks.logprob_metrics import needle_numbers
 from leadline.tasks.needle import Needle
-from leadline.tasks.surprises import needle_numbers
-from leadline.tasks.values import Kind
-from leadline.text.fit import fit
-from leadline.text.split import Unit
+from leadline.text.fitting.fitter import fit
+from leadline.text.sources import Unit
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -32,7 +32,7 @@ Metric = Literal["needle_gain", "needle_nll", "needle_chance"]
 SHARE = "share of the gain from the fact alone"
 
 
-class NeedleGain(Measure):
+class NeedleGain(LogprobTask):
     """Surprise at a planted value, as a share of what the fact alone in the context would take from it.
 
     Documents are those of niah, in the model's own template; so is length: prompt and answer together.
@@ -69,27 +69,29 @@ class NeedleGain(Measure):
             "arithmetic": "softmax in float32, means in float64",
         }
 
-    def sound(self, cells: Sequence[Cell], *, seed: int, tokenizer: Tokenizer, frame: Frame, plain: Frame) -> Sounded:
+    def sound(
+        self, cells: Sequence[Cell], *, seed: int, tokenizer: Tokenizer, frame: Frame, plain: Frame
+    ) -> LogprobDocument:
         draft = self.needle().write(cells, seed=seed)
         document = fit(draft, tokenizer, frame)
         continuations: list[Continuation] = []
-        reckonings: dict[str, Reckoning] = {}
+        reckonings: dict[str, CellNumbers] = {}
         probes = tuple(self._labelled(probe) for probe in document.probes)
         for probe in probes:
             first = len(continuations)
             continuations += _asked(document, probe, draft.head, tokenizer)
-            reckonings[probe.cell.key] = Reckoning((0,), _numbers_from(first))
+            reckonings[probe.cell.key] = CellNumbers((0,), _numbers_from(first))
         known = {f.name: getattr(document, f.name) for f in dataclasses.fields(Document)} | {"probes": probes}
-        return Sounded(**known, passages=(Passage(document.ids, tuple(continuations)),), reckonings=reckonings)
+        return LogprobDocument(**known, passages=(Passage(document.ids, tuple(continuations)),), reckonings=reckonings)
 
     def _labelled(self, probe: Probe) -> Probe:
         return dataclasses.replace(probe, scorers=self.metrics, labels={**probe.labels, UNIT: SHARE})
 
 
-def _numbers_from(first: int) -> Callable[[Sequence[Surprise]], Measured]:
-    def numbers(surprises: Sequence[Surprise]) -> Measured:
+def _numbers_from(first: int) -> Callable[[Sequence[TokenNLL]], Measurement]:
+    def numbers(surprises: Sequence[TokenNLL]) -> Measurement:
         after, without, alone = surprises[0].continuations[first : first + 3]
-        return Measured(needle_numbers(after, without, alone))
+        return Measurement(needle_numbers(after, without, alone))
 
     return numbers
 

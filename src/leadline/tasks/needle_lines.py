@@ -17,8 +17,8 @@ import numpy as np
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.adding_up import pick
-from leadline.tasks.values import Kind
+from leadline.tasks.drafts import Kind
+from leadline.tasks.subset_sum import pick
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 if TYPE_CHECKING:

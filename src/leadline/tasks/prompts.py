@@ -19,7 +19,7 @@ from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.types import Cell, Draft, Question
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
-from leadline.tasks.coordinates import document_of, family_of
+from leadline.tasks.drafts import document_of, family_of
 
 TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
 

@@ -21,7 +21,7 @@ from leadline.core.digest import digest
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, rng, side_of
 from leadline.core.types import Filler, PieceBank
-from leadline.tasks.question_piles import Pile
+from leadline.tasks.questions import Pile
 
 COMMON_SHARE = 0.02
 """A question is too common when more than this share of all documents holds one of its answers ..."""

@@ -19,11 +19,9 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.coordinates import cluster_of, document_of, family_of
-from leadline.tasks.demonstrations import answers, demonstration_part
+from leadline.tasks.drafts import answers, cluster_of, demonstration_part, document_of, family_of
 from leadline.tasks.wording import Part, Worded
-from leadline.text.sources import open_source
-from leadline.text.split import Unit
+from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
     "The text below hides assignments to variables. A variable holds a number, or what another variable holds. "

@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+
+import jinja2
+from jinja2.ext import Extension
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from leadline.core.digest import digest
 from leadline.core.errors import TokenizerError
 from leadline.core.types import Frame
+
+# --- Chat templates, rendered as their makers mean them: in a sandbox, with the few extras that templates count on.
+
+
+def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
+    try:
+        return _environment().from_string(source).render(values)
+    except jinja2.TemplateError as error:
+        raise TokenizerError(
+            f"the chat template does not render: {error}", where=where, fix="give template=FILE, or api=completions"
+        ) from None
+
+
+class _Generation(Extension):
+    """Templates mark the assistant's part with {% generation %} for training; for a prompt it means nothing."""
+
+    tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
+
+    def parse(self, parser: Any) -> Any:
+        parser.stream.expect("name:generation")
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
+    )
+
+    def complain(message: str) -> None:
+        raise jinja2.TemplateError(message)
+
+    def plain_json(value: Any, **settings: Any) -> str:
+        settings.setdefault("ensure_ascii", False)
+        return json.dumps(value, **settings)
+
+    environment.globals["raise_exception"] = complain
+    environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+    environment.filters["tojson"] = plain_json
+    return environment
+
+
+# --- Chat templates: the text a model's own template puts before and after one user turn.
 
 _USER = "\u2063user-turn\u2063"
 _SYSTEM = "\u2063system-turn\u2063"
@@ -47,7 +95,6 @@ class ChatTemplate:
         }  # fmt: skip
         if thinking is not None:
             values["enable_thinking"] = thinking
-        from leadline.text.jinja import render  # a tenth of a second of start-up for those without a template
 
         return render(self.source, values, where=self.where)
 
@@ -133,3 +180,33 @@ def _read_json(path: Path) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         raise TokenizerError(f"not readable as JSON: {error}", where=str(path)) from None
     return loaded if isinstance(loaded, dict) else {}
+
+
+# --- Thinking output, split from the answer, where a server leaves both in one text.
+
+TAGS: tuple[tuple[str, str], ...] = (
+    ("<think>", "</think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+"""How open models mark their thinking: Qwen and DeepSeek, generic, Mistral, Seed, Cohere."""
+
+
+def split_thinking(text: str, *, opened: bool | None = False) -> tuple[str, str]:
+    """(thinking, answer). `opened` says that the prompt already ended inside the thinking; None, that it may have.
+
+    Output that stops inside the thinking has no answer: all of it is thinking.
+    """
+    start = text.lstrip()
+    for begin, end in TAGS:
+        if start.startswith(begin) or (opened is not False and end in text):
+            thinking, _, answer = start.removeprefix(begin).partition(end)
+            return thinking.strip(), answer.lstrip()
+    return (text.strip(), "") if opened else ("", text)
+
+
+def opens_thinking(text: str) -> bool:
+    """Whether text that ends a prompt leaves the model inside its thinking."""
+    return any(text.rfind(begin) > text.rfind(end) for begin, end in TAGS)

@@ -1,0 +1,130 @@
+"""How numbers are spelled, and how strangers' text is made harmless before it is shown."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from leadline.results.table import Place, Tally
+from leadline.stats.intervals import Interval
+
+NO_NUMBER = "–"
+
+
+def length_words(tokens: int) -> str:
+    """4096 is 4k, 131072 is 128k, 1048576 is 1m; other numbers as they are."""
+    for size, unit in ((1024 * 1024, "m"), (1024, "k")):
+        if tokens >= size and tokens * 4 % size == 0:
+            return f"{tokens / size:g}{unit}"
+    return f"{tokens:,}" if tokens >= 10_000 else str(tokens)
+
+
+def depth_words(depth: float | None) -> str:
+    return "all" if depth is None else f"{100 * depth:.3g}%"
+
+
+def percent(value: float | None) -> str:
+    """A share in whole percent, never rounded up to 100 or down to 0 when it is not."""
+    if value is None:
+        return NO_NUMBER
+    rounded = round(100 * value)
+    if rounded >= 100 and value < 1:
+        return f"{min(99.9, 100 * value):.1f}"
+    if rounded <= 0 and value > 0:
+        return f"{max(0.1, 100 * value):.1f}"
+    return str(rounded)
+
+
+def percent_range(interval: Interval | None) -> str:
+    return NO_NUMBER if interval is None else f"{percent(interval.low)}–{percent(interval.high)}"
+
+
+def cell_words(place: Place, tally: Tally) -> str:
+    """A cell in words: where it is, its value with interval, how many samples stand behind it."""
+    at = f"{inert(place.task, 60)}, length {length_words(place.length)}"
+    if place.depth is not None:
+        at += f", depth {depth_words(place.depth)}"
+    counts = f"{tally.done} of {tally.planned} answered" + (f", {tally.failed} failed" if tally.failed else "")
+    if tally.estimate is None:
+        return f"{at}: no data, {counts}"
+    return f"{at}: {percent(tally.mean)}%, 95% interval {percent_range(tally.interval)}%, {counts}"
+
+
+def count_words(count: int, noun: str, plural: str = "") -> str:
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def duration_words(seconds: float) -> str:
+    """4.2 s, 3 min 20 s, 2 h 05 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def big_number(count: float) -> str:
+    """1,234 as it is; 12.3 thousand, 4.5 million, 1.2 billion."""
+    for size, word in ((1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
+        if count >= size:
+            return f"{count / (1e3 if word == 'thousand' else size):.3g} {word}"
+    return f"{count:,.0f}"
+
+
+def date_words(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d")
+
+
+def time_words(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def inert(text: str, limit: int = 400) -> str:
+    """One line of strangers' text that can do nothing to a terminal.
+
+    Control, format (bidirectional overrides among them), private and broken characters become visible escapes.
+    """
+    shown = "".join(c if _harmless(c) else _escaped(c) for c in text[: limit + 1])
+    return shown if len(text) <= limit else shown[:limit] + "…"
+
+
+def _harmless(character: str) -> bool:
+    return character == " " or unicodedata.category(character)[0] not in "CZ"
+
+
+def _escaped(character: str) -> str:
+    if unicodedata.category(character) == "Zs":
+        return " "
+    code = ord(character)
+    named = {0x0A: "\\n", 0x09: "\\t", 0x0D: "\\r"}
+    return named.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+def told_apart(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
+    """A name for each of some runs: what its model is called, and its folder too where several are called the same."""
+    names = [inert(label, 80) for label in labels]
+    return [
+        f"{name} ({inert(folder, 60)})" if names.count(name) > 1 else name
+        for name, folder in zip(names, folders, strict=True)
+    ]
+
+
+_SPECIAL = re.compile(r"([\\`*_\[\]#|<>~&])")
+
+
+def safe(text: str) -> str:
+    """Text that Markdown and HTML leave alone."""
+    return _SPECIAL.sub(r"\\\1", text.replace("\n", " ")).replace("\\<", "&lt;").replace("\\>", "&gt;")
+
+
+def shortened(text: str, limit: int) -> str:
+    """The beginning and the end of a long text, with what was left out said in between."""
+    if len(text) <= limit:
+        return text
+    head = limit * 3 // 4
+    tail = limit - head
+    return f"{text[:head]} […{len(text) - head - tail:,} characters…] {text[len(text) - tail :]}"

@@ -1,0 +1,1 @@
+"""Floor 4: the dashboard, pages over HTTP on a local, read-only server."""

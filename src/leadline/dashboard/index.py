@@ -1,0 +1,285 @@
+"""Which runs a list shows, and in what order: filters, sorting and pages, from the words of an address."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlencode
+
+from leadline.core.digest import digest_text
+from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.format import inert, length_words
+from leadline.dashboard.headlines import Headline
+from leadline.results.follow import Status, is_written
+from leadline.results.run import model_of
+from leadline.store.manifest import MANIFEST, Manifest, read_manifest
+from leadline.store.runs import RECORDS
+
+# --- The runs that are there, known by their manifests alone: thousands of them are listed without reading a record.
+#
+# A manifest is read once and again when it has changed. An address on the server is a digest of the folder's path,
+# looked
+# up here; no path is ever made from what a browser sent.
+
+DEEPEST = 4
+"""Levels of folders below a given one that are searched."""
+SCAN_SECONDS = 1.0
+"""A list that young is not made anew."""
+Stamp = tuple[int, int]
+"""When a file was written and how long it is: what it held before is known to be so still when both are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexEntry:
+    """One run of the list. `problem` says why it cannot be opened, where it cannot."""
+
+    id: str
+    folder: Path
+    stamp: Stamp
+    model: str = ""
+    asked: str = ""
+    """The suite, task or file that was asked for, and its tasks."""
+    tasks: tuple[str, ...] = ()
+    reading: str = ""
+    lengths: str = ""
+    planned: int = 0
+    rule: str = ""
+    created: str = ""
+    ended: bool = False
+    status: Status = "stopped"
+    problem: str = ""
+    label: str = ""
+    """The name that a list of models gives it, where it gives one."""
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def title(self) -> str:
+        return self.label or self.model
+
+    @property
+    def date(self) -> str:
+        """`2025-11-15 12:00`."""
+        return self.created[:16].replace("T", " ")
+
+
+class RunIndex:
+    """All runs in some folders. Safe to use from many threads."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(
+                    f"there is no folder {str(folder)!r}",
+                    where="view",
+                    fix="give a folder of runs: `leadline run` makes runs/ where it is started, `leadline demo` too",
+                )
+        self.given = [str(folder) for folder in folders]
+        self._folders = [folder.resolve() for folder in folders]
+        self._entries: dict[str, IndexEntry] = {}
+        self._guard = threading.Lock()
+        self._scanned = float("-inf")
+
+    def entries(self) -> list[IndexEntry]:
+        """Every run there is now, in no order."""
+        with self._guard:
+            if time.monotonic() - self._scanned >= SCAN_SECONDS:
+                self._entries = {entry.id: entry for entry in self._scan()}
+                self._scanned = time.monotonic()
+            return list(self._entries.values())
+
+    def find(self, wanted: str) -> IndexEntry | None:
+        """By its id, as it stands now."""
+        self.entries()
+        return self._entries.get(wanted)
+
+    def _scan(self) -> Iterator[IndexEntry]:
+        seen: set[str] = set()
+        for top in self._folders:
+            for folder, stamp in _runs_in(str(top), DEEPEST):
+                if folder not in seen:
+                    seen.add(folder)
+                    yield self._entry(folder, stamp)
+
+    def _entry(self, folder: str, stamp: Stamp) -> IndexEntry:
+        """As it was known, unless its manifest has changed; whether it is being written is looked up each time."""
+        key = digest_text(folder, 12)
+        entry = self._entries.get(key)
+        if entry is None or entry.stamp != stamp:
+            entry = entry_of(Path(folder), key, stamp)
+        if entry.ended or entry.problem:
+            return entry
+        status: Status = "running" if is_written(entry.folder) else "stopped"
+        return entry if status == entry.status else replace(entry, status=status)
+
+
+def _runs_in(folder: str, levels: int) -> Iterator[tuple[str, Stamp]]:
+    """Folders with a manifest; what lies within a run is not searched."""
+    try:
+        found = os.stat(os.path.join(folder, MANIFEST))
+        yield folder, (found.st_mtime_ns, found.st_size)
+        return
+    except OSError:
+        pass
+    if not levels:
+        return
+    try:
+        with os.scandir(folder) as inside:
+            below = sorted(one.path for one in inside if not one.name.startswith(".") and one.is_dir())
+    except OSError:
+        return
+    for path in below:
+        yield from _runs_in(path, levels - 1)
+
+
+def entry_of(folder: Path, key: str, stamp: Stamp) -> IndexEntry:
+    try:
+        manifest = read_manifest(folder)
+        return _entry_of(manifest, IndexEntry(key, folder, stamp))
+    except LeadlineError as error:
+        return IndexEntry(key, folder, stamp, problem=inert(error.what, 200))
+    except (KeyError, TypeError, ValueError) as error:
+        return IndexEntry(key, folder, stamp, problem=f"the manifest is damaged: {inert(repr(error), 200)}")
+
+
+def _entry_of(manifest: Manifest, entry: IndexEntry) -> IndexEntry:
+    spec = manifest.spec
+    lengths = [length_words(n) for n in sorted(spec["lengths"])]
+    ended = bool(manifest.sessions and manifest.sessions[-1].ended)
+    return replace(
+        entry,
+        model=inert(model_of(manifest), 120),
+        label=inert(manifest.name, 120),
+        asked=inert(asked_words(manifest), 120),
+        tasks=tuple(inert(task, 60) for task in manifest.tasks),
+        reading=inert(str(spec.get("reading", "fresh")), 20),
+        lengths=lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
+        planned=manifest.planned,
+        rule=inert(str(spec.get("until") or ""), 60),
+        created=inert(manifest.created, 40),
+        ended=ended,
+        status="finished" if ended else "stopped",
+    )
+
+
+def asked_words(manifest: Manifest) -> str:
+    """What was typed after `leadline run`, where that says more than the tasks: a suite or a file."""
+    tasks = list(manifest.tasks)
+    words = manifest.sessions[0].command.split(maxsplit=3) if manifest.sessions else []
+    typed = words[2].strip("'") if len(words) > 2 and words[1] == "run" and not words[2].startswith("-") else ""
+    listed = ", ".join(tasks) if len(tasks) <= 3 else f"{len(tasks)} tasks"
+    return listed if not typed or typed in tasks else f"{os.path.basename(typed)}: {listed}"
+
+
+def records_stamp(folder: Path) -> Stamp:
+    try:
+        found = (folder / RECORDS).stat()
+    except OSError:
+        return (0, 0)
+    return found.st_mtime_ns, found.st_size
+
+
+# --- Which runs a list shows, and in what order: filters, sorting and pages, from the words of an address
+
+Order = Literal["date", "model", "asked", "progress", "effective", "average", "status"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+READ: frozenset[Order] = frozenset({"progress", "effective", "average"})
+"""Orders for which runs must have been read."""
+PAGE = 50
+Known = Callable[[IndexEntry], Headline | None]
+
+
+def status_of(entry: IndexEntry, glance: Headline | None) -> Status:
+    """A run that was stopped with nothing left to ask is finished all the same."""
+    whole = glance is not None and not entry.rule and glance.asked >= entry.planned > 0
+    return "finished" if entry.status == "stopped" and whole else entry.status
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """`words` must all stand in the run's model or its name, tasks, folder or reading; `up` is the order from small to
+    large."""
+
+    words: str = ""
+    status: str = ""
+    order: Order = "date"
+    up: bool = False
+    page: int = 1
+
+    @classmethod
+    def of(cls, query: Mapping[str, str]) -> Choice:
+        """From an address. What makes no sense there is left out."""
+        sort = query.get("sort", "-date")
+        order: Order = next((o for o in ORDERS if o == sort.removeprefix("-")), "date")
+        page = query.get("page", "")
+        return cls(
+            words=query.get("q", "")[:200],
+            status=query.get("status", ""),
+            order=order,
+            up=not sort.startswith("-"),
+            page=int(page) if page.isascii() and page.isdigit() and 0 < len(page) < 7 and int(page) else 1,
+        )
+
+    def address(self, **changes: Any) -> str:
+        new = replace(self, **changes)
+        query = {"q": new.words, "status": new.status, "page": str(new.page) if new.page > 1 else ""}
+        if (new.order, new.up) != ("date", False):
+            query["sort"] = ("" if new.up else "-") + new.order
+        return "/?" + urlencode({name: value for name, value in query.items() if value})
+
+    def sorted_by(self, order: Order) -> str:
+        """The address with another order; the same again turns it round. Names start from a, numbers from the top."""
+        up = not self.up if order == self.order else order in ("model", "asked", "status")
+        return self.address(order=order, up=up, page=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    shown: list[IndexEntry]
+    found: int
+    first: int
+    pages: int
+    page: int
+
+
+def chosen(entries: Sequence[IndexEntry], choice: Choice, known: Known) -> Chosen:
+    """The page of runs that a choice comes to. Runs without what they are sorted by stand last, either way."""
+    words = choice.words.lower().split()
+    found = [e for e in entries if choice.status in ("", status_of(e, known(e))) and _fits(e, words)]
+    found.sort(key=lambda e: (e.date, e.name), reverse=True)
+    keyed = [(_key(e, choice.order, known), e) for e in found]
+    there = sorted((pair for pair in keyed if pair[0] is not None), key=lambda p: p[0], reverse=not choice.up)
+    ordered = [e for _, e in there] + [e for key, e in keyed if key is None]
+    pages = max(1, -(-len(ordered) // PAGE))
+    page = min(choice.page, pages)
+    first = (page - 1) * PAGE
+    return Chosen(ordered[first : first + PAGE], len(ordered), first, pages, page)
+
+
+def _fits(entry: IndexEntry, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    hay = " ".join((entry.label, entry.model, entry.asked, *entry.tasks, entry.name, entry.reading, entry.date)).lower()
+    return all(word in hay for word in words)
+
+
+def _key(entry: IndexEntry, order: Order, known: Known) -> Any:
+    if order == "date":
+        return entry.created or None
+    if order in ("model", "asked"):
+        return (entry.title if order == "model" else entry.asked).lower() or None
+    glance = known(entry)
+    if order == "status":
+        return status_of(entry, glance)
+    if glance is None or glance.problem:
+        return None
+    if order == "progress":
+        return glance.asked / entry.planned if entry.planned else None
+    return glance.length if order == "effective" else glance.mean

@@ -1,1 +1,0 @@
-"""Floor 2: trackers that a team already looks at. Plugins; siblings do not know each other."""

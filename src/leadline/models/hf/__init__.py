@@ -1,0 +1,1 @@
+"""`hf:` a causal language model in this process, through transformers."""

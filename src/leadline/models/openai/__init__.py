@@ -1,0 +1,1 @@
+"""`openai:` any OpenAI-compatible server."""

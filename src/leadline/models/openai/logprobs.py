@@ -1,0 +1,106 @@
+"""Surprise through a server that returns the log-probabilities of a prompt: vLLM's `prompt_logprobs`, or `echo`.
+
+Prompts are sent as token ids, so that nothing is tokenised again. Every continuation is a request with its whole text:
+servers offer no way to score several after one document, and vLLM reads such prompts anew and makes logits of all their
+tokens. A server that leaves the prompt's tokens out of its reply, as llama.cpp does, is named as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+import numpy as np
+
+from leadline.core.contracts import Continuation, TokenNLL
+from leadline.core.types import Failure
+from leadline.models.openai.http import HttpReply, HttpTrouble
+from leadline.models.openai.replies import decoded, failure_of_trouble, outcome_of
+
+if TYPE_CHECKING:
+    from leadline.core.contracts import Nats
+    from leadline.core.types import Ids
+
+
+class Posting(Protocol):
+    @property
+    def base_url(self) -> str: ...
+
+    def post(self, url: str, body: bytes) -> HttpReply: ...
+
+
+def server_nll(
+    client: Posting,
+    model: str,
+    ids: Ids,
+    continuations: Sequence[Continuation],
+    spans: Sequence[tuple[int, int]],
+    *,
+    key_name: str = "",
+    extra: Mapping[str, Any] | None = None,
+) -> TokenNLL | Failure:
+    """As `Surprised.nll`: a request for each continuation, and one for all spans."""
+    rows: list[Nats] = []
+    for c in continuations:
+        text = np.concatenate([ids[: c.cut], c.ids])
+        nats = prompt_nats(client, model, text, key_name=key_name, extra=extra)
+        if isinstance(nats, Failure):
+            return nats
+        rows.append(nats[c.cut + c.start :])
+    found: list[Nats] = []
+    if spans:
+        nats = prompt_nats(client, model, ids[: max(stop for _, stop in spans)], key_name=key_name, extra=extra)
+        if isinstance(nats, Failure):
+            return nats
+        found = [nats[start:stop] for start, stop in spans]
+    return TokenNLL(tuple(rows), tuple(found), notes=("log-probabilities of the prompt, from the server",))
+
+
+def prompt_nats(
+    client: Posting, model: str, ids: Ids, *, key_name: str = "", extra: Mapping[str, Any] | None = None
+) -> Nats | Failure:
+    """Nats of every token of a prompt; the first, which has nothing before it, is NaN."""
+    body = {
+        "model": model, "prompt": ids.tolist(), "max_tokens": 1, "temperature": 0.0,
+        "echo": True, "logprobs": 1, "prompt_logprobs": 0, **(extra or {}),
+    }  # fmt: skip
+    try:
+        reply = client.post(f"{client.base_url}/completions", msgspec.json.encode(body))
+    except HttpTrouble as trouble:
+        return failure_of_trouble(trouble)
+    outcome = outcome_of(reply, chat=False, key_name=key_name)
+    if isinstance(outcome, Failure):
+        return outcome
+    choice = (decoded(reply) or {}).get("choices", [{}])[0]
+    listed = _by_id(choice.get("prompt_logprobs"), ids) or _echoed(choice.get("logprobs"), len(ids))
+    if isinstance(listed, str):
+        return Failure("unsupported", listed or "the server returns no log-probabilities of the prompt's tokens")
+    return np.array([np.nan, *(-p for p in listed)], np.float64)
+
+
+def _by_id(given: Any, ids: Ids) -> list[float] | str:
+    """vLLM's form: for each token but the first, an object by token id. Nothing where the reply has none of it."""
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != len(ids):
+        return ""
+    found = []
+    for token, chances in zip(ids[1:].tolist(), given[1:], strict=True):
+        one = chances.get(str(token)) if isinstance(chances, Mapping) else None
+        if not isinstance(one, Mapping) or not isinstance(one.get("logprob"), (int, float)):
+            return f"the server's log-probabilities leave out token {token}, which was sent: it read another text"
+        found.append(float(one["logprob"]))
+    return found
+
+
+def _echoed(given: Any, tokens: int) -> list[float] | str:
+    """OpenAI's form: the prompt's tokens come first, then what was written."""
+    listed = given.get("token_logprobs") if isinstance(given, Mapping) else None
+    if not isinstance(listed, Sequence):
+        return ""
+    if not tokens <= len(listed) <= tokens + 1:
+        return (
+            f"the server returns {len(listed)} log-probabilities for a prompt of {tokens} tokens: not those of a prompt"
+        )
+    if not all(isinstance(p, (int, float)) for p in listed[1:tokens]):
+        return "the server leaves out log-probabilities of some of the prompt's tokens"
+    return [float(p) for p in listed[1:tokens]]

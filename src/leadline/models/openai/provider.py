@@ -1,0 +1,331 @@
+"""`openai:` any OpenAI-compatible server, chat or completions.
+
+    openai:NAME?base_url=http://127.0.0.1:8000/v1&api=chat&tokenizer=server
+
+Opening it asks the server what it is, finds the tokenizer, the chat template and the window, and fails with what to
+do about it when one is missing. Afterwards each probe is asked once; what came back is classified, never retried,
+never scored, and the server's own count of the prompt is kept as the receipt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+from pydantic import BeforeValidator, Field
+
+from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
+from leadline.core.digest import digest, digest_bytes
+from leadline.core.errors import ServerError, TokenizerError, UsageError
+from leadline.core.spec import parse_length
+from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.models.openai.discovery import ATTEMPTS, ServerFacts, learn_facts, patiently
+from leadline.models.openai.http import HttpClient, HttpTrouble
+from leadline.models.openai.logprobs import server_nll
+from leadline.models.openai.replies import failure_of_trouble, outcome_of
+from leadline.models.openai.template import FrameFinder, can_begin_answer, continues_with, conversation
+from leadline.models.openai.tokenizer import TELLTALE, ServerTokenizer
+from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
+from leadline.text.tokenizers import open_tokenizer
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
+
+
+def _json_object(value: Any) -> Any:
+    return json.loads(value) if isinstance(value, str) else value
+
+
+Tokens = Annotated[int, BeforeValidator(parse_length)]
+
+
+class OpenAI(ModelProvider):
+    """Any OpenAI-compatible server: vLLM, SGLang, llama.cpp, or a hosted one."""
+
+    summary: ClassVar[str] = "any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted"
+
+    base_url: str = Field("https://api.openai.com/v1", description="where the server is; usually ends in /v1")
+    api: Literal["chat", "completions"] = Field(
+        "chat", description="messages with the server's template, or plain text"
+    )
+    tokenizer: str = Field("", description="PATH, server, bytes, whitespace or tiktoken:NAME; found where not given")
+    template: str = Field("", description="a file or folder with the chat template, where the server cannot show it")
+    thinking: Literal["on", "off"] | None = Field(None, description="whether to ask a thinking model to think")
+    prefill: Literal["auto", "yes", "no"] = Field("auto", description="begin the answer for the model, or ask for it")
+    window: Tokens | None = Field(None, description="tokens the server takes, where it does not say so itself")
+    max_tokens: int | None = Field(None, ge=1, description="output tokens in place of the task's (thinking takes more)")
+    temperature: float | None = Field(0.0, description="0 is greedy")
+    timeout: float = Field(600.0, gt=0, description="seconds a request may take")
+    api_key_env: str = Field("OPENAI_API_KEY", description="the environment variable that holds the key")
+    extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
+        {}, description='further fields of every request, as JSON: {"top_k": 1}'
+    )
+
+    def open(self, name: str) -> OpenAIModel:
+        client = HttpClient(self._checked_url(), headers=self._key_header(), timeout=self.timeout)
+        try:
+            facts = learn_facts(client, name)
+            return OpenAIModel(self, client, facts)
+        except BaseException:
+            client.close()
+            raise
+
+    def _checked_url(self) -> str:
+        url = urlsplit(self.base_url)
+        if url.username or url.password:
+            # The URL is part of the model's name, and that is written into every record.
+            raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
+        if url.scheme not in ("http", "https") or not url.hostname:
+            raise UsageError(f"{self.base_url!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
+        return self.base_url
+
+    def _key_header(self) -> dict[str, str]:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+            raise UsageError(
+                "api_key_env is not the name of an environment variable",
+                where="api_key_env",
+                fix="put the key into the environment and its name here, never the key itself",
+            )
+        key = os.environ.get(self.api_key_env, "")
+        return {"Authorization": f"Bearer {key}"} if key else {}
+
+
+class OpenAIModel:
+    """One model behind one server, ready to answer from any number of threads."""
+
+    grain: Literal["probe"] = "probe"
+
+    def __init__(self, options: OpenAI, client: HttpClient, facts: ServerFacts) -> None:
+        self.facts = facts
+        self._options = options
+        self._client = client
+        self._chat = options.api == "chat"
+        self._limit_field = "max_tokens"
+        self._temperature = options.temperature
+        self._notes: list[str] = list(facts.notes)
+        self.tokenizer: Tokenizer = _find_tokenizer(client, facts, options.tokenizer)
+        self.frame: Frame = self._find_frame()
+        unseen = self._chat and not self.frame.after
+        self._opened_thinking = None if unseen else opens_thinking(self.frame.after)
+
+    @cached_property
+    def card(self) -> ModelCard:
+        facts, options, notes = self.facts, self._options, list(self._notes)
+        if options.max_tokens is not None:
+            notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
+        if options.window and facts.window and options.window > facts.window:
+            notes.append(f"the server states a window of {facts.window:,} tokens")
+        fingerprints = {
+            "tokenizer": self.tokenizer.fingerprint,
+            "template": self.frame.fingerprint,
+            "server": f"{facts.kind} {facts.version}".strip(),
+            "weights": digest([facts.model, Path(facts.weights).name, dict(facts.revision)]),
+            "decoding": digest([self._decoding(options.max_tokens or 0), options.thinking, options.extra]),
+        }
+        window = options.window or facts.window
+        return ModelCard(name=facts.model, window=window, fingerprints=fingerprints, notes=tuple(notes))
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        """Each probe, once."""
+        return [self._ask(document, probe) for probe in probes]
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> TokenNLL | Failure:
+        options = self._options
+        return server_nll(
+            self._client, self.facts.model, ids, continuations, spans, key_name=options.api_key_env, extra=options.extra
+        )
+
+    @cached_property
+    def plain(self) -> Frame:
+        """What the tokenizer's folder says begins a text; the server adds nothing to a prompt of token ids."""
+        named = Path(self._options.tokenizer).expanduser() if self._options.tokenizer else self.facts.folder
+        folder = named if named is not None and named.is_dir() else None
+        return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
+
+    @property
+    def address(self) -> str:
+        return self._client.base_url
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask(self, document: Document, probe: Probe) -> Answer:
+        began = time.perf_counter()
+        prefix = probe.answer_prefix if document.frame.prefill else ""
+        body, sent = self._request(document, probe, prefix)
+        outcome: Completion | Failure
+        try:
+            reply = self._client.post(self._url, body)
+        except HttpTrouble as trouble:
+            outcome = failure_of_trouble(trouble)
+        else:
+            outcome = outcome_of(
+                reply,
+                chat=self._chat,
+                prefix=prefix,
+                opened_thinking=self._opened_thinking,
+                key_name=self._options.api_key_env,
+            )
+        return Answer(sent, outcome, time.perf_counter() - began)
+
+    @property
+    def _url(self) -> str:
+        return f"{self._client.base_url}/{'chat/completions' if self._chat else 'completions'}"
+
+    def _request(self, document: Document, probe: Probe, prefix: str) -> tuple[bytes, Sent]:
+        text = document.user_text(probe)
+        if not self._chat:
+            text += document.frame.after + prefix
+        decoding = self._decoding(self._options.max_tokens or probe.allowance)
+        body = self._body(text, prefix, decoding)
+        further = {
+            k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in self._options.extra.items()
+        }
+        appended: Literal["appended", "none"] = "appended" if probe.answer_prefix else "none"
+        sent = Sent(
+            form="chat" if self._chat else "completion",
+            prefix="prefill" if prefix else appended,
+            characters=len(text) + (len(prefix) if self._chat else 0),
+            digest=digest_bytes(body),
+            decoding={**decoding, **further},
+        )
+        return body, sent
+
+    def _body(self, text: str, prefix: str, decoding: dict[str, Any]) -> bytes:
+        fields: dict[str, Any] = {"model": self.facts.model}
+        if self._chat:
+            fields["messages"] = conversation(text, prefix)
+            fields |= self._chat_fields | (continues_with(self.facts.kind) if prefix else {})
+        else:
+            fields["prompt"] = text
+        return msgspec.json.encode({**fields, **decoding, **self._options.extra})
+
+    def _decoding(self, allowance: int) -> dict[str, float | int | str | bool | None]:
+        """What is sent about decoding, and nothing that is not sent."""
+        fields: dict[str, float | int | str | bool | None] = {self._limit_field: allowance}
+        if self._temperature is not None:
+            fields["temperature"] = self._temperature
+        if self.facts.kind in ("vllm", "sglang"):
+            fields["min_tokens"] = 1
+        return fields
+
+    @property
+    def _chat_fields(self) -> dict[str, Any]:
+        """Switches of the template, for servers that pass them on."""
+        if self._options.thinking is None or self.facts.kind == "plain":
+            return {}
+        return {"chat_template_kwargs": {"enable_thinking": self._options.thinking == "on"}}
+
+    # --- opening ---
+
+    def _find_frame(self) -> Frame:
+        options = self._options
+        named = options.template or options.tokenizer
+        folder = Path(named).expanduser() if named and Path(named).expanduser().exists() else self.facts.folder
+        if options.template and folder is None:
+            raise TokenizerError(f"there is no chat template at {options.template}", where="template")
+        thinking = None if options.thinking is None else options.thinking == "on"
+        if thinking is not None and self.facts.kind == "plain":
+            self._notes.append(f"thinking={options.thinking} is not sent: this kind of server has no switch for it")
+        finder = FrameFinder(
+            self._client, self.facts, self.tokenizer, self._chat_fields, thinking, folder, self._prompt_tokens
+        )
+        if not self._chat:
+            frame, notes = finder.completion()
+        else:
+            wanted = options.prefill == "yes" or (options.prefill == "auto" and self.facts.kind != "plain")
+            frame, notes = finder.chat(prefill=wanted and (options.prefill == "yes" or not thinking))
+            if frame.prefill and options.prefill == "auto" and not can_begin_answer(frame, thinking):
+                frame, notes = finder.chat(prefill=False)
+            if not frame.prefill:
+                self._notes.append(
+                    "the answer's opening words end the user's turn: the answer is not begun for the model"
+                )
+        self._notes.extend(notes)
+        return frame
+
+    def _prompt_tokens(self, text: str, prefix: str) -> int | None:
+        """The server's own count of a small prompt, by asking for a few words of answer."""
+        outcome: Completion | Failure = Failure("server", "")
+        for _ in range(ATTEMPTS):
+            body = self._body(text, prefix, self._decoding(16))
+            reply = patiently(self._client, "POST", self._url, body)
+            outcome = outcome_of(reply, chat=self._chat, key_name=self._options.api_key_env)
+            if isinstance(outcome, Completion):
+                return outcome.prompt_tokens
+            if not outcome.transient and not self._adapted_to(outcome):
+                break
+        assert isinstance(outcome, Failure)
+        raise ServerError(
+            f"the server does not answer a small request: {outcome.message}", where=self._url, fix=self._advice(outcome)
+        )
+
+    def _adapted_to(self, failure: Failure) -> bool:
+        """Some hosted models know the limit by another name, or have no temperature."""
+        if "max_completion_tokens" in failure.message and self._limit_field == "max_tokens":
+            self._limit_field = "max_completion_tokens"
+            return True
+        if "temperature" in failure.message and self._temperature is not None:
+            self._temperature = None
+            self._notes.append("the server takes no temperature: answers may differ from run to run")
+            return True
+        return False
+
+    def _advice(self, failure: Failure) -> str:
+        if failure.status in (401, 403):
+            return f"set ${self._options.api_key_env}"
+        if failure.status == 404 and self.facts.elsewhere:
+            return f"write base_url={self.facts.elsewhere}"
+        if failure.status == 404:
+            return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
+        return ""
+
+
+def _find_tokenizer(client: HttpClient, facts: ServerFacts, named: str) -> Tokenizer:
+    """The tokenizer that was named, or the model's own: from its folder, else from the server."""
+    asks = facts.kind != "plain"
+    if facts.elsewhere and named in ("", "server"):
+        raise ServerError(
+            "base_url is not where this server's API is",
+            where=f"GET {client.base_url}/models",
+            fix=f"write base_url={facts.elsewhere}",
+        )
+    if named == "server" or (not named and asks):
+        if not asks:
+            raise TokenizerError(
+                "this server has no /tokenize of a kind known here (vLLM, SGLang and llama.cpp have one)",
+                where="tokenizer=server",
+                fix="give tokenizer=FOLDER with the model's tokenizer.json",
+            )
+        server = ServerTokenizer(client, facts)
+        if not named and facts.folder is not None:
+            local = open_tokenizer(str(facts.folder))
+            if local.encode(TELLTALE).tolist() == server.encode(TELLTALE).tolist():
+                return local
+        return server
+    if not named:
+        raise TokenizerError(
+            "the model's tokenizer is not known: this server does not offer it",
+            where=f"openai:{facts.model}",
+            fix="give tokenizer=FOLDER with the model's tokenizer.json, or tokenizer=tiktoken:NAME",
+        )
+    chosen = open_tokenizer(named)
+    if asks:
+        ours, theirs = len(chosen.encode(TELLTALE)), len(ServerTokenizer(client, facts).encode(TELLTALE))
+        if ours != theirs:
+            raise TokenizerError(
+                f"this tokenizer is not the server's: a test text has {ours} tokens here and {theirs} there",
+                where=f"tokenizer={named}",
+                fix="leave tokenizer= out to use the server's own",
+            )
+    return chosen

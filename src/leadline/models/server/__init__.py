@@ -1,1 +1,0 @@
-"""What `openai:` is made of: asking a server, and understanding what it says."""

@@ -1,0 +1,1 @@
+"""Chart definitions, one for page, png, svg and pdf."""

@@ -1,0 +1,268 @@
+"""Which tasks measure the same, drawn: rank correlations between tasks, and the tree that they make."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from leadline.core.format import inert
+from leadline.report.charts.curves import SERIES
+from leadline.report.charts.theme import (
+    DIFFERENCE,
+    LINE,
+    MUTED,
+    QUIET,
+    TEXT,
+    Figure,
+    Row,
+    Spec,
+    caption,
+    colour_at,
+    ink_on,
+    layered,
+)
+from leadline.stats.correlate import Correlation, Method
+from leadline.stats.task_correlation import TaskCorrelation
+
+# --- A proxy against a target, a point for each model: names beside the points, outliers marked.
+
+PLAIN, OUTLIER = "model", "outlier"
+
+
+def scatter(
+    names: Sequence[str],
+    proxy: Sequence[float],
+    target: Sequence[float],
+    found: Mapping[Method, Correlation],
+    *,
+    proxy_name: str,
+    target_name: str,
+    narrow: bool = False,
+) -> Figure:
+    """`found` are the correlations of both; skipped Spearman says which points are outliers."""
+    outliers = set(found["skipped spearman"].outliers)
+    rows: list[Row] = [
+        {
+            "name": inert(name, 40),
+            "x": x,
+            "y": y,
+            "kind": OUTLIER if number in outliers else PLAIN,
+            "label": f"{inert(name, 40)}: {x:.4g}, {y:.4g}{', an outlier' if number in outliers else ''}",
+        }
+        for number, (name, x, y) in enumerate(zip(names, proxy, target, strict=True))
+    ]
+    wide = 340 if narrow else 520
+    pane = Pane(span_of(proxy), span_of(target), wide, wide * 0.72)
+    pane.place_names(rows)
+    words = correlation_words(found)
+    drawn = layered(_layers(pane, proxy_name, target_name), pane.width, pane.height)
+    chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(words, wide)], "spacing": 12}
+    said = "; ".join(row["label"] for row in rows)
+    return Figure(chart, {"models": rows}, f"{inert(target_name, 60)} against {inert(proxy_name, 60)}. {words} {said}.")
+
+
+def correlation_words(found: Mapping[Method, Correlation]) -> str:
+    """`Spearman 0.72 [0.35, 0.89], ... over 17 models; 1 outlier by projection.`"""
+    parts = [
+        f"{method[0].upper()}{method[1:]} {one.value:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}]"
+        for method, one in found.items()
+    ]
+    first = next(iter(found.values()))
+    count = len(found["skipped spearman"].outliers)
+    marked = f"; {count} outlier{'s' if count != 1 else ''} by projection, drawn hollow" if count else ""
+    return f"{', '.join(parts)} over {first.n} models{marked}. Intervals: 95%, {first.resamples:,} resamples."
+
+
+Span = tuple[float, float]
+_LETTER, _LINE = 5.2, 11.0
+"""Width of a letter and height of a line of names, in pixels."""
+
+
+def span_of(values: Sequence[float]) -> Span:
+    """The values with some room around them."""
+    low, high = min(values), max(values)
+    room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - room, high + room
+
+
+@dataclass(frozen=True, slots=True)
+class Pane:
+    """The drawing area: what numbers it spans, and how large it is in pixels."""
+
+    x: Span
+    y: Span
+    width: float
+    height: float
+
+    def place_names(self, rows: list[Row]) -> None:
+        """Puts each name beside its point where it covers no other name or point: right, left, then further off."""
+        points = [self._pixels(row["x"], row["y"]) for row in rows]
+        taken = [(px - 5, py - 5, px + 5, py + 5) for px, py in points]
+        for row, (px, py) in sorted(zip(rows, points, strict=True), key=lambda pair: pair[1]):
+            size = _LETTER * len(row["name"])
+            for side, dx, dy in _PLACES:
+                left = px + dx if side == "left" else px - dx - size
+                box = (left, py + dy - _LINE / 2, left + size, py + dy + _LINE / 2)
+                inside = box[0] >= 0 and box[2] <= self.width and box[1] >= 0 and box[3] <= self.height
+                if inside and not any(_overlap(box, other) for other in taken):
+                    break
+            taken.append(box)
+            at = left if side == "left" else left + size
+            row |= {"side": side, "nx": self._number(at, self.x, self.width), "far": abs(dy) > _LINE,
+                    "ny": self._number(self.height - py - dy, self.y, self.height)}  # fmt: skip
+
+    def _pixels(self, x: float, y: float) -> tuple[float, float]:
+        across = (x - self.x[0]) / (self.x[1] - self.x[0]) * self.width
+        return across, self.height - (y - self.y[0]) / (self.y[1] - self.y[0]) * self.height
+
+    def _number(self, pixels: float, span: Span, size: float) -> float:
+        return span[0] + pixels / size * (span[1] - span[0])
+
+
+_PLACES = [
+    ("left", 7.0, 0.0), ("right", 7.0, 0.0), ("left", 3.0, -10.0), ("left", 3.0, 10.0),
+    *((side, 14.0, sign * 12.0 * step) for step in range(1, 16) for sign in (-1, 1) for side in ("left", "right")),
+]  # fmt: skip
+"""Where a name may stand: the edge of it that is nearest to the point, and how far off, in pixels."""
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+def _layers(pane: Pane, proxy_name: str, target_name: str) -> list[alt.Chart]:
+    across: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.x), nice=False), "axis": _axis(proxy_name)}
+    up: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.y), nice=False), "axis": _axis(target_name)}
+    base = alt.Chart().encode(alt.X("x:Q", **across), alt.Y("y:Q", **up))
+    names = alt.Chart().encode(alt.X("nx:Q", **across), alt.Y("ny:Q", **up), alt.Text("name:N"))
+    leads = base.transform_filter("datum.far").encode(alt.X2("nx:Q"), alt.Y2("ny:Q"))
+    plain = base.transform_filter(f"datum.kind === '{PLAIN}'")
+    outlier = base.transform_filter(f"datum.kind === '{OUTLIER}'")
+    described = alt.Description("label:N")
+    return [
+        leads.mark_rule(color=LINE, strokeWidth=1, aria=False),
+        plain.mark_circle(size=64, opacity=0.9, color=SERIES[0], ariaRoleDescription="model").encode(described),
+        outlier.mark_point(size=80, strokeWidth=2, color=SERIES[4], ariaRoleDescription="outlier").encode(described),
+        *(
+            names.transform_filter(f"datum.side === '{side}'").mark_text(
+                align=side, fontSize=9.5, color=TEXT, aria=False
+            )
+            for side in ("left", "right")
+        ),
+    ]
+
+
+def _axis(title: str) -> alt.Axis:
+    return alt.Axis(title=inert(title, 80), grid=True, tickCount=6, **QUIET)
+
+
+# --- Which tasks measure the same, drawn: rank correlations between tasks, and the tree that they make.
+
+CELL = 34
+TREE_WIDTH = 130
+SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
+
+
+def task_tree(found: TaskCorrelation, *, narrow: bool = False) -> Figure:
+    """The matrix in the order of the tree, the tree to its right."""
+    names = [inert(task, 30) for task in found.tasks]
+    side = max(15.0, min(CELL, (300 if narrow else 560) / len(names)))
+    wide = side * len(names)
+    matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}
+    tree = layered(_branches(found, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
+    words = caption_words(found)
+    drawn: Spec = {"hconcat": [matrix, tree], "spacing": 6}
+    chart: Spec = {"vconcat": [drawn, caption(words, wide + TREE_WIDTH)], "spacing": 12}
+    groups = "; ".join(", ".join(cluster) for cluster in found.clusters)
+    return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{words} Clusters: {groups}.")
+
+
+def caption_words(found: TaskCorrelation) -> str:
+    left = "1 cluster is" if len(found.clusters) == 1 else f"{len(found.clusters)} clusters are"
+    return (
+        f"Spearman correlation of scores over {found.models} models ({found.points} points). Tree: average linkage of "
+        f"1 - correlation; dashed: {found.cut:g}, where {left} left."
+    )
+
+
+def number_words(value: float) -> str:
+    if not math.isfinite(value):
+        return "–"
+    return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".").replace("-", "−")  # + 0.0: no minus before a zero
+
+
+def _pairs(found: TaskCorrelation, names: list[str]) -> list[Row]:
+    rows: list[Row] = []
+    for i, down in enumerate(names):
+        for j, right in enumerate(names):
+            value = float(found.matrix[i, j])
+            known = math.isfinite(value)
+            said = f"{value:.2f}, 95% interval {found.low[i, j]:.2f} to {found.high[i, j]:.2f}" if known else "unknown"
+            rows.append(
+                {
+                    "down": down,
+                    "across": right,
+                    "value": value if known else None,
+                    "text": "" if i == j else number_words(value),
+                    "ink": ink_on(colour_at(DIFFERENCE, (value + 1) / 2)) if known else MUTED,
+                    "label": f"{down} and {right}: {said}",
+                }
+            )
+    return rows
+
+
+def _cells(names: list[str], side: float) -> list[alt.Chart]:
+    x = alt.X("across:N", sort=names, scale=alt.Scale(padding=0.04), axis=_names_axis(-45))
+    y = alt.Y("down:N", sort=names, scale=alt.Scale(padding=0.04), axis=_names_axis())
+    base = alt.Chart().encode(x, y)
+    fill = alt.Fill(
+        "value:Q",
+        scale=SCALE,
+        legend=alt.Legend(title=None, orient="top", direction="horizontal", gradientLength=160, values=[-1, 0, 1]),
+    )
+    layers = [
+        base.transform_filter("datum.value !== null")
+        .mark_rect(cornerRadius=2, ariaRoleDescription="correlation")
+        .encode(fill, alt.Description("label:N"))
+    ]
+    if side >= 24:
+        layers.append(
+            base.mark_text(fontSize=9.5, aria=False).encode(alt.Text("text:N"), alt.Color("ink:N", scale=None))
+        )
+    return layers
+
+
+def _names_axis(angle: int = 0) -> alt.Axis:
+    return alt.Axis(title=None, labelLimit=200, labelAngle=angle, **QUIET)
+
+
+def _lines(found: TaskCorrelation) -> list[Row]:
+    """Each merge is a bracket: two arms from its clusters, and the stroke that joins them."""
+    rows: list[Row] = []
+    at: dict[tuple[int, ...], tuple[float, float]] = {(i,): (i + 0.5, 0.0) for i in range(len(found.tasks))}
+    for merge in found.merges:
+        (one, near), (other, far) = at[merge.left], at[merge.right]
+        end = merge.distance
+        rows += [
+            {"x": near, "x2": end, "y": one, "y2": one},
+            {"x": far, "x2": end, "y": other, "y2": other},
+            {"x": end, "x2": end, "y": one, "y2": other},
+        ]
+        at[merge.tasks] = ((one + other) / 2, end)
+    return rows
+
+
+def _branches(found: TaskCorrelation, count: int) -> list[alt.Chart]:
+    furthest = max([1.0, *(merge.distance for merge in found.merges)])
+    axis = alt.Axis(title="1 - correlation", values=[0, 0.5, 1, 1.5, 2], grid=False, format=".1f", **QUIET)
+    x = alt.X("x:Q", scale=alt.Scale(domain=[0, furthest], nice=False), axis=axis)
+    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, count], reverse=True, nice=False), axis=None)
+    cut = alt.Chart().mark_rule(color=MUTED, strokeDash=[3, 3], strokeWidth=1, aria=False)
+    return [
+        alt.Chart().mark_rule(color=TEXT, strokeWidth=1.4, aria=False).encode(x, alt.X2("x2:Q"), y, alt.Y2("y2:Q")),
+        cut.encode(alt.XDatum(found.cut)),
+    ]

@@ -1,0 +1,372 @@
+"""The lead line: how deep the model really reads, drawn against what it claims."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+
+from leadline.core.format import count_words, inert, length_words, percent, percent_range
+from leadline.report.charts.heatmap import across, columns_for
+from leadline.report.charts.theme import (
+    ACCURACY,
+    CLASS_COLOURS,
+    HEAD,
+    LINE,
+    MUTED,
+    QUIET,
+    Figure,
+    Row,
+    Spec,
+    caption,
+    colour_at,
+    layered,
+    rows_of,
+    selection,
+)
+from leadline.results.run import Run, interval_words
+from leadline.results.table import FAILURE_CLASSES, Tally
+from leadline.results.verdict import length_range
+from leadline.stats.effective import EffectiveLength, token_words
+
+# --- Tasks that were run once with each value of an option: `vt[hops=2]`, `vt[hops=4]` ... belong together.
+
+_LABEL = re.compile(r"(?P<family>[^\[\]]+)\[(?P<set>[A-Za-z_]\w*=.*)\]")
+_BETWEEN = re.compile(r",(?=[A-Za-z_]\w*=)")
+DARKEST, LIGHTEST = 0.12, 0.82
+"""The part of the scale that lines are coloured from: they must show on white and on black."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """One task over the values of an option, or of several at once."""
+
+    family: str
+    options: tuple[str, ...]
+    values: tuple[str, ...]
+    tasks: tuple[str, ...]
+    """The task of each value."""
+
+    @property
+    def title(self) -> str:
+        return f"{self.family} by {', '.join(self.options)}"
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the values are numbers of one option, so that there is a more and a less."""
+        return len(self.options) == 1 and all(map(_is_number, self.values))
+
+    def colours(self, apart: Sequence[str]) -> list[str]:
+        """From dark to light where there is an order, else `apart` in turn."""
+        count = len(self.values)
+        if not self.is_ordered:
+            return [apart[i % len(apart)] for i in range(count)]
+        steps = [DARKEST + (LIGHTEST - DARKEST) * i / max(count - 1, 1) for i in range(count)]
+        return [colour_at(ACCURACY, step) for step in steps]
+
+
+def sweeps_of(tasks: Sequence[str]) -> list[Sweep]:
+    """The sweeps among some tasks, each with two values or more; numbers in their order."""
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
+    for task in tasks:
+        label = _LABEL.fullmatch(task)
+        if label is None:
+            continue
+        pairs = [pair.partition("=") for pair in _BETWEEN.split(label["set"])]
+        options, values = tuple(p[0] for p in pairs), ", ".join(p[2] for p in pairs)
+        found.setdefault((label["family"], options), []).append((values, task))
+    return [_sweep(*key, members) for key, members in found.items() if len(members) > 1]
+
+
+def _sweep(family: str, options: tuple[str, ...], members: list[tuple[str, str]]) -> Sweep:
+    if all(_is_number(value) for value, _ in members):
+        members = sorted(members, key=lambda member: float(member[0]))
+    return Sweep(family, options, tuple(value for value, _ in members), tuple(task for _, task in members))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+# --- Curves over length with their intervals, and what wrong answers looked like.
+
+SERIES = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
+"""For lines that must be told apart: after Okabe and Ito's set for all kinds of colour vision."""
+MANY = len(SERIES)
+
+
+def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
+    """A line for each task; beyond six, thin grey lines and the average of all in front. What was swept over the
+    values of an option has a panel of its own, with a line for each value."""
+    table = run.table
+    swept = sweeps_of(table.tasks)
+    if swept:
+        return _with_sweeps(run, swept, narrow=narrow, at=at)
+    lines, average = _task_points(run, table.tasks, at), _average_points(run, at)
+    wide = 300 if narrow else 560
+    layers, note = _plain(run, table.tasks)
+    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    shown = average if len(table.tasks) > MANY else lines
+    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_said(shown)}.")
+
+
+def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
+    lengths = [length_words(n) for n in run.table.lengths]
+    if len(tasks) > MANY:
+        layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
+        return layers, f"Grey: single tasks. Front: average over tasks. Band: {interval_words(run)}."
+    return _banded(lengths, [inert(t, 40) for t in tasks], "lines"), f"Bands: {interval_words(run)}."
+
+
+def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
+    lengths = [length_words(n) for n in run.table.lengths]
+    others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
+    columns = 1 if narrow or len(swept) + bool(others) == 1 else 2
+    wide = 300 if narrow else 560 if columns == 1 else 360
+    data: dict[str, list[Row]] = {}
+    panels: list[Spec] = []
+    for number, sweep in enumerate(swept):
+        name, values = f"sweep{number}", [inert(value, 40) for value in sweep.values]
+        data[name] = [
+            row
+            for task, value in zip(sweep.tasks, values, strict=True)
+            for row in _task_points(run, [task], at, series=value)
+        ]
+        layers = _banded(lengths, values, name, sweep.colours(SERIES), title=inert(", ".join(sweep.options), 40))
+        panels.append(layered(layers, wide, 240) | _panel_title(inert(sweep.title, 60)))
+    note = f"A line for each value. Bands: {interval_words(run)}."
+    if others:
+        data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
+        layers, about = _plain(run, others)
+        panels.append(
+            layered(layers, wide, 240) | _panel_title("other tasks" if len(others) > 1 else inert(others[0], 60))
+        )
+        note = f"{note} {about}" if "Grey" in about else note
+    drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
+    chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
+    words = "; ".join(f"{s.title}: {_said(data[f'sweep{n}'])}" for n, s in enumerate(swept))
+    return Figure(chart, data, f"Accuracy over length, {inert(words, 4000)}.")
+
+
+def _panel_title(text: str) -> Spec:
+    return {"title": {"text": text, "fontSize": 13, "offset": 8}}
+
+
+def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[Row]:
+    table = run.table
+    return [
+        _point(series or inert(task, 40), length, tally, selection(at, table.tasks.index(task), length))
+        for (task, length), tally in table.by_task_and_length.items()
+        if task in tasks
+    ]
+
+
+def _average_points(run: Run, at: int) -> list[Row]:
+    return [_point("average", n, t, selection(at, None, n)) for n, t in sorted(run.table.by_length.items())]
+
+
+def _said(rows: Sequence[Row]) -> str:
+    return "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in rows if p["mean"] is not None)
+
+
+def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
+    """The average over tasks of several runs on one scale."""
+    lines = [
+        _point(name, length, tally, selection(at, None, length))
+        for at, (run, name) in enumerate(zip(runs, names, strict=True))
+        for length, tally in sorted(run.table.by_length.items())
+    ]
+    lengths = [length_words(n) for n in sorted({n for run in runs for n in run.table.lengths})]
+    wide = 300 if narrow else 560
+    layers = _banded(lengths, list(names), "lines")
+    note = f"Average over tasks. Bands: {interval_words(*runs)}."
+    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_said(lines)}.")
+
+
+def _banded(
+    lengths: list[str], names: list[str], rows: str, colours: Sequence[str] = SERIES, *, title: str = ""
+) -> list[alt.Chart]:
+    data = alt.NamedData(rows)
+    x = length_axis(lengths)
+    scale = alt.Scale(domain=names, range=[colours[i % len(colours)] for i in range(len(names))])
+    across_legend = 3 if max(map(len, names)) > 6 else 7
+    legend = (
+        alt.Legend(title=title or None, orient="bottom", columns=across_legend, symbolType="circle", symbolOpacity=1)
+        if len(names) > 1
+        else None
+    )
+    colour = alt.Color("series:N", scale=scale, legend=legend)
+    base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
+    faint = 0.16 if len(names) <= 3 else 0.08 if len(names) <= MANY else 0.05
+    return [
+        base.mark_area(opacity=faint, aria=False).encode(
+            alt.Y("low:Q"), alt.Y2("high:Q"), colour
+        ),
+        base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(
+            _y(), colour, alt.Description("label:N")
+        ),
+    ]  # fmt: skip
+
+
+def _thin(lengths: list[str]) -> list[alt.Chart]:
+    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), _y())
+    return [
+        base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(alt.Detail("series:N")),
+        base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(
+            alt.Description("label:N")
+        ),
+    ]
+
+
+def length_axis(lengths: list[str], title: str = "context length (tokens)") -> alt.X:
+    axis = alt.Axis(labelAngle=0, labelOverlap=True, title=title, **QUIET)
+    return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
+
+
+def _y() -> alt.Y:
+    axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
+    return alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1]), axis=axis)
+
+
+def _point(series: str, length: int, tally: Tally, chosen: str) -> Row:
+    interval = tally.interval
+    value = f"{percent(tally.mean)}%, 95% interval {percent_range(interval)}%, {tally.done} answered"
+    return {
+        "series": series,
+        "length": length_words(length),
+        "mean": tally.mean,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "label": f"[{chosen}] {series}, length {length_words(length)}: {value}",
+    }
+
+
+# --- failure classes ----------------------------------------------------------------------------
+
+
+def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
+    """For every task and length, how the samples came out, failures of the infrastructure included."""
+    table = run.table
+    rows: list[Row] = []
+    for (task, length), tally in table.by_task_and_length.items():
+        rows += _segments(table.tasks.index(task), inert(task, 60), length, tally, at)
+    seen = [c for c in FAILURE_CLASSES if any(r["class"] == class_words(c) for r in rows)]
+    columns = columns_for(len(table.tasks), narrow=narrow)
+    wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
+    lengths = [length_words(n) for n in table.lengths]
+    panels = []
+    for number, task in enumerate(table.tasks):
+        names, colours = [class_words(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
+        panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
+        title = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
+        panels.append(panel | rows_of("classes", number) | ({"title": title} if len(table.tasks) > 1 else {}))
+    chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
+    counts = ", ".join(f"{class_words(c)} {n}" for c, n in table.whole.classes.items())
+    return Figure(chart, {"classes": rows}, f"How samples came out: {counts}.")
+
+
+def class_words(failure_class: str) -> str:
+    return failure_class.replace("_", " ")
+
+
+def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[Row]:
+    """Stacked by ourselves: the order must be that of the classes, best at the bottom."""
+    total, start, rows = tally.done + tally.failed, 0.0, []
+    for name in FAILURE_CLASSES:
+        count = tally.classes.get(name, 0)
+        if not count:
+            continue
+        end = start + count / total
+        words = f"{task}, length {length_words(length)}: {class_words(name)}, {count} of {count_words(total, 'sample')}"
+        chosen = selection(at, number, length, failure_class=name)
+        rows.append(
+            {"panel": number, "length": length_words(length), "class": class_words(name), "start": start, "end": end,
+             "label": f"[{chosen}] {words}"}
+        )  # fmt: skip
+        start = end
+    return rows
+
+
+def _bars(
+    lengths: list[str], names: list[str], colours: list[str], wide: float, height: float, *, narrow: bool
+) -> Spec:
+    title = "share of samples" if height >= 200 else None
+    axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=4 if narrow else 6, symbolType="square", symbolStrokeWidth=0
+    )
+    bar = (
+        alt.Chart()
+        .mark_rect(stroke=LINE, strokeWidth=0.5, ariaRoleDescription="share")
+        .encode(
+            across(lengths),
+            alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
+            alt.Y2("end:Q"),
+            alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+            alt.Description("label:N"),
+        )
+    )
+    return layered([bar], wide, height)
+
+
+# --- The lead line: how deep the model really reads, drawn against what it claims.
+
+REACHED = "#3291b4"
+
+
+def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
+    """A bar from the shortest length to the effective one, its interval, and a mark at the claimed window."""
+    shortest, longest = found.scores[0].length, found.scores[-1].length
+    end = max(longest, run.window or 0)
+    start = shortest / 2
+    reached = start if found.bound == "below" else found.length
+    row: Row = {
+        "start": start, "end": end, "reached": reached,
+        "low": start if found.low_open else found.low,
+        "high": end if found.high_open else found.high,
+        "value": f"< {token_words(shortest)}" if found.bound == "below" else token_words(found.length),
+    }  # fmt: skip
+    ticks = [n for n in (2**k for k in range(7, 27)) if start <= n <= end]
+    scale = alt.Scale(type="log", base=2, domain=[start, end], nice=False)
+    expression = "datum.value >= 1048576 ? datum.value / 1048576 + 'm' : datum.value / 1024 + 'k'"
+    axis = alt.Axis(
+        values=ticks, labelExpr=f"datum.value < 1024 ? datum.value : {expression}", labelOverlap=True, grid=False,
+        title="context length (tokens)", domain=False, tickColor=LINE, labelPadding=4, titlePadding=6,
+    )  # fmt: skip
+    x = alt.X("start:Q", scale=scale, axis=axis)
+    base = alt.Chart().encode(y=alt.value(24))
+    layers = [
+        base.mark_bar(height=10, color=LINE, cornerRadius=5, aria=False).encode(x, alt.X2("end:Q")),
+        base.mark_bar(height=10, color=REACHED, cornerRadius=5, aria=False).encode(x, alt.X2("reached:Q")),
+        base.mark_bar(height=2, color=HEAD, aria=False).encode(alt.X("low:Q", scale=scale), alt.X2("high:Q")),
+        base.mark_tick(height=12, thickness=2, color=HEAD, aria=False).encode(alt.X("low:Q", scale=scale)),
+        base.mark_tick(height=12, thickness=2, color=HEAD, aria=False).encode(alt.X("high:Q", scale=scale)),
+        base.mark_circle(size=90, color=REACHED, stroke=HEAD, strokeWidth=1.5, opacity=1, aria=False).encode(
+            alt.X("reached:Q", scale=scale)
+        ),
+        base.mark_text(dy=-17, fontSize=13, fontWeight="bold", color=HEAD, aria=False).encode(
+            alt.X("reached:Q", scale=scale), alt.Text("value:N")
+        ),
+    ]
+    if run.window:
+        row["window"] = run.window
+        layers.append(
+            base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
+        )
+        if run.window > 1.5 * reached or run.window < 0.6 * reached:  # else the two labels would meet
+            side: Any = "right" if run.window == end else "center"
+            claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
+            layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
+    chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
+    claim = f" of {length_words(run.window)} claimed" if run.window else ""
+    words = f"Effective length of {inert(run.label, 60)}: {length_range(found)}{claim}."
+    return Figure({"vconcat": [chart]}, {"gauge": [row]}, words)

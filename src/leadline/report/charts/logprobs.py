@@ -1,0 +1,200 @@
+"""The perplexity trap in one picture: perplexity on the left axis, what is really found on the right one.
+
+Gain has no natural scale, so it is drawn as a share of its largest mean; its nats are in the words of each point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import altair as alt
+
+from leadline.core.format import inert, length_words, percent
+from leadline.report.charts.curves import MANY, SERIES, length_axis
+from leadline.report.charts.theme import QUIET, Figure, Row, Spec, caption, layered, rows_of
+from leadline.results.run import Metric, Run
+from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import metric_of
+
+# --- The perplexity trap: log-probability metrics over length, beside the accuracy that they may hide.
+#
+# Perplexity is an average over all tokens, few of which need the far context: it can stay flat while accuracy falls.
+
+NOTE = "Bands: 95% intervals over documents. Scales differ between panels."
+SHARE = "share"
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One number over lengths or distances. `is_loss` has its exponential shown, which is a perplexity."""
+
+    title: str
+    unit: str
+    is_loss: bool
+    found: Mapping[int, Estimate]
+
+    @classmethod
+    def of(cls, metric: Metric, found: Mapping[int, Estimate]) -> Panel:
+        known = metric_of(metric.name)
+        unit = "perplexity" if known.is_loss else known.unit or metric.unit
+        return cls(f"{metric.task}: {metric.name} ({known.better} is better)", unit, known.is_loss, found)
+
+
+def measure_curves(run: Run, *, narrow: bool = False) -> Figure:
+    """A panel for accuracy and one for every metric, each on its own scale."""
+    accuracy = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None}
+    panels = [Panel("accuracy", SHARE, False, accuracy)] if accuracy else []
+    panels += [Panel.of(metric, found) for metric, found in run.measures.estimates.items()]
+    return _figure(panels, "context length (tokens)", "Log-probabilities over length beside accuracy", narrow=narrow)
+
+
+def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
+    """The metrics whose answer has a place, by how many tokens back it stands."""
+    panels = [Panel.of(metric, found) for metric, found in run.measures.by_distance.items()]
+    return _figure(panels, "tokens back to the answer", "Log-probabilities over distance", narrow=narrow)
+
+
+def _figure(panels: Sequence[Panel], across: str, words: str, *, narrow: bool) -> Figure:
+    places = [length_words(n) for n in sorted({n for panel in panels for n in panel.found})]
+    wide = 300 if narrow else 270
+    parts: list[Spec] = []
+    rows: list[Row] = []
+    for number, panel in enumerate(panels):
+        rows += [_row(number, panel, n, found) for n, found in sorted(panel.found.items())]
+        drawn = layered(_layers(places, panel.unit, across, SERIES[number % MANY]), wide, 120)
+        title = {"text": inert(panel.title, 60), "fontSize": 12, "offset": 6, "frame": "group"}
+        parts.append(drawn | rows_of("measures", number) | {"title": title})
+    apart = {"scale": {"y": "independent"}}
+    grid: Spec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": apart}
+    chart: Spec = {"vconcat": [grid, caption(NOTE, wide)], "spacing": 12}
+    return Figure(chart, {"measures": rows}, f"{words}. {'; '.join(row['label'] for row in rows)}.")
+
+
+def _layers(places: list[str], unit: str, across: str, colour: str) -> list[alt.Chart]:
+    scale = alt.Scale(domain=[0, 1]) if unit == SHARE else alt.Scale(zero=False, nice=True)
+    form = ".0%" if unit == SHARE else "~g"
+    axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else inert(unit, 24), **QUIET)
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
+    base = alt.Chart().encode(length_axis(places, across))
+    return [
+        base.mark_area(opacity=0.16, color=colour, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=2, color=colour, aria=False).encode(y),
+        base.mark_circle(size=40, opacity=1, color=colour, ariaRoleDescription="mean").encode(
+            y, alt.Description("label:N")
+        ),
+    ]
+
+
+def _row(number: int, panel: Panel, place: int, found: Estimate) -> Row:
+    mean, low, high = found.mean, found.interval.low, found.interval.high
+    if panel.is_loss:
+        mean, low, high = (math.exp(min(nats, 700.0)) for nats in (mean, low, high))
+    bounded = math.isfinite(found.interval.low) and math.isfinite(found.interval.high)
+    spread = f", 95% interval {low:.4g} to {high:.4g}" if bounded else ", one document"
+    return {
+        "panel": number, "length": length_words(place), "mean": mean,
+        "low": low if bounded else mean, "high": high if bounded else mean,
+        "label": f"{inert(panel.title, 60)} at {length_words(place)}: {mean:.4g} {inert(panel.unit, 24)}{spread}",
+    }  # fmt: skip
+
+
+# --- The perplexity trap in one picture: perplexity on the left axis, what is really found on the right o
+
+Scale = Callable[[float], float]
+ByLength = Mapping[int, Estimate]
+PERPLEXITY, ACCURACY, GAIN = "perplexity", "retrieval accuracy", "retrieval gain"
+COLOURS = {PERPLEXITY: SERIES[1], ACCURACY: SERIES[0], GAIN: SERIES[3]}
+TWO_AXES_NOTE = (
+    "Left axis: perplexity of whole documents. Right axis: share of needles found, and retrieval gain as a share of "
+    "its largest mean. Bands: 95% intervals over documents."
+)
+
+
+def has_two_axes(run: Run) -> bool:
+    """Whether a run has both sides of the picture: perplexity, and answers or gain."""
+    return bool(_of(run, "mean_nll")) and bool(run.table.tasks or _of(run, "retrieval_gain"))
+
+
+def two_axes(run: Run, *, narrow: bool = False) -> Figure:
+    accuracy = {n: t.estimate for n, t in sorted(run.table.by_length.items()) if t.estimate is not None}
+    return trap_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"), narrow=narrow)
+
+
+def trap_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow: bool = False) -> Figure:
+    """From estimates by length: mean surprise in nats, share of needles found, gain in nats."""
+    left = [_two_axes_row(PERPLEXITY, n, e, math.exp) for n, e in losses.items()]
+    right = [_two_axes_row(ACCURACY, n, e, lambda share: share) for n, e in accuracy.items()]
+    most = max((e.mean for e in gains.values()), default=0.0)
+    if most > 0:
+        right += [
+            _two_axes_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of most") for n, e in gains.items()
+        ]
+    places = [length_words(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
+    wide = 300 if narrow else 520
+    shown = [name for name in COLOURS if any(row["series"] == name for row in [*left, *right])]
+    low = min(row["low"] for row in left)
+    scale = alt.Scale(domainMin=min(1.0, low), domainMax=2 * max(row["mean"] for row in left), clamp=True)
+    axis = alt.Axis(title=PERPLEXITY, tickCount=5, grid=False, titleColor=COLOURS[PERPLEXITY], **QUIET)
+    share = alt.Axis(title="share", format=".0%", values=[0, 0.25, 0.5, 0.75, 1], orient="right", grid=True, **QUIET)
+    charts = [
+        layered(_lines("left", places, shown, scale, axis), wide, 260),
+        layered(_lines("right", places, shown, alt.Scale(domain=[0, 1], clamp=True), share), wide, 260),
+    ]
+    both: Spec = {
+        "layer": [{"layer": chart["layer"]} for chart in charts],
+        "width": wide,
+        "height": 260,
+        "resolve": {"scale": {"y": "independent"}},
+    }
+    chart: Spec = {"vconcat": [both, caption(TWO_AXES_NOTE, wide)], "spacing": 12}
+    words = "; ".join(row["label"] for row in [*left, *right])
+    return Figure(chart, {"left": left, "right": right}, f"Perplexity against retrieval over length. {words}.")
+
+
+def trap_words(run: Run) -> str:
+    """What the picture says in a sentence; nothing unless accuracy falls by more than chance."""
+    losses = _of(run, "mean_nll")
+    known = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None and n in losses}
+    if len(known) < 2:
+        return ""
+    short, long = min(known), max(known)
+    if known[long].interval.high >= known[short].interval.low:
+        return ""
+    before, after = math.exp(losses[short].mean), math.exp(losses[long].mean)
+    fell = f"{percent(known[short].mean)}% to {percent(known[long].mean)}%"
+    return (
+        f"From {length_words(short)} to {length_words(long)} perplexity goes from {before:.3g} to {after:.3g} "
+        f"({after / before - 1:+.0%}) while retrieval accuracy falls from {fell}."
+    )
+
+
+def _of(run: Run, name: str) -> ByLength:
+    """A metric by length, from the task of that name where several have it."""
+    found = {m.task: lengths for m, lengths in run.measures.estimates.items() if m.name == name}
+    return found.get(name) or next(iter(found.values()), {})
+
+
+def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axis: alt.Axis) -> list[alt.Chart]:
+    legend = alt.Legend(title=None, orient="bottom", symbolType="circle", symbolOpacity=1)
+    colours = alt.Scale(domain=names, range=[COLOURS[name] for name in names])
+    colour = alt.Color("series:N", scale=colours, legend=legend)
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
+    base = alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour)
+    return [
+        base.mark_area(opacity=0.14, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=2.5, aria=False).encode(y),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
+    ]
+
+
+def _two_axes_row(series: str, tokens: int, found: Estimate, shown: Scale, *, unit: str = "") -> Row:
+    low, high = found.interval.low, found.interval.high
+    bounded = math.isfinite(low) and math.isfinite(high)
+    mean = shown(found.mean)
+    return {
+        "series": series, "tokens": tokens, "length": length_words(tokens), "mean": mean,
+        "low": shown(low) if bounded else mean, "high": shown(high) if bounded else mean,
+        "label": f"{series} at {length_words(tokens)}: {mean:.3g}{unit}",
+    }  # fmt: skip

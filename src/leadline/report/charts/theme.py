@@ -1,0 +1,184 @@
+"""What a click on a part of a figure asks for, as a short word that travels inside the figure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import altair as alt
+
+from leadline.core.types import FailureClass
+
+# --- The colours of results, once for figures, page and terminal.
+#
+# `ACCURACY` runs from deep plum (nothing right) to pale mint (all right). Lightness rises all the way and the steps are
+# even in OKLab, so that it reads in grey, in print and with any colour vision. `DIFFERENCE` is orange for a loss, blue
+# for a gain, and both get darker away from no change.
+
+Scale = Sequence[str]
+Rgb = tuple[int, int, int]
+
+# Piecewise linear in OKLCH: lightness .20 .36 .54 .73 .93, chroma .08 .11 .105 .095 .06, hue 335 300 245 200 160.
+ACCURACY: Final = (
+    "#2a0324", "#38113f", "#43225e", "#463a7d", "#3f5796", "#3174a7",
+    "#3291b4", "#44acbc", "#6bc6c3", "#99decc", "#c6f5da",
+)  # fmt: skip
+DIFFERENCE: Final = (
+    "#7f2704", "#b3470c", "#dd7430", "#f1a672", "#f8d6bd", "#f4f4f2",
+    "#c9ddee", "#8fbbdd", "#5191c2", "#24679f", "#0b3f70",
+)  # fmt: skip
+INK: Final = "#1c2733"
+PAPER: Final = "#ffffff"
+
+CLASS_COLOURS: Final[dict[FailureClass, str]] = {
+    "correct": "#b9ecd6",
+    "partial": "#3291b4",
+    "distractor": "#e69f00",
+    "not_found": "#43225e",
+    "wrong": "#9a3b6b",
+    "empty": "#b8bec6",
+    "refused": "#cc79a7",
+    "cut_off": "#f0e442",
+    "wrong_format": "#8c6d31",
+    "input_truncated": "#d55e00",
+    "error": "#a11d33",
+    "measured": "#667381",
+}
+
+
+def colour_at(scale: Scale, share: float) -> str:
+    """The colour at 0..1 of a scale, between its stops."""
+    position = min(max(share, 0.0), 1.0) * (len(scale) - 1)
+    at = min(int(position), len(scale) - 2)
+    low, high = rgb_of(scale[at]), rgb_of(scale[at + 1])
+    mixed = (round(a + (b - a) * (position - at)) for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def rgb_of(colour: str) -> Rgb:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return red, green, blue
+
+
+def ink_on(colour: str) -> str:
+    """Dark or white text, whichever contrasts more (relative luminance of WCAG 2)."""
+    light = luminance(colour)
+    return INK if (light + 0.05) / (luminance(INK) + 0.05) > 1.05 / (light + 0.05) else PAPER
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (_linear(part / 255) for part in rgb_of(colour))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return float(part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4)
+
+
+# --- How every figure looks: one font that is the same on every machine, quiet axes, our colours.
+#
+# Liberation Sans travels inside vl-convert and has the metrics of Arial and Helvetica, so a figure is laid out the same
+# wherever it is made or opened.
+
+Row = dict[str, Any]
+Spec = dict[str, Any]
+
+FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"
+# Each of these four is used for nothing else, so that the page can exchange them for its own light or dark ones.
+HEAD: Final = "#17212b"
+TEXT: Final = "#3b4855"
+MUTED: Final = "#667381"
+LINE: Final = "#e1e5ea"
+
+ACCURACY_SCALE: Final = alt.Scale(domain=[0, 1], range=list(ACCURACY), clamp=True)
+DIFFERENCE_SCALE: Final = alt.Scale(domain=[-50, 50], range=list(DIFFERENCE), clamp=True)
+
+QUIET: Final[dict[str, Any]] = {"ticks": False, "domain": False, "labelPadding": 6, "titlePadding": 10}
+
+_CONFIG: Final[dict[str, Any]] = {
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": TEXT, "titleColor": TEXT, "titleFontWeight": "normal",
+        "labelFontSize": 11, "labelLimit": 0, "titleFontSize": 11.5,
+        "gridColor": LINE, "domainColor": LINE, "tickColor": LINE,
+    },
+    "title": {
+        "fontSize": 19, "color": HEAD, "subtitleColor": MUTED, "subtitleFontSize": 12, "subtitlePadding": 6,
+        "subtitleLineHeight": 17, "anchor": "start", "offset": 16,
+    },
+    "header": {"labelColor": HEAD, "labelFontSize": 13, "labelFontWeight": "bold", "title": None},
+    "legend": {
+        "labelColor": TEXT, "titleColor": TEXT, "titleFontWeight": "normal",
+        "labelFontSize": 11, "titleFontSize": 11.5, "titlePadding": 8, "labelLimit": 260,
+    },
+    "text": {"color": INK},
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A Vega-Lite definition, the named rows it is drawn from, and what it shows in words."""
+
+    chart: Spec
+    data: Mapping[str, list[Row]]
+    alternative: str
+
+    def spec(self, *, background: str = "white") -> Spec:
+        """The finished definition. Rows are named once, so that panels can share them."""
+        return self.chart | {
+            "$schema": alt.SCHEMA_URL,
+            "datasets": dict(self.data),
+            "config": _CONFIG,
+            "background": background,
+            "padding": 2 if background == "transparent" else 14,
+            "description": self.alternative,
+        }
+
+
+def layered(layers: Sequence[alt.Chart], width: float, height: float) -> Spec:
+    """Layers over one another as a plain definition. Panels are put together as plain definitions too: altair
+    copies everything inside a chart each time it is put into another, which takes seconds for a dozen panels."""
+    plain = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
+    for layer in plain:
+        if layer.get("data") == {"name": "empty"}:  # altair's placeholder, which would hide the rows of the panel
+            del layer["data"]
+    return {"layer": plain, "width": width, "height": height}
+
+
+def rows_of(name: str, panel: int) -> Spec:
+    """The rows of one panel, to be joined to its definition."""
+    return {"data": {"name": name}, "transform": [{"filter": f"datum.panel === {panel}"}]}
+
+
+def caption(words: str, width: float) -> Spec:
+    """Small print under a figure, wrapped to its width."""
+    lines = textwrap.wrap(words, max(30, int(width / 4.7)))
+    text = alt.Chart().mark_text(
+        text=lines, align="left", baseline="top", fontSize=10, lineHeight=14, color=MUTED, aria=False
+    )
+    spec = layered([text.encode(x=alt.value(0), y=alt.value(0))], 10, 14 * len(lines))
+    return spec | {"data": {"values": [{}]}}
+
+
+# --- What a click on a part of a figure asks for, as a short word that travels inside the figure.
+
+ANY = "*"
+
+
+def selection(
+    run: int,
+    task: int | None = None,
+    length: int | None = None,
+    depth: float | str | None = ANY,
+    failure_class: FailureClass | None = None,
+) -> str:
+    """`run/task/length/depth/class`: numbers of run and task, tokens, depth (`-` for none); `*` for any."""
+    parts = (run, _or_any(task), _or_any(length), "-" if depth is None else depth, _or_any(failure_class))
+    return "/".join(map(str, parts))
+
+
+def _or_any(value: object) -> object:
+    return ANY if value is None else value

@@ -1,0 +1,220 @@
+"""A report for a pull request: a table and links to pictures, in Markdown that cannot be broken by a name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from leadline.core.errors import MissingExtra, StoreError, UsageError
+from leadline.core.format import length_words, safe
+from leadline.report.charts.curves import class_bars, curves, gauge, run_curves
+from leadline.report.charts.grid import task_grid
+from leadline.report.charts.heatmap import can_smooth, heatmap
+from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.render import write_figure
+from leadline.report.charts.theme import Figure
+from leadline.report.comparison import against_first, boards, titles
+from leadline.report.terminal import small_print
+from leadline.results.run import Run, interval_words
+from leadline.results.table import Place, Tally
+from leadline.results.verdict import effective_in, effective_parts, length_range, shapes, verdict
+from leadline.stats.effective import EffectiveLength
+from leadline.store.export import columns_of, rows, write_csv, write_jsonl
+from leadline.store.runs import read_records, slug
+
+# --- A run in numbers that a program can read.
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """The whole table as plain values. A mean that does not exist is null, never zero."""
+    table, totals = run.table, run.totals
+    return {
+        "run": str(run.folder),
+        "digest": run.manifest.digest,
+        "name": run.label,
+        "model": run.manifest.spec.get("model"),
+        "window": run.window,
+        "reading": run.reading,
+        "created": run.manifest.created,
+        "counting": table.counting_rule,
+        "diagnosis": shapes(run),
+        "effective_length": effective_values(effective_in(run, table.samples)),
+        "effective_length_of_parts": {
+            name: {part: effective_values(found) for part, found in parts.items()}
+            for name, parts in effective_parts(run).items()
+        },
+        **tally_values(table.whole),
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
+        "receipts": {
+            "equal": totals.receipts_right,
+            "different": totals.receipts_wrong,
+            "not_given": totals.receipts_silent,
+        },
+        "lengths": [
+            {
+                "task": task,
+                "length": length,
+                **tally_values(tally),
+                "details": dict(table.details.get((task, length), {})),
+            }
+            for (task, length), tally in table.by_task_and_length.items()
+        ],
+        "no_context": [
+            {"task": task, "length": length, **tally_values(tally)}
+            for (task, length), tally in run.memory.by_task_and_length.items()
+        ],
+        "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
+    """Null where fewer than two lengths were answered. An open end lies outside what was measured."""
+    if found is None:
+        return None
+    return {
+        "words": length_range(found),
+        "bound": found.bound,
+        "length": round(found.length),
+        "low": None if found.low_open else round(found.low),
+        "high": None if found.high_open else round(found.high),
+        "threshold": found.threshold,
+        "largest_measured": found.largest_measured,
+        "warning": found.warning,
+    }
+
+
+def cell_table(runs: Sequence[Run]) -> dict[str, Any]:
+    """The tidy table of cells of some runs: columns and rows."""
+    names = ("planned", "done", "failed", "mean", "low", "high", "method")
+    rows = []
+    for run in runs:
+        for place, tally in run.table.cells.items():
+            values = tally_values(tally)
+            rows.append([run.name, *place, *(values[name] for name in names)])
+    return {"columns": ["run", *Place._fields, *names], "rows": rows}
+
+
+def tally_values(tally: Tally) -> dict[str, Any]:
+    interval = tally.interval
+    return {
+        "planned": tally.planned,
+        "done": tally.done,
+        "failed": tally.failed,
+        "mean": tally.mean,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+        "method": interval.method if interval else None,
+        "mean_if_failed_were_wrong": tally.if_failed_wrong,
+        "classes": dict(tally.classes),
+    }
+
+
+# --- The samples of a run as a table for other programs: CSV, JSONL or Parquet, by the name of the file.
+
+KINDS = ("csv", "jsonl", "parquet")
+
+
+def write_data(run: Run, path: Path) -> Path:
+    kind = path.suffix.removeprefix(".")
+    if kind not in KINDS:
+        raise UsageError(f"{path.name!r} is not a kind of table", where="--data", fix=f"end it in .{', .'.join(KINDS)}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if kind == "csv":
+        write_csv(read_records(run.folder), path)
+    elif kind == "jsonl":
+        write_jsonl(read_records(run.folder), path)
+    else:
+        _write_parquet(run, path)
+    return path
+
+
+def _write_parquet(run: Run, path: Path) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "frames", where="--data") from None
+    found = list(rows(read_records(run.folder)))
+    table = pyarrow.table({name: [row.get(name) for row in found] for name in columns_of(found)})
+    try:
+        pyarrow.parquet.write_table(table, path, compression="zstd")
+    except OSError as error:
+        raise StoreError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from None
+
+
+# --- Every figure of a report as a file, for papers and slides.
+
+FEW = 4
+"""Panels that a column of a paper holds."""
+
+
+def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
+    """Png, svg and pdf of every figure, as wide as a column of a paper, or as two where there are many tasks; runs in
+    folders of their own if several."""
+    written = []
+    for run in runs:
+        place = folder if len(runs) == 1 else folder / slug(run.name)
+        for name, figure in figures_of(run):
+            written += write_figure(figure, place / name, column=True)
+    if len(runs) > 1:
+        names = titles(runs)
+        written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
+        narrow = all(in_column(run) for run in runs)
+        for run, item in zip(runs[1:], against_first(runs, names, narrow=narrow, titled=True), strict=True):
+            if item.figure is not None:
+                written += write_figure(item.figure, folder / f"difference-{slug(run.name)}", column=True)
+    return written
+
+
+def in_column(run: Run) -> bool:
+    """Whether a panel for each task fits one under the other into a column: a dozen would be longer than a page."""
+    return len(run.table.tasks) <= FEW
+
+
+def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
+    """Each figure under the name of its file."""
+    found, narrow = verdict(run), in_column(run)
+    if run.table.tasks:
+        yield "heatmap", heatmap(run, narrow=narrow)
+        if any(can_smooth(run.table, task) for task in run.table.tasks):
+            yield "heatmap-smoothed", heatmap(run, narrow=narrow, smoothed=True)
+    if found.effective is not None:
+        yield "effective-length", gauge(run, found.effective, narrow=True)
+    if len(run.table.tasks) > 1:
+        yield "tasks", task_grid(run, found, narrow=True)
+    if run.measures:
+        yield "log-probabilities", measure_curves(run, narrow=True)
+    if run.measures.by_distance:
+        yield "log-probabilities-by-distance", distance_curves(run, narrow=True)
+    if run.table.whole.done + run.table.whole.failed:
+        yield "curves", curves(run, narrow=True)
+        yield "outcomes", class_bars(run, narrow=narrow)
+
+
+# --- A report for a pull request: a table and links to pictures, in Markdown that cannot be broken by a n
+
+
+def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
+    """Verdicts, a table a reading mode, differences against the first run, pictures, and the small print."""
+    names, verdicts = titles(runs), [verdict(run) for run in runs]
+    lines = ["### Leadline", ""]
+    lines += [f"- {safe(found.headline)}" for found in verdicts]
+    for board in boards(runs, verdicts, names):
+        lengths = " | ".join(length_words(n) for n in board.lengths)
+        lines += ["", f"| {board.reading} reading | effective length | {lengths} | average |"]
+        lines.append("|---|---|" + "---:|" * (len(board.lengths) + 1))
+        for row in board.rows:
+            cells = [f"{c.mean} ({c.spread})" if c.spread else c.mean for c in (*row.cells, row.average)]
+            lines.append(f"| {safe(row.name)} | {row.effective} | {' | '.join(cells)} |")
+    lines += ["", f"Accuracy in percent with {interval_words(*runs)}."]
+    for item in against_first(runs, names):
+        lines += ["", f"**{safe(item.name)}.** {safe(item.sentence)}"]
+        lines += [f"> {safe(line)}" for line in item.warnings]
+    for path, name in zip(pictures, names, strict=False):
+        lines += ["", f"![Accuracy by length and depth, {safe(name)}](<{path.as_posix()}>)"]
+    notes = list(dict.fromkeys(line for run in runs for line in small_print(run)))
+    lines += ["", "<details><summary>How to read this</summary>", ""]
+    lines += [f"- {safe(line)}" for line in notes]
+    return "\n".join([*lines, "", "</details>", ""])

@@ -1,0 +1,196 @@
+"""Writing saved runs into trackers: which step a checkpoint is, which line it belongs to, and off it goes."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from leadline.core import registry
+from leadline.core.errors import UsageError
+from leadline.core.format import inert, length_words
+from leadline.core.trackers import TrackerEntry
+from leadline.report.charts.grid import task_grid
+from leadline.report.charts.heatmap import heatmap
+from leadline.report.charts.logprobs import measure_curves
+from leadline.report.charts.render import render
+from leadline.results.run import Run, load_run
+from leadline.results.table import FAILURE_CLASSES, Tally
+from leadline.results.verdict import Verdict, verdict
+from leadline.stats.effective import EffectiveLength
+
+# --- A run as an entry for a tracker: numbers under names that charts can group, and the pictures that say most.
+#
+# leadline/effective_length, _low, _high, _bound     tokens; bound is 1 for at least, 0 for a crossing, -1 for below
+# leadline/accuracy, _low, _high                     over all tasks and lengths
+# leadline/answered, failed, missing, receipts_wrong, prompt_tokens
+# leadline_length/4k                                 accuracy at a length, tasks weighing alike
+# leadline_task/niah                                 accuracy of a task, with effective_length/ for its reach
+# leadline_task_length/niah/4k
+# leadline_outcome/distractor                        share of samples that came out so, zeros too
+# leadline_measure/TASK/METRIC/4k                    log-probability metrics in their own units
+# leadline_memory/qa_1/4k                            accuracy without the document
+#
+# What does not exist is left out, never written as zero: a mean without answers, an end of an interval that lies
+# outside what was measured.
+
+Numbers = Iterator[tuple[str, float]]
+BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
+
+
+def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> TrackerEntry:
+    """Everything a tracker is told of a run. `name` is the line of checkpoints that the step belongs to."""
+    found = verdict(run)
+    return TrackerEntry(
+        name=name,
+        step=step,
+        at=run.totals.ended,
+        numbers=_distinct(numbers_of(run, found)),
+        figures=dict(_figures(run, found)),
+        facts={
+            "model": inert(run.model, 400),
+            **({"name": inert(run.manifest.name, 200)} if run.manifest.name else {}),
+            "run": inert(run.name, 200),
+            "digest": run.manifest.digest,
+            "reading": run.reading,
+            "version": run.manifest.sessions[-1].leadline if run.manifest.sessions else "",
+        },
+        verdict=found.headline,
+        page=page,
+    )
+
+
+def numbers_of(run: Run, found: Verdict) -> Numbers:
+    table, whole = run.table, run.table.whole
+    yield from _effective("leadline/effective_length", found.effective)
+    yield from _tally("leadline/accuracy", whole, ends=True)
+    yield "leadline/answered", float(whole.done)
+    yield "leadline/failed", float(whole.failed + run.memory.whole.failed + run.measures.failed)
+    yield "leadline/missing", float(whole.missing)
+    yield "leadline/receipts_wrong", float(run.totals.receipts_wrong)
+    yield "leadline/prompt_tokens", float(run.totals.prompt_tokens)
+    for length, tally in sorted(table.by_length.items()):
+        yield from _tally(f"leadline_length/{length_words(length)}", tally)
+    for task, tally in table.by_task.items():
+        yield from _tally(f"leadline_task/{task}", tally)
+        yield from _effective(f"leadline_task_effective_length/{task}", found.by_task.get(task))
+    for (task, length), tally in table.by_task_and_length.items():
+        yield from _tally(f"leadline_task_length/{task}/{length_words(length)}", tally)
+    for (task, length), tally in run.memory.by_task_and_length.items():
+        yield from _tally(f"leadline_memory/{task}/{length_words(length)}", tally)
+    for metric, lengths in run.measures.estimates.items():
+        for length, estimate in lengths.items():
+            yield f"leadline_measure/{metric.task}/{metric.name}/{length_words(length)}", estimate.mean
+    asked = whole.done + whole.failed
+    for outcome in FAILURE_CLASSES if asked else ():
+        if outcome != "measured":
+            yield f"leadline_outcome/{outcome}", whole.classes.get(outcome, 0) / asked
+
+
+def _tally(name: str, tally: Tally, *, ends: bool = False) -> Numbers:
+    if tally.mean is None:
+        return
+    yield name, tally.mean
+    if ends and tally.interval is not None:
+        yield f"{name}_low", tally.interval.low
+        yield f"{name}_high", tally.interval.high
+
+
+def _effective(name: str, found: EffectiveLength | None) -> Numbers:
+    """The length with its ends. An open end lies outside what was measured, so there is no number for it."""
+    if found is None:
+        return
+    yield name, round(found.length)
+    yield f"{name}_bound", BOUNDS[found.bound]
+    if not found.low_open:
+        yield f"{name}_low", round(found.low)
+    if not found.high_open:
+        yield f"{name}_high", round(found.high)
+
+
+def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
+    if run.table.tasks:
+        yield "heatmap", render(heatmap(run), "png")
+    if len(run.table.tasks) > 1:
+        yield "tasks", render(task_grid(run, found), "png")
+    if run.measures:
+        yield "log-probabilities", render(measure_curves(run), "png")
+
+
+def _distinct(numbers: Numbers) -> dict[str, float]:
+    """Names that every tracker takes. Two that become one by that are told apart by a number."""
+    made: dict[str, float] = {}
+    for name, value in numbers:
+        if not math.isfinite(value):
+            continue
+        plain = name = "/".join(re.sub(r"[^\w. :-]+", "_", part, flags=re.ASCII).strip("_") for part in name.split("/"))
+        count = 1
+        while name in made:
+            count += 1
+            name = f"{plain}-{count}"
+        made[name] = float(value)
+    return made
+
+
+# --- Writing saved runs into trackers: which step a checkpoint is, which line it belongs to, and off it g
+
+_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!.*\d)", re.DOTALL)
+"""The last whole number of a name."""
+_DANGLING = re.compile(r"[-_./ =:]+$")
+
+
+def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "", page: bool = False) -> str:
+    """Writes one saved run to the tracker `to`, as in `mlflow:http://127.0.0.1:5000?experiment=ctx`; says where it is.
+
+    `step` is a number, or "auto" for the last number in the model's name. `name` is the line of checkpoints that the
+    step belongs to; by default what the model is called, without its step. `page` keeps the report beside the numbers.
+    """
+    run = load_run(folder)
+    return write_entry(to, prepared(run, step, name, page=page))
+
+
+def write_entry(to: str, entry: TrackerEntry) -> str:
+    book, place = registry.tracker(to)
+    return book.write(place, entry)
+
+
+def prepared(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
+    """The entry of a run, drawn and named, that any number of trackers may be given."""
+    number = step_of(run.model, step)
+    kept = None
+    if page:
+        from leadline.report.page import write_page
+
+        kept = write_page([run], run.folder / "report.html")
+    return entry_of(run, number, name or _line_of(run, number), kept)
+
+
+def step_of(model: str, step: int | str) -> int:
+    """A step as given; `auto` is the last whole number of the model's name, options left out."""
+    if step != "auto":
+        text = str(step)
+        if not text.isdecimal():
+            raise UsageError(f"{text!r} is not a step", where="--step", fix="write a whole number, or auto")
+        return int(text)
+    found = _NUMBER.search(model.partition("?")[0])
+    if found is None:
+        raise UsageError(
+            f"the name of {model!r} holds no number", where="--step auto", fix="write the step, as in --step 12000"
+        )
+    return int(found[0])
+
+
+def _line_of(run: Run, step: int) -> str:
+    """From the name that a list of models gives it, unless there is nothing but the step in it."""
+    called = line_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
+    return called or line_name(run.model, step)
+
+
+def line_name(model: str, step: int) -> str:
+    """The model's name less its step: `hf:out/checkpoint` for hf:out/checkpoint-12000 at step 12000."""
+    head, mark, options = model.partition("?")
+    found = _NUMBER.search(head)
+    if found is not None and int(found[0]) == step:
+        head = _DANGLING.sub("", head[: found.start()]) + head[found.end() :]
+    return head + mark + options

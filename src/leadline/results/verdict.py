@@ -1,0 +1,216 @@
+"""What a run says, in sentences: the first thing on the page and the first line in the terminal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from leadline.core.format import count_words, inert, length_words, percent, percent_range
+from leadline.results.run import Run
+from leadline.stats.diagnose import diagnose
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
+from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
+from leadline.stats.sequential import anytime_effective
+
+OWN_SHARE = 0.85
+"""Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
+
+READING_WORDS = {
+    "fresh": "a document for each question",
+    "shared": "a document for each length",
+    "nested": "one document for all lengths",
+}
+READING_NOTES = {
+    "fresh": "every question had a document of its own, as in published results",
+    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is harder "
+    "than fresh reading and not comparable with published results",
+    "nested": "one long document answered all lengths and depths; the other facts in it are distractors, so this is "
+    "harder than fresh reading and not comparable with published results",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`effective` is None when nothing was answered or only one length was measured."""
+
+    effective: EffectiveLength | None
+    by_task: dict[str, EffectiveLength]
+    headline: str
+    """One sentence that may be quoted alone."""
+    claim: str
+    """The same without the model's name, for where it stands above."""
+    findings: tuple[str, ...]
+    not_measured: tuple[str, ...]
+
+
+_FOUND: WeakKeyDictionary[Run, Verdict] = WeakKeyDictionary()
+
+
+def verdict(run: Run) -> Verdict:
+    """Found once for each run: page, figures and terminal all ask, and a bootstrap for every task takes a while."""
+    found = _FOUND.get(run)
+    if found is None:
+        found = _FOUND[run] = _verdict(run)
+    return found
+
+
+def _verdict(run: Run) -> Verdict:
+    samples = run.table.samples
+    whole = effective_in(run, samples)
+    tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
+    said = claim(run, whole)
+    return Verdict(
+        effective=whole,
+        by_task={t: found for t, found in tasks.items() if found is not None},
+        headline=f"{inert(run.label, 80)} {said}",
+        claim=said[0].upper() + said[1:],
+        findings=tuple(_findings(run, whole)),
+        not_measured=tuple(_not_measured(run)),
+    )
+
+
+def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
+    """The effective length of a part of a run's samples."""
+    return effective_of(samples, run.window, line, stopped=bool(run.rule))
+
+
+def effective_of(
+    samples: Observations, claimed: int | None, line: Line | None = None, *, stopped: bool = False
+) -> EffectiveLength | None:
+    """`stopped` says that the answers themselves decided how many there are: the ends then hold at every look."""
+    answered = samples.counted()
+    if len(np.unique(answered.length)) < 2:
+        return None
+    found = effective_length(samples, line, claimed=claimed)
+    return anytime_effective(samples, found) if stopped else found
+
+
+def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
+    """The effective length against the model's own short score, and of every task, category and band of depths."""
+    samples = run.table.samples
+    categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
+    own = effective_in(run, samples, Line(share=OWN_SHARE))
+    parts = {
+        "task": parts_by_task(samples),
+        "category": parts_by_category(samples, categories),
+        "depth": parts_by_depth(samples),
+    }
+    found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
+    found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
+    return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
+
+
+def claim(run: Run, found: EffectiveLength | None) -> str:
+    """The verdict as what one would say of the model after its name."""
+    if found is None:
+        whole = run.table.whole
+        if not run.table.tasks:
+            return "was measured by log-probabilities alone: nothing was asked."
+        if whole.mean is None:
+            return "has answered nothing yet."
+        return f"is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
+    claims = f" of the {length_words(run.window)} tokens it claims" if run.window else " tokens"
+    words, _, spread = length_range(found).partition(" (")
+    spread = f" ({spread}" if spread else ""
+    if run.window and found.bound != "below" and found.length > run.window:
+        about = "about " if found.bound == "crossing" else ""
+        sure = found.low > run.window and not found.low_open  # else the claim lies inside the interval
+        beside = (
+            f", more than the {length_words(run.window)} it claims"
+            if sure
+            else f"; it claims {length_words(run.window)}"
+        )
+        return f"can use {about}{words} tokens{spread}{beside}."
+    if found.bound == "crossing":
+        return f"can use about {words}{claims}{spread}."
+    if found.bound == "at least":
+        return f"can use {words}{claims}{spread}: it never fell below the line at any length measured."
+    return f"falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
+
+
+def length_range(found: EffectiveLength) -> str:
+    """`43k (95%: 35k to 52k)`."""
+    return str(found).replace(" %", "%")
+
+
+def line_words(found: EffectiveLength) -> str:
+    if found.line.share is not None:
+        return f"{percent(found.line.share)}% of its score at the shortest length"
+    known = ", the line RULER uses" if found.line.threshold == RULER_THRESHOLD else ""
+    return f"{100 * found.threshold:g}%{known}"
+
+
+def shapes(run: Run) -> list[str]:
+    """What the map looks like: in a sentence for one task, by name for several."""
+    samples, tasks = run.table.samples, run.table.tasks
+    found = {}
+    for task in tasks:
+        mine = samples.take(samples.task == task)
+        if len(np.unique(mine.counted().length)) > 1:
+            found[task] = diagnose(mine)
+    if len(tasks) == 1:
+        sentences = [f.sentence.replace(" %", "%") for d in found.values() for f in d.findings]
+        return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
+    kinds: dict[str, list[str]] = {}
+    for task, diagnosis in found.items():
+        kinds.setdefault(diagnosis.kind, []).append(inert(task, 40))
+    return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
+
+
+def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
+    table, whole = run.table, run.table.whole
+    lines = shapes(run)
+    if found is not None:
+        lines.append(
+            "Effective length is the longest prompt at which a falling curve through its scores still reaches "
+            f"{line_words(found)}."
+        )
+        if found.warning:
+            lines.append(f"{found.warning[0].upper()}{found.warning[1:]}.")
+    if whole.mean is not None:
+        lines.append(
+            f"Over all lengths and depths it is right in {percent(whole.mean)}% "
+            f"(95%: {percent_range(whole.interval)}%)."
+        )
+    memory = run.memory.whole
+    if memory.mean is not None:
+        lines.append(
+            f"Asked without the document it is right in {percent(memory.mean)}% "
+            f"(95%: {percent_range(memory.interval)}%): so much needs no reading at all."
+        )
+    known = [(n, t) for n, t in sorted(table.by_length.items()) if t.mean is not None]
+    if len(known) > 1:
+        (short, first), (long, last) = known[0], known[-1]
+        lines.append(
+            f"From {percent(first.mean)}% at {length_words(short)} to {percent(last.mean)}% at {length_words(long)}."
+        )
+    return lines
+
+
+def _not_measured(run: Run) -> list[str]:
+    """What a reader might think was measured and was not."""
+    table, whole = run.table, run.table.whole
+    lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
+    notes = [inert(str(note), 300) for note in run.manifest.model.get("notes", ())]
+    lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
+    longest = max(table.lengths, default=0)
+    if run.window and longest < run.window:
+        lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
+    if run.rule:
+        lines.append(
+            f"The run stopped by itself (until {inert(run.rule, 200)}): cells have as many samples as that took. "
+            "Intervals are confidence sequences, which hold however often it looked and are wider for it; means lean "
+            "a little towards what stopped the run."
+        )
+    empty = sum(t.estimate is None for t in table.cells.values())
+    if empty:
+        lines.append(f"{count_words(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+    if whole.failed:
+        lines.append(f"{count_words(whole.failed, 'sample')} failed; failed samples are in no mean.")
+    if whole.missing:
+        lines.append(f"{count_words(whole.missing, 'sample')} not asked yet.")
+    if run.totals.receipts_wrong:
+        lines.append(f"{count_words(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
+    return lines

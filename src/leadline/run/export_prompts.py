@@ -1,0 +1,198 @@
+"""Prompts and keys only: documents are built as for a run, and written to files instead of being asked.
+
+jsonl   one file, a line for each prompt with everything that is known about it
+ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that read its files
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import msgspec
+
+from leadline.core import registry
+from leadline.core.contracts import Task, Tokenizer
+from leadline.core.digest import digest
+from leadline.core.errors import StoreError, UsageError
+from leadline.core.logprobs import LogprobTask
+from leadline.core.spec import Spec
+from leadline.core.types import Document, Frame, Probe
+from leadline.run.documents import count_cells, jobs
+from leadline.store.files import replace_file
+from leadline.store.manifest import session
+from leadline.store.ruler_files import Sample, encode_sample
+from leadline.store.runs import slug
+from leadline.text.fitting.fitter import fit
+
+Form = Literal["jsonl", "ruler"]
+FORMS: tuple[Form, ...] = ("jsonl", "ruler")
+ABOUT = "about.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What lengths are counted in: a tokenizer, and how a model wraps a turn."""
+
+    tokenizer: Tokenizer
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    files: tuple[Path, ...]
+    prompts: int
+
+
+def write_prompts(
+    spec: Spec,
+    counted: Counted,
+    output: Path,
+    form: Form,
+    *,
+    progress: Callable[[int, int], None] = lambda n, all: None,
+) -> Written:
+    """Every prompt of a spec. Files appear whole, when all their prompts are in them."""
+    tasks = {t.title: registry.task(t) for t in spec.tasks}
+    for title, task in tasks.items():
+        if isinstance(task, LogprobTask):
+            raise UsageError(f"{title} is measured, not asked: it has no prompts", where="build")
+    total, done = count_cells(spec, tasks), 0
+    with _Files(output, form) as files:
+        for document, task in _documents(spec, tasks, counted):
+            for probe in document.probes:
+                files.add(document, probe, task, counted)
+                done += 1
+                progress(done, total)
+    about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
+    replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, counted)), indent=2) + b"\n")
+    return Written(files.finished, done)
+
+
+def _documents(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> Iterator[tuple[Document, Task]]:
+    for job in jobs(spec, tasks):
+        draft = job.task.write(job.cells, seed=spec.seed)
+        yield fit(draft, counted.tokenizer, counted.frame), job.task
+
+
+def _about(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> dict[str, Any]:
+    """Where the prompts came from: enough to write them again."""
+    return {
+        "spec": {k: v for k, v in spec.identity().items() if k != "model"},
+        "tasks": {title: {"version": task.version, "split": task.split} for title, task in tasks.items()},
+        "sources": {source.name: source.digest for task in tasks.values() for source in task.sources()},
+        "tokenizer": counted.tokenizer.fingerprint,
+        "frame": counted.frame.fingerprint,
+        "session": msgspec.to_builtins(session()),
+    }
+
+
+# --- lines --------------------------------------------------------------------------------------
+
+
+def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
+    """A prompt with its key, for any program. `prompt` is the user's turn; the answer goes on from `answer_prefix`."""
+    cell = probe.cell
+    prefix = probe.answer_prefix if document.frame.prefill else ""
+    values = {
+        "id": cell.key,
+        "task": cell.task,
+        "length": cell.length,
+        "depth": cell.depth,
+        "sample": cell.sample,
+        "split": task.split,
+        "prompt": document.user_text(probe),
+        "answer_prefix": prefix,
+        "targets": probe.targets,
+        "any_target_will_do": probe.labels.get("family") == "questions",
+        "prompt_tokens": probe.prompt_tokens,
+        "answer_tokens": probe.allowance,
+        "document": document.id,
+        "facts": [
+            {"start": f.start, "end": f.end, "depth": f.depth, "depth_asked": f.depth_asked}
+            for f in document.planted(probe)
+        ],
+        "labels": dict(probe.labels),
+        "digest": digest([document.user_text(probe), prefix]),
+    }
+    return msgspec.json.encode(values) + b"\n"
+
+
+def ruler_line(document: Document, probe: Probe, counted: Counted, index: int) -> bytes:
+    """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
+    frame, tokenizer = document.frame, counted.tokenizer
+    around = sum(len(tokenizer.encode(text)) for text in (frame.before, frame.after) if text) + frame.extra_tokens
+    length = probe.prompt_tokens + probe.allowance
+    sample = Sample(
+        index=index,
+        input=document.user_text(probe),
+        outputs=list(probe.targets),
+        length=length - around,
+        length_w_model_temp=length,
+        answer_prefix=probe.answer_prefix if frame.prefill else "",
+        token_position_answer=_position(document, probe, tokenizer) if probe.labels.get("family") == "needle" else None,
+    )
+    return encode_sample(sample)
+
+
+def _position(document: Document, probe: Probe, tokenizer: Tokenizer) -> int | None:
+    """The token at which the first answer begins."""
+    found = [
+        document.body_start + fact.start + len(tokenizer.encode(fact.text[:place]))
+        for fact in document.planted(probe)
+        for target in probe.targets
+        if (place := fact.text.find(target)) >= 0
+    ]
+    return min(found, default=None)
+
+
+# --- files --------------------------------------------------------------------------------------
+
+
+class _Files:
+    """Open files by name, written beside their place and moved there when all went well."""
+
+    def __init__(self, output: Path, form: Form) -> None:
+        self._output = output
+        self._form = form
+        self._stack = ExitStack()
+        self._open: dict[Path, tuple[IO[bytes], Path]] = {}
+        self._counts: dict[Path, int] = {}
+        self.finished: tuple[Path, ...] = ()
+
+    def add(self, document: Document, probe: Probe, task: Task, counted: Counted) -> None:
+        path = self._output
+        if self._form == "ruler":
+            path = path / str(probe.cell.length) / slug(probe.cell.task) / "validation.jsonl"
+        index = self._counts.get(path, 0)
+        self._counts[path] = index + 1
+        line = plain_line(document, probe, task) if self._form == "jsonl" else ruler_line(
+            document, probe, counted, index
+        )  # fmt: skip
+        try:
+            self._file(path).write(line)
+        except OSError as error:
+            raise StoreError(f"cannot write the prompts: {error.strerror}", where=str(path)) from None
+
+    def _file(self, path: Path) -> IO[bytes]:
+        if path not in self._open:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f".{path.name}.{os.getpid()}")
+            self._open[path] = (self._stack.enter_context(draft.open("wb")), draft)
+        return self._open[path][0]
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        self._stack.close()
+        for path, (_, draft) in self._open.items():
+            if kind is None:
+                os.replace(draft, path)
+            else:
+                draft.unlink(missing_ok=True)
+        self.finished = tuple(self._open) if kind is None else ()

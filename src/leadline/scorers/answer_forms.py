@@ -1,0 +1,225 @@
+"""How models say that they did not find it, that they will not answer, or nothing at all: phrases of English.
+
+Only the beginning of an answer is read: that is where models say such things, and text echoed from the document
+further on must not be mistaken for them. Other languages are not recognised and fall to the next class.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from leadline.core.types import Probe
+from leadline.scorers.normalise import bare, clean, visible
+
+# --- What an answer to a probe looks like: whole words, the form of its values, and the candidates an answer names.
+#
+# Strict scoring and failure classes both ask these questions, and must get the same answer.
+
+Form = Literal["numbers", "uuids", "names", "pairs", "words"]
+
+# Hyphen, apostrophe and underscore join two words into another word, as a point joins two digits into another
+# number. Han and kana are written without spaces, so each sign is a word of its own.
+_LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_PART = rf"[^\W_{_LONE_SIGN}]+"
+_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
+_UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
+_PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
+_ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
+_LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
+
+FUNCTION_WORDS = frozenset(
+    _WORD.findall(
+        "a about after all also am an and answer any are as at based be been before both but by can certainly could "
+        "did do does each for from had has have he her here his how i if in into is it its just may me more most my no "
+        "not of okay on once one only or our out over per please she should so some sure than that the their them "
+        "then there therefore these they this those thus to up was we were what when where which while who will with "
+        "would yes you your indeed simply actually exactly clearly respectively namely called named follows following"
+    )
+)
+
+
+def words(text: str) -> list[str]:
+    """The words of a text that is already clean (or merely visible, where letter case matters)."""
+    return _WORD.findall(text)
+
+
+def form_of(probe: Probe) -> Form:
+    """The form of the probe's targets: told by the task, else read from the targets themselves.
+
+    Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
+    """
+    told = probe.labels.get("value_kind", "")
+    if told in ("numbers", "uuids"):
+        return "numbers" if told == "numbers" else "uuids"
+    targets = [t.strip() for t in probe.targets]
+    if not targets:
+        return "words"
+    if all(_NUMBER.fullmatch(clean(t)) for t in targets):
+        return "numbers"
+    if all(_UUID.fullmatch(clean(t)) for t in targets):
+        return "uuids"
+    if all(len(t) > 1 and t.isascii() and t.isalnum() and t.isupper() for t in targets):
+        return "names"
+    if all(_PAIR.fullmatch(clean(t)) for t in targets):
+        return "pairs"
+    return "words"
+
+
+class Words:
+    """The words of one answer, ready to be asked for phrases. Each phrase length is indexed once."""
+
+    def __init__(self, text: str) -> None:
+        self.list = words(clean(text))
+        self._phrases: dict[int, Counter[tuple[str, ...]]] = {}
+
+    def count(self, phrase: str) -> int:
+        """How often a phrase stands in the answer as whole words."""
+        wanted = tuple(words(clean(phrase)))
+        if not wanted:
+            return 0
+        size = len(wanted)
+        if size not in self._phrases:
+            self._phrases[size] = Counter(zip(*(self.list[i:] for i in range(size)), strict=False))
+        return self._phrases[size][wanted]
+
+    def found(self, phrases: Iterable[str]) -> list[str]:
+        """Those of the phrases that stand in the answer, each once."""
+        seen: dict[str, str] = {}
+        for phrase in phrases:
+            if self.count(phrase):
+                seen.setdefault(clean(phrase), phrase)
+        return list(seen.values())
+
+
+def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
+    """The values in an answer that have the full form of the targets, right or wrong."""
+    if form == "words":
+        return _items(targets, answer)
+    if form == "names":
+        sizes = {len(t) for t in targets}
+        return [w for w in words(_without_markers(answer)) if len(w) in sizes and w.isupper() and w.isalnum()]
+    given = words(clean(_without_markers(answer)))
+    if form in ("uuids", "pairs"):
+        return [w for w in given if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
+    sizes = {len(t.strip()) for t in targets}
+    # A short number may come in any length; a long one with digits missing or added is no longer of the form.
+    return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
+
+
+def candidates(form: Form, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
+    """What the answer puts forward, each once: values of the form or nearly so, or the items of its list.
+
+    What the question itself says is an echo, not a candidate, unless it is a target.
+    """
+    if form == "words":
+        offered = _items(targets, answer)
+    elif form in ("names", "pairs"):
+        offered = [w.casefold() for w in values_of_form(form, targets, answer)]
+    else:
+        given = words(clean(_without_markers(answer)))
+        if form == "uuids":
+            offered = [w for w in given if len(w) >= 8 and _UUID_LIKE.fullmatch(w)]
+        else:
+            enough = max(1, min((len(t.strip()) for t in targets), default=1) - 2)
+            offered = [w for w in given if _NUMBER.fullmatch(w) and len(w) >= enough]
+    echo = set(words(clean(question))) - {clean(t) for t in targets}
+    return [w for w in dict.fromkeys(offered) if not all(part in echo for part in w.split())]
+
+
+def listed_items(answer: str) -> list[list[str]]:
+    """The answer as a list: the words of each item. A label such as `Answer:` is no item."""
+    text = _LABEL.sub("\n", _without_markers(answer))
+    parts = (words(clean(part)) for part in _ITEM_BREAK.split(text))
+    return [part for part in parts if part]
+
+
+def _items(targets: Sequence[str], answer: str) -> list[str]:
+    sizes = [len(words(clean(t))) for t in targets]
+    longest = max(sizes, default=1)
+    numbers_count = any(any(c.isdigit() for c in t) for t in targets)
+    offered: list[str] = []
+    for item in listed_items(answer):
+        content = [w for w in item if numbers_count or not _NUMBER.fullmatch(w)]
+        if not content or all(w in FUNCTION_WORDS for w in content):
+            continue
+        if len(content) > longest and any(w in FUNCTION_WORDS for w in content):
+            continue  # prose around the answer, not an item of it
+        if len(content) > longest == 1:
+            offered.extend(content)  # a bare list with spaces between its items
+        else:
+            offered.append(" ".join(content))
+    return offered
+
+
+def _without_markers(answer: str) -> str:
+    return _LIST_MARKER.sub("\n", visible(answer))
+
+
+# --- How models say that they did not find it, that they will not answer, or nothing at all: phrases of E
+
+_BEGINNING_CHARACTERS = 600
+_LOOP_WORDS = 2000
+
+_NOT = r"(?:\w+n't|cannot|(?:can|could|do|does|did|was|were|am|is|are|has|have) not|unable to|not able to|failed to)"
+_FEW = r"(?:[\w'-]+ ){0,3}?"
+_NOT_FOUND = re.compile(
+    "|".join(
+        (
+            rf"\b{_NOT} {_FEW}(?:find|found|locate|see|seen|spot|identify|determine|recall|remember|know|be found)\b",
+            r"\b(?<!i )(?:does not|doesn't|do not|don't|did not|didn't) (?:[\w'-]+ ){0,2}?"
+            r"(?:mention|contain|include|specify|state|provide|say|give|appear|list|reveal|tell|exist|have)\b",
+            rf"\b(?:is|are|was|were)(?: not|n't) {_FEW}"
+            r"(?:mentioned|given|provided|found|specified|stated|present|included|listed|available|known|in the)\b",
+            r"\bthere (?:is|are|was|were|isn't|aren't) (?:no|not|any|nothing)\b[^.]{0,60}"
+            r"\b(?:mention|mentioned|information|such|record|reference|given|provided|text|document|passage|context)\b",
+            r"\bno (?:mention|information|record|reference|such|matching|relevant|indication)\b",
+            r"\b(?:not enough|insufficient|lack of) (?:information|context|detail)",
+            r"\bhave (?:no|any|enough|sufficient) (?:[\w'-]+ )?(?:information|context|knowledge|idea)\b",
+        )
+    )
+)
+_NOT_FOUND_ALONE = frozenset(
+    ("none", "n/a", "na", "unknown", "nothing", "null", "not found", "no answer", "unanswerable", "not mentioned",
+     "not available", "not given", "not in the text")
+)  # fmt: skip
+_REFUSED = re.compile(
+    "|".join(
+        (
+            r"\b(?:i|we)(?: am| are|'m|'re)?(?: \w+){0,2}? "
+            r"(?:cannot|can't|can not|won't|will not|unable to|not able to|must decline|decline|refuse)\b"
+            r"[^.\n]{0,80}?\b(?:help|assist|comply|provide|share|answer|fulfil|fulfill|do|disclose|reveal|continue|"
+            r"engage|support|discuss|complete|respond|to)\b",
+            r"\bas an? (?:ai|artificial intelligence|(?:large )?language model)\b",
+            r"\bagainst (?:my|our|the) (?:\w+ )?(?:policy|policies|guidelines|rules|principles)\b",
+            r"\b(?:not (?:allowed|permitted|comfortable)|isn't appropriate|not appropriate)\b",
+        )
+    )
+)
+
+
+def says_not_found(answer: str) -> bool:
+    """The model says that what was asked for is not there, or that it does not know."""
+    start = _beginning(answer)
+    return bare(start) in _NOT_FOUND_ALONE or _NOT_FOUND.search(start) is not None
+
+
+def says_no(answer: str) -> bool:
+    """The model declines to answer."""
+    return _REFUSED.search(_beginning(answer)) is not None
+
+
+def repeats_itself(answer: str) -> bool:
+    """Fewer than three in ten of the three-word phrases are new: a loop, not an answer on its way."""
+    given = words(clean(answer[: _LOOP_WORDS * 12]))[:_LOOP_WORDS]
+    phrases = list(zip(given, given[1:], given[2:], strict=False))
+    return len(phrases) >= 20 and len(set(phrases)) < 0.3 * len(phrases)
+
+
+def _beginning(answer: str) -> str:
+    return clean(answer[: _BEGINNING_CHARACTERS * 2])[:_BEGINNING_CHARACTERS]

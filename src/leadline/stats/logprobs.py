@@ -1,0 +1,135 @@
+"""Log-probability metrics over records: means with intervals by document, and curves over length and distance.
+
+A metric is a mean over records or, where records count differently, a ratio of sums: LongPPL weighs documents by their
+key tokens, needle gain divides by the gain from the fact alone. Documents are the independent units: the variance is
+that of the linearised ratio, summed by document (Cochran 1977, chapter 6), with Student's t on documents less one.
+Most numbers are in nats a token and have no upper bound, so no interval for shares is ever used; an interval ends where
+its metric does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeVar
+
+from leadline.core.types import Measurement, Record
+from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
+
+Better = Literal["higher", "lower"]
+K = TypeVar("K", int, float, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What a number is: `weight` names the number that says how much a record counts, `top` what is divided by it."""
+
+    better: Better
+    weight: str = ""
+    top: str = ""
+    """Empty: the metric's own number times the weight."""
+    is_loss: bool = False
+    """Whether its exponential is a perplexity."""
+    unit: str = ""
+    """Where it is not that of the task's first metric."""
+    least: float = -math.inf
+    most: float = math.inf
+    """What it can be, and so what its interval can reach."""
+
+
+METRICS: Mapping[str, Metric] = {
+    "retrieval_gain": Metric("higher"),
+    "retrieval_gain_bits": Metric("higher"),
+    "retrieval_nll": Metric("lower", least=0.0),
+    "retrieval_nll_bits": Metric("lower", least=0.0),
+    "mean_nll": Metric("lower", is_loss=True, least=0.0),
+    "mean_nll_bits": Metric("lower", least=0.0),
+    "tail_loss": Metric("lower", is_loss=True, least=0.0),
+    "tail_vs_head": Metric("lower"),
+    "longppl": Metric("lower", weight="key_tokens", is_loss=True, least=0.0),
+    "needle_gain": Metric("higher", weight="needle_gain_alone_nats", top="needle_gain_nats"),
+    "needle_nll": Metric("lower", unit="nats a token", least=0.0),
+    "needle_chance": Metric("higher", unit="chance of a token", least=0.0, most=1.0),
+}
+
+
+def metric_of(name: str) -> Metric:
+    """What is known of a metric; a stranger's is a plain mean, the higher the better."""
+    return METRICS.get(name, Metric("higher"))
+
+
+def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> Estimate:
+    """A metric over records. Failed samples, and documents that have no such number, are not in it."""
+    metric = metric_of(name)
+    tops: list[float] = []
+    weights: list[float] = []
+    clusters: list[str] = []
+    for record in records:
+        pair = _pair(record, name, metric)
+        if pair is not None:
+            tops.append(pair[0])
+            weights.append(pair[1])
+            clusters.append(record.cluster)
+    found = ratio_interval(tops, weights, clusters, confidence)
+    if math.isinf(found.interval.low):
+        return found
+    low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
+    return replace(found, interval=replace(found.interval, low=low, high=high))
+
+
+def _pair(record: Record, name: str, metric: Metric) -> tuple[float, float] | None:
+    """What a record adds above and below the line."""
+    scores = {scorer: score.value for scorer, score in record.scores.items()}
+    numbers = record.outcome.numbers if isinstance(record.outcome, Measurement) else scores
+    if not metric.weight:
+        return (numbers[name], 1.0) if name in numbers else None
+    if metric.weight not in numbers:
+        return None
+    weight = numbers[metric.weight]
+    top = numbers[metric.top] if metric.top else numbers.get(name, 0.0) * weight
+    return top, weight
+
+
+def ratio_interval(
+    tops: Sequence[float], weights: Sequence[float], clusters: Sequence[str], confidence: float = 0.95
+) -> Estimate:
+    """The ratio of two sums, and a t interval over documents."""
+    everything = math.fsum(weights)
+    if not tops or everything == 0:
+        return Estimate(math.nan, Interval(-math.inf, math.inf, confidence, "none"), 0, 0, "nothing to measure")
+    ratio = math.fsum(tops) / everything
+    residuals: dict[str, float] = {}
+    for top, weight, cluster in zip(tops, weights, clusters, strict=True):
+        residuals[cluster] = residuals.get(cluster, 0.0) + top - ratio * weight
+    groups = len(residuals)
+    warning = few_clusters_warning(groups)
+    if groups == 1:
+        return Estimate(ratio, Interval(-math.inf, math.inf, confidence, "one document"), len(tops), 1, warning)
+    variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / everything**2
+    half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
+    interval = Interval(ratio - half, ratio + half, confidence, "t over documents")
+    return Estimate(ratio, interval, len(tops), groups, warning)
+
+
+def by_length(records: Iterable[Record], name: str) -> dict[int, Estimate]:
+    return _grouped(records, name, lambda record: record.cell.length)
+
+
+def by_distance(records: Iterable[Record], name: str) -> dict[int, Estimate]:
+    """By how far back the answer stands, in octaves: the key 4096 holds distances from 4096 up to 8191."""
+    there = (r for r in records if isinstance(r.outcome, Measurement) and r.outcome.numbers.get("distance", 0) >= 1)
+    return _grouped(there, name, lambda record: 1 << (int(_number(record, "distance")).bit_length() - 1))
+
+
+def _number(record: Record, name: str) -> float:
+    assert isinstance(record.outcome, Measurement)
+    return record.outcome.numbers[name]
+
+
+def _grouped(records: Iterable[Record], name: str, key: Callable[[Record], K]) -> dict[K, Estimate]:
+    groups: dict[K, list[Record]] = {}
+    for record in records:
+        groups.setdefault(key(record), []).append(record)
+    found = {place: estimate(group, name) for place, group in sorted(groups.items())}
+    return {place: one for place, one in found.items() if one.n}

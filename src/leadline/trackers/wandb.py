@@ -1,0 +1,110 @@
+"""Weights & Biases: one run for each line of checkpoints, numbers over our own step, pictures beside them.
+
+W&B drops what is logged at a lower step than its own counter stands at, so checkpoints that are measured late, or
+into the training's own run, would vanish: numbers are logged against `leadline/step`, which charts take as their
+x axis.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from leadline.core.digest import digest_text
+from leadline.core.errors import MissingExtra, TrackerError
+from leadline.core.trackers import Tracker, TrackerEntry
+
+if TYPE_CHECKING:
+    from wandb import Run
+
+STEP = "leadline/step"
+LOGGED = "leadline_logged"
+"""The config's entry that holds the digest of each logged step."""
+
+
+class WandB(Tracker):
+    """A project, as PROJECT or ENTITY/PROJECT; none is WANDB_PROJECT or leadline."""
+
+    summary: ClassVar[str] = "Weights & Biases: wandb:ENTITY/PROJECT?mode=online|offline"
+
+    mode: Literal["", "online", "offline"] = Field("", description="by default WANDB_MODE, else online")
+    run_id: str = Field("", description="log into this run, as that of the training, in place of one of our own")
+    dir: str = Field("", description="where local files go; by default WANDB_DIR or ./wandb")
+
+    def check(self, place: str) -> None:
+        if find_spec("wandb") is None:
+            raise MissingExtra("wandb", "wandb", where=f"wandb:{place}")
+
+    def write(self, place: str, entry: TrackerEntry) -> str:
+        self.check(place)
+        import wandb
+
+        online = (self.mode or os.environ.get("WANDB_MODE") or "online") == "online"
+        if online and not _logged_in(wandb):
+            raise TrackerError(
+                "Weights & Biases knows no key for you",
+                where=f"wandb:{place}",
+                fix="run `wandb login`, set WANDB_API_KEY, or add ?mode=offline and `wandb sync` later",
+            )
+        entity, _, project = place.rpartition("/")
+        own: dict[str, Any] = {} if self.run_id else {"name": entry.name, "job_type": "leadline"}
+        if self.dir:
+            Path(self.dir).mkdir(parents=True, exist_ok=True)
+        quiet = wandb.Settings(silent=True, console="off", x_disable_stats=True, disable_git=True, save_code=False)
+        try:
+            run = wandb.init(
+                entity=entity or None,
+                project=project or os.environ.get("WANDB_PROJECT") or "leadline",
+                id=self.run_id or f"leadline-{digest_text(entry.name)}",
+                resume="allow",
+                mode=self.mode or None,
+                dir=self.dir or None,
+                reinit="create_new",
+                settings=quiet,
+                **own,
+            )
+            try:
+                _log(run, entry)
+            finally:
+                run.finish()
+        except (wandb.errors.Error, OSError) as error:
+            words = str(error).strip().partition("\n")[0][:300]
+            fix = "`leadline log RUN --to ...` again, or add ?mode=offline: the run is whole"
+            raise TrackerError(f"Weights & Biases: {words}", where=f"wandb:{place}", fix=fix) from None
+        return str(run.settings.sync_dir if run.offline else run.url)
+
+
+def _log(run: Run, entry: TrackerEntry) -> None:
+    import wandb
+
+    logged: dict[str, Any] = dict(run.config.get(LOGGED) or {})
+    if logged.get(str(entry.step)) == entry.digest:
+        return
+    run.define_metric(STEP, hidden=True)
+    run.define_metric("leadline*", step_metric=STEP)
+    with tempfile.TemporaryDirectory() as made:
+        pictures = {}
+        for name, png in entry.figures.items():
+            path = Path(made) / f"{name}.png"
+            path.write_bytes(png)
+            pictures[f"leadline/{name}"] = wandb.Image(str(path), caption=entry.verdict)
+        run.log({STEP: entry.step, **entry.numbers, **pictures})
+    if entry.page is not None:
+        run.log({STEP: entry.step, "leadline/report": wandb.Html(entry.page.read_text("utf-8"), inject=False)})
+    logged[str(entry.step)] = entry.digest
+    about = {f"leadline_{name}": text for name, text in entry.facts.items()}
+    run.config.update({**about, LOGGED: logged}, allow_val_change=True)
+    run.summary["leadline/verdict"] = entry.verdict
+
+
+def _logged_in(wandb: Any) -> bool:
+    """Whether a key is known. Never asks for one: nobody may be sitting there."""
+    try:
+        return bool(wandb.login(prompt=False, verify=False))
+    except wandb.errors.Error:
+        return False
