@@ -123,7 +123,7 @@ def documents_of(name: str, reading: str, counting: Counting, folder: Path, **op
             "tasks": [{"name": name, "label": LABELS.get(name, ""), "options": {**data, **options}}],
             "lengths": lengths,
             "depths": (0.2, 0.7),
-            "samples": 2 if counting.scale == 1 else 1,
+            "samples": 1,
             "reading": reading,
         }
     )
