@@ -69,7 +69,7 @@ _LLAMA3 = (
 def freeze_runs(wanted: list[str]) -> None:
     with TemporaryDirectory() as folder:
         os.chdir(folder)
-        write_haystack(Path("haystack.txt"))
+        write_haystack(Path("golden-haystack.txt"))
         write_quick(Path("ruler-quick.toml"))
         for name in wanted or COMMANDS:
             code = say(["run", *COMMANDS[name], "--no-figure", "--out", name])
@@ -83,7 +83,7 @@ def write_quick(path: Path) -> None:
     lines = ['lengths = "1536,3k"', "depths = 2", "samples = 2", 'reading = "shared"']
     for task in RULER_TASKS:
         lines += ["[[tasks]]", f'name = "{task}"']
-        lines += ['haystack = "haystack.txt"'] if task in prose else []
+        lines += ['haystack = "golden-haystack.txt"'] if task in prose else []
         lines += ['placement = "anywhere"'] if task in ("cwe", "fwe") else []
     path.write_text("\n".join(lines) + "\n")
 
@@ -109,7 +109,7 @@ def freeze_tokenizers() -> None:
     """Two that split differently: byte-level with a rule about words and digits, and one that merges across words."""
     TOKENIZERS.mkdir(exist_ok=True)
     with TemporaryDirectory() as folder:
-        text = write_haystack(Path(folder) / "haystack.txt").read_text().split("\n\n")
+        text = write_haystack(Path(folder) / "golden-haystack.txt").read_text().split("\n\n")
     text += [Path(__file__).read_text(), Path(__file__).with_name("tools.py").read_text()]
 
     split = pre_tokenizers.Split(Regex(_LLAMA3), behavior="isolated")

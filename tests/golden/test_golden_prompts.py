@@ -72,7 +72,9 @@ opened = cache(open_tokenizer)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data files that some tasks need."""
     place = tmp_path_factory.mktemp("golden")
-    write_haystack(place / "haystack.txt")
+    write_haystack(place / "golden-haystack.txt")
+    text = (place / "golden-haystack.txt").read_text(encoding="utf-8").upper()
+    (place / "golden-other.txt").write_text(text, encoding="utf-8")
     squad(place / "qa_1.json")
     hotpot(place / "qa_2.json")
     for scale in {c.scale for c in COUNTINGS.values()}:
@@ -105,23 +107,34 @@ def test_the_tasks_are_those_that_were_frozen() -> None:
     check_names("prompts", registry.names("tasks"))
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"placement": "anywhere", "keys": 3},
-        {"queries": 2, "values": 2, "value_kind": "uuids"},
-        {"split": "train"},
-        {"no_context": True},
-        {"haystack": "needles", "key_kind": "uuids"},
-    ],
-    ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items()),
-)
-def test_the_documents_of_niah_with_other_options_are_those_that_were_frozen(
-    options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+TEXT = "golden-haystack.txt"
+OTHER_OPTIONS: list[tuple[str, dict[str, Any]]] = [
+    ("niah", {"placement": "anywhere", "keys": 3}),
+    ("niah", {"queries": 2, "values": 2, "value_kind": "uuids"}),
+    ("niah", {"split": "train"}),
+    ("niah", {"no_context": True}),
+    ("niah", {"haystack": "needles", "key_kind": "uuids"}),
+    ("niah", {"unit": "paragraph"}),
+    ("niah", {"haystack": f"{TEXT}:0.7,golden-other.txt:0.3"}),
+    ("vt", {"haystack": TEXT}),
+    ("vt", {"placement": "anywhere", "chains": 2, "split": "train"}),
+    ("passkey", {"haystack": TEXT}),
+    ("cwe", {"split": "train"}),
+    ("fwe", {"split": "train"}),
+    ("qa_fiction_2", {"placement": "anywhere", "split": "train"}),
+    ("retrieval_gain", {"separator": " | ", "query": 12, "answer": 8}),
+    ("needle_gain", {"placement": "anywhere"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), OTHER_OPTIONS)
+def test_the_documents_of_a_task_with_other_options_are_those_that_were_frozen(
+    name: str, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(folder / "cache"))
-    key = " ".join(f"{k}={v}" for k, v in options.items())
-    check("options", key, documents_of("niah", "fresh", COUNTINGS["words"], folder, **options))
+    monkeypatch.chdir(folder)
+    key = " ".join((name, *(f"{k}={v}" for k, v in options.items())))
+    check("options", key, documents_of(name, "fresh", COUNTINGS["words"], folder, **options))
 
 
 def documents_of(name: str, reading: str, counting: Counting, folder: Path, **options: Any) -> dict[str, str]:
@@ -134,7 +147,7 @@ def documents_of(name: str, reading: str, counting: Counting, folder: Path, **op
             "tasks": [{"name": name, "label": LABELS.get(name, ""), "options": {**data, **options}}],
             "lengths": lengths,
             "depths": (0.2, 0.7),
-            "samples": 2 if counting.scale == 1 else 1,
+            "samples": 1,
             "reading": reading,
         }
     )
@@ -158,7 +171,7 @@ def _data(name: str, reading: str, lengths: tuple[int, ...], folder: Path) -> di
         return {"data": str(folder / f"{name}.json"), "repeat": True}
     if name in LISTS:
         return {} if reading == "fresh" else {"placement": "anywhere"}
-    options = {"haystack": str(folder / "haystack.txt")} if getattr(task, "haystack", "") == "prose" else {}
+    options = {"haystack": str(folder / "golden-haystack.txt")} if getattr(task, "haystack", "") == "prose" else {}
     fields = type(task).model_fields
     return options | ({"repeat": True} if "repeat" in fields else {}) | ({"short": 300} if "short" in fields else {})
 

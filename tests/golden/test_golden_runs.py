@@ -33,7 +33,7 @@ class Sides(NamedTuple):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("golden")
-    write_haystack(place / "haystack.txt")
+    write_haystack(place / "golden-haystack.txt")
     return place
 
 
@@ -88,7 +88,7 @@ def run_of(suite: str) -> Sides:
 
 def _data(asked: TaskSpec) -> dict[str, Any]:
     task = registry.task(asked)
-    own: dict[str, Any] = {"haystack": "haystack.txt"} if getattr(task, "haystack", "") == "prose" else {}
+    own: dict[str, Any] = {"haystack": "golden-haystack.txt"} if getattr(task, "haystack", "") == "prose" else {}
     return own | ({"short": 256, "step": 64} if "short" in type(task).model_fields else {})
 
 
@@ -128,7 +128,7 @@ def test_the_command_of_a_folder_written_before_finds_it_and_asks_nothing(
 ) -> None:
     """Without --out the folder is found by the digest of the spec; with another identity it would be refused."""
     monkeypatch.chdir(tmp_path)
-    write_haystack(tmp_path / "haystack.txt")
+    write_haystack(tmp_path / "golden-haystack.txt")
     if name == "ruler-quick":
         write_quick(tmp_path / "ruler-quick.toml")
     planned = json_of(capsys, "plan", *COMMANDS[name])

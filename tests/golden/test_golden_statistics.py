@@ -138,8 +138,7 @@ def test_runs_with_failures_and_other_models_compare_to_the_same_numbers(
 # --- planning -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("drop", ["1pt", "5pt", "20pt"])
-@pytest.mark.parametrize("like", ["", "base", "shared"])
+@pytest.mark.parametrize(("drop", "like"), [("1pt", ""), ("5pt", ""), ("5pt", "base"), ("20pt", "shared")])
 def test_a_plan_needs_the_same_samples_for_a_drop(
     drop: str,
     like: str,
