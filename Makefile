@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml
 	@echo "installing (a few minutes the first time)"
 	@$(PIP) install "torch==2.13.0"
 	@$(PIP) install -e ".[$(EXTRAS)]"
-	@$(BIN)/python tests/chromium.py
+	@$(BIN)/python tests/support/chromium.py
 	@touch $@
 
 demo: setup

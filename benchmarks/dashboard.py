@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from planted_runs import lost_in_the_middle, planted_records, write_run
+from support.planted_runs import lost_in_the_middle, planted_records, write_run
 
 
 def main() -> None:

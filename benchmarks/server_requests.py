@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
-from fake_server import FakeServerProcess, Faults
+from support.fake_server import FakeServerProcess, Faults
 
 DELAY_SECONDS = 0.02
 Asker = Callable[[str], Any]

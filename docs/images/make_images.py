@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
-from chromium import CHROMIUM, launched
+from support.chromium import CHROMIUM, launched
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 import leadline
-from fake_server import FakeServer, Faults
 from leadline.cli.main import answer
 from leadline.store.runs import RECORDS
-from leadline_process import PROGRAM, write_haystack
+from support.fake_server import FakeServer, Faults
+from support.leadline_process import PROGRAM, write_haystack
 
 
 class Said(NamedTuple):

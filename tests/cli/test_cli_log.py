@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import answer
-from leadline_process import write_haystack
-from planted_runs import cliff, planted_records, write_run
+from support.leadline_process import write_haystack
+from support.planted_runs import cliff, planted_records, write_run
 
 pytest.importorskip("tensorboardX")
 pytest.importorskip("mlflow")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-HEAVY = {"altair", "jinja2", "matplotlib", "pandas", "ray", "scipy", "sklearn", "statsmodels", "tenacity", "torch"}
+HEAVY = {"altair", "matplotlib", "pandas", "ray", "sklearn", "statsmodels", "torch", "transformers"}
 PROGRAM = """
 import sys
 from leadline.cli.main import main

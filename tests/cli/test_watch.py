@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 
-from growing_runs import begun_run, of_now, writing
 from leadline.cli import progress as faces
 from leadline.cli import view as watch_module
 from leadline.cli.main import answer
@@ -25,8 +24,9 @@ from leadline.cli.progress import Watcher
 from leadline.core.types import Record
 from leadline.dashboard.app import listen_on
 from leadline.run.events import Answered, Started
-from leadline_process import PROGRAM
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.growing_runs import begun_run, of_now, writing
+from support.leadline_process import PROGRAM
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ SOURCE = Path(__file__).parents[2] / "src" / "leadline"
 FLOORS = {
     "core": 0,
     "text": 1, "store": 1, "stats": 1,
-    "tasks": 2, "scorers": 2, "models": 2, "trackers": 2,
-    "run": 3, "report": 3,
-    "cli": 4,
+    "tasks": 2, "scorers": 2, "models": 2, "results": 2,
+    "run": 3, "report": 3, "trackers": 3,
+    "dashboard": 4,
+    "cli": 5,
 }  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from golden.doors import (
     registry,
 )
 from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
-from question_data import hotpot, squad
+from support.question_data import hotpot, squad
 
 FRAMES = {
     "completion": Frame("", "", "completion", True, "completion"),

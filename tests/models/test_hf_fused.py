@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.models.hf import fuse as fused  # noqa: E402
-from tiny_models import tiny  # noqa: E402
+from support.tiny_models import tiny  # noqa: E402
 
 
 class Kernels:

@@ -83,7 +83,7 @@ def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
 
 def test_weights_are_counted_in_the_files_and_agree_with_the_shape(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
-    from tiny_models import model_folder
+    from support.tiny_models import model_folder
 
     folder = model_folder(tmp_path, "llama")
     shape = read_shape(folder)
@@ -111,7 +111,7 @@ class Shortage:
 def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
     pytest.importorskip("torch")
     from leadline.models.hf.engine import Ask, Engine
-    from tiny_models import random_ids, tiny
+    from support.tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)
     asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (400, 1500, 2990)]
@@ -127,7 +127,7 @@ def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
 def test_what_never_fits_fails_alone_and_the_rest_is_answered() -> None:
     pytest.importorskip("torch")
     from leadline.models.hf.engine import Ask, Engine
-    from tiny_models import random_ids, tiny
+    from support.tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)
     asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (2990, 400, 1500, 2990)]

@@ -21,7 +21,7 @@ from leadline.models.hf.engine import Ask, Engine
 from leadline.models.hf.greedy import generate_plain
 from leadline.models.hf.memory import Shape
 from leadline.models.hf.model import HFModel
-from tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
+from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
 
 
 def opened(name: str) -> HFModel:

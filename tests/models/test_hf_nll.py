@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from leadline.models.hf import nll as surprise  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.nll import Scored  # noqa: E402
-from tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402
+from support.tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 260)
 SCORED = [

@@ -61,7 +61,7 @@ def test_a_text_it_has_read_surprises_it_less(model: HFModel) -> None:
 
 def test_its_tokenizer_is_the_one_llama_cpp_uses() -> None:
     pytest.importorskip("xllamacpp")
-    from llama_server import LlamaServer
+    from support.llama_server import LlamaServer
 
     tokenizer = open_tokenizer(str(smollm2.ensure_folder()))
     texts = [

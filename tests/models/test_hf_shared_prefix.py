@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from leadline.models.hf.attention import attend, attend_where, fold, merge, stretches  # noqa: E402
 from leadline.models.hf.greedy import generate, generate_plain  # noqa: E402
 from leadline.models.hf.reader import Reader, common_prefix, rows_of  # noqa: E402
-from tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402
+from support.tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 300)
 CUTS = [0, 1, 50, 60, 299, 300, 300, 123, 124, 170]

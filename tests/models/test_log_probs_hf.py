@@ -19,8 +19,8 @@ from leadline.models.hf.provider import HF  # noqa: E402
 from leadline.run.measure import measure  # noqa: E402
 from leadline.stats.logprobs import estimate  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
-from surprised_model import use  # noqa: E402
-from tiny_models import WORDS, model_folder, random_ids  # noqa: E402
+from support.logprob_model import use  # noqa: E402
+from support.tiny_models import WORDS, model_folder, random_ids  # noqa: E402
 
 
 @pytest.fixture(scope="module")

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from fake_server import FakeServer, Faults
 from leadline.models.openai.http import SMALL_BYTES, HttpClient, HttpTrouble
+from support.fake_server import FakeServer, Faults
 
 
 class _Proxy(BaseHTTPRequestHandler):

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from fake_server import FakeServer, Faults, Kind, Reply
 from leadline.core.types import Answer, Completion, Failure
 from leadline.models.openai.provider import OpenAIModel
-from openai_documents import document_for, open_model
+from support.fake_server import FakeServer, Faults, Kind, Reply
+from support.openai_documents import document_for, open_model
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from fake_kinds import TEMPLATE
-from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
 from leadline.core.types import Completion
 from leadline.models.openai.provider import OpenAI
 from leadline.models.openai.tokenizer import ServerTokenizer
-from openai_documents import document_for, open_model
+from support.fake_kinds import TEMPLATE
+from support.fake_server import FakeServer, Faults, Kind
+from support.openai_documents import document_for, open_model
 
 KINDS: tuple[Kind, ...] = ("plain", "vllm", "sglang", "llamacpp")
 

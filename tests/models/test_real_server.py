@@ -13,7 +13,7 @@ from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.tasks.needle import Needle
 from leadline.text.fitting.fitter import fit
-from llama_server import MODEL, LlamaServer
+from support.llama_server import MODEL, LlamaServer
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,6 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-import mortal_model  # noqa: E402
 from leadline.core.contracts import Forecasting, LogprobModel, Replicated, TokenNLL  # noqa: E402
 from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
@@ -25,6 +24,7 @@ from leadline.run.measure import carry_out  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
 from leadline.run.summary import Summary  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
+from support import mortal_model  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("default")]
 

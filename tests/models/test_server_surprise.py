@@ -18,7 +18,7 @@ from leadline.core.types import Failure  # noqa: E402
 from leadline.models.hf.provider import HF  # noqa: E402
 from leadline.models.openai.http import HttpReply, HttpTrouble  # noqa: E402
 from leadline.models.openai.logprobs import server_nll  # noqa: E402
-from tiny_models import model_folder, random_ids, tiny  # noqa: E402
+from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
 Choice = Callable[[list[int], list[float]], dict[str, Any]]
 DOCUMENT = random_ids(0, 120)

@@ -21,7 +21,7 @@ from leadline.tasks.drafts import Kind
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
-from simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
+from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
 
 KINDS: tuple[Kind, ...] = ("words", "numbers", "uuids")
 PLAIN = Needle(haystack="noise", keys=4)

@@ -12,7 +12,7 @@ from leadline.core.types import Document
 from leadline.models.sim.profiles import ARCHETYPES, SHAPES, Profile, success_probability
 from leadline.scorers.match import ALL
 from leadline.tasks.needle import Needle
-from simulated_grid import needle_documents, open_simulated, reply, scored
+from support.simulated_grid import needle_documents, open_simulated, reply, scored
 
 LENGTHS = (256, 512, 1024, 2048)
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)

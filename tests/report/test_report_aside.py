@@ -20,7 +20,7 @@ from leadline.report.page import page
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run, measured
 from leadline.results.verdict import verdict
-from planted_runs import perfect, planted_records, write_run
+from support.planted_runs import perfect, planted_records, write_run
 
 LENGTHS = (1024, 8192, 65536)
 ABOUT: dict[str, dict[str, Any]] = {

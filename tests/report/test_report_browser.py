@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chromium import CHROMIUM, launched
-from hostile import HOSTILE, MARK, hostile_records
 from leadline.core.types import Completion
 from leadline.report.page import write_page
 from leadline.results.run import load_run
 from leadline.store import runs as codec
-from planted_runs import LENGTHS, decay, failed_record, lost_in_the_middle, planted_records, write_run
+from support.chromium import CHROMIUM, launched
+from support.hostile_text import HOSTILE, MARK, hostile_records
+from support.planted_runs import LENGTHS, decay, failed_record, lost_in_the_middle, planted_records, write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -189,7 +189,7 @@ def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> Non
 
 
 def contrast(one: str, other: str) -> float:
-    from leadline.report.charts.theme import luminance
+    from leadline.report.colours import luminance
 
     def light(colour: str) -> float:
         parts = [int(p) for p in colour.strip("rgb()").split(",")]

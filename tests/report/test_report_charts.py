@@ -19,7 +19,7 @@ from leadline.report.charts.heatmap import Kinds, heatmap
 from leadline.report.charts.render import page_svg, render, squeezed
 from leadline.report.charts.theme import Row
 from leadline.results.run import Run, load_run
-from planted_runs import (
+from support.planted_runs import (
     LENGTHS,
     cliff,
     decay,

@@ -22,7 +22,7 @@ from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import verdict
-from planted_runs import planted_records, write_run
+from support.planted_runs import planted_records, write_run
 
 LENGTHS = (4096, 16384, 65536)
 

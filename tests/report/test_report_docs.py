@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.report import report
-from planted_runs import cliff, planted_records, write_run
+from support.planted_runs import cliff, planted_records, write_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "reports.md"
 

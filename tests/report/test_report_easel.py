@@ -12,7 +12,7 @@ from leadline.report.charts import render as easel
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import drawn, render, render_process
 from leadline.results.run import Run, load_run
-from planted_runs import cliff, planted_records, write_run
+from support.planted_runs import cliff, planted_records, write_run
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from leadline.core.errors import UsageError
 from leadline.core.trackers import TrackerEntry
 from leadline.report.tracker_entry import line_name, prepared, step_of
 from leadline.results.run import load_run
-from planted_runs import Surface, cliff, failed_record, perfect, planted_records, write_run
+from support.planted_runs import Surface, cliff, failed_record, perfect, planted_records, write_run
 
 
 def entry(folder: Path, surface: Surface, tasks: tuple[str, ...] = ("niah",), **settings: object) -> TrackerEntry:

@@ -8,15 +8,17 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.index import Choice, RunIndex, chosen
+from leadline.dashboard.filters import Choice, chosen
+from leadline.dashboard.index import RunIndex
 from leadline.report.charts.heatmap import heatmap
-from leadline.report.export import markdown, summary
+from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
 from leadline.report.tracker_entry import prepared
 from leadline.results.run import Run, load_run
+from leadline.results.summary import summary
 from leadline.results.verdict import verdict
-from planted_runs import cliff, perfect, planted_records, write_run
+from support.planted_runs import cliff, perfect, planted_records, write_run
 
 NAME, MODEL = "4000, stretched", "hf:checkpoints/4000?rope=yarn:4"
 

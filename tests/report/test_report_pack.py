@@ -15,7 +15,7 @@ from leadline.core.types import Completion, Record
 from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
-from planted_runs import cliff, failed_record, planted_records
+from support.planted_runs import cliff, failed_record, planted_records
 
 NOWHERE = Excerpts(Path("there is no such folder"))
 

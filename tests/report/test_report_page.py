@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hostile import HOSTILE, hostile_records
 from leadline.report.page import data_block, fingerprint, page
 from leadline.results.run import load_run
-from planted_runs import cliff, decay, failed_record, planted_records, write_run
+from support.hostile_text import HOSTILE, hostile_records
+from support.planted_runs import cliff, decay, failed_record, planted_records, write_run
 
 
 class Parts(HTMLParser):

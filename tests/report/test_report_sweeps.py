@@ -12,7 +12,7 @@ from leadline.core.types import Cell
 from leadline.report.charts.curves import SERIES, curves, sweeps_of
 from leadline.report.charts.render import render
 from leadline.results.run import Run, load_run
-from planted_runs import cliff, decay, perfect, planted_record, write_run
+from support.planted_runs import cliff, decay, perfect, planted_record, write_run
 
 CHANCES = {"vt[hops=8]": decay, "vt[hops=2]": perfect, "vt[hops=16]": cliff}
 

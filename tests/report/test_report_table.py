@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from leadline.core.types import Cell
-from leadline.report.export import summary
 from leadline.results.run import load_run, model_words
+from leadline.results.summary import summary
 from leadline.results.table import Place, planned_places, tabulate
 from leadline.stats.intervals import wilson
-from planted_runs import cliff, failed_record, planted_record, planted_records, write_run
+from support.planted_runs import cliff, failed_record, planted_record, planted_records, write_run
 
 PLAN = planned_places(["niah"], [1024, 2048], [0.0, 1.0], 3, depthless=[])
 

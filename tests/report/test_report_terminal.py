@@ -13,7 +13,7 @@ from rich.console import Console
 from leadline.core.errors import StoreError
 from leadline.report.terminal import print_summary, show_side_by_side
 from leadline.results.run import load_run
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 
 def shown(folder: Path, **settings: object) -> str:

@@ -12,12 +12,13 @@ from leadline.dashboard.headlines import headline_at
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.comparison import against_first
-from leadline.report.export import markdown, summary
+from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
+from leadline.results.summary import summary
 from leadline.results.verdict import length_range, verdict
-from planted_runs import cliff, planted_records, write_run
+from support.planted_runs import cliff, planted_records, write_run
 
 WORDS = "95% confidence sequences"
 

@@ -10,7 +10,7 @@ import pytest
 
 from leadline.results.run import load_run
 from leadline.results.verdict import Verdict, verdict
-from planted_runs import Surface, cliff, decay, lost_in_the_middle, perfect, planted_records, write_run
+from support.planted_runs import Surface, cliff, decay, lost_in_the_middle, perfect, planted_records, write_run
 
 
 def found(folder: Path, surface: Surface, **settings: object) -> Verdict:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from chromium import CHROMIUM, launched
-from growing_runs import begun_run, of_now, writing
-from hostile import HOSTILE, MARK, hostile_records
 from leadline.core.types import Failure
 from leadline.dashboard import page_cache as press
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
-from served_runs import dashboard, get
+from support.chromium import CHROMIUM, launched
+from support.growing_runs import begun_run, of_now, writing
+from support.hostile_text import HOSTILE, MARK, hostile_records
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.served_runs import dashboard, get
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route

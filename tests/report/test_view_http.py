@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from growing_runs import begun_run, of_now, writing
-from hostile import HOSTILE, hostile_records
 from leadline.core.errors import ServerError
 from leadline.dashboard.app import Serving, _Pages, listen_on
 from leadline.dashboard.live import LOOK_SECONDS
 from leadline.dashboard.pages import Dashboard
 from leadline.dashboard.security import HEADERS, host_name
 from leadline.report.page import fingerprint
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
-from served_runs import Answer, dashboard, events, get
+from support.growing_runs import begun_run, of_now, writing
+from support.hostile_text import HOSTILE, hostile_records
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.served_runs import Answer, dashboard, events, get
 
 GRID: dict[str, Any] = {"lengths": [1024, 65536], "depths": [0.0, 1.0]}
 

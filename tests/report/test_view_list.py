@@ -9,16 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from growing_runs import begun_run, writing
 from leadline.core.errors import UsageError
 from leadline.dashboard import index as shelf_module
+from leadline.dashboard.filters import PAGE, Choice, chosen, status_of
 from leadline.dashboard.headlines import Headline, Headlines, headline_at
-from leadline.dashboard.index import PAGE, Choice, IndexEntry, RunIndex, chosen, status_of
+from leadline.dashboard.index import IndexEntry, RunIndex
 from leadline.dashboard.pages import Dashboard
 from leadline.results.run import load_run
 from leadline.results.verdict import length_range, verdict
 from leadline.store.runs import RECORDS
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.growing_runs import begun_run, writing
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from growing_runs import begun_run, of_now, writing
 from leadline.core.errors import StoreError
 from leadline.core.types import Failure, Record
 from leadline.report.terminal import run_screen
@@ -21,7 +20,8 @@ from leadline.store import runs as codec
 from leadline.store.lock import LOCK
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS
-from planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
+from support.growing_runs import begun_run, of_now, writing
+from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from leadline.core.types import Completion, Probe
 from leadline.run import plan as planning
 from leadline.run.measure import measure
 from leadline.run.threads import core_of, share_core
-from scripted_model import Outcome, ScriptedModel
+from support.scripted_model import Outcome, ScriptedModel
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two cores"

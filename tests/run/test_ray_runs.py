@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from leadline.cli.main import answer  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from leadline.store.submissions import read_submission  # noqa: E402
-from tiny_models import model_folder  # noqa: E402
+from support.tiny_models import model_folder  # noqa: E402
 
 pytestmark = [pytest.mark.real, pytest.mark.filterwarnings("default")]
 

@@ -14,7 +14,7 @@ from leadline.run import retry as attempts
 from leadline.run.events import Waiting
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import Stop
-from scripted_model import Outcome, Script, ScriptedModel, document_of
+from support.scripted_model import Outcome, Script, ScriptedModel, document_of
 
 RIGHT = Completion("7")
 BUSY = Failure("server", "busy", transient=True, status=503)

@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from fake_server import FakeServer
 from leadline.core.errors import LengthError, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document, Failure, Probe, Record
@@ -24,7 +23,8 @@ from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
-from scripted_model import Outcome, ScriptedModel
+from support.fake_server import FakeServer
+from support.scripted_model import Outcome, ScriptedModel
 
 
 def spec(**values: Any) -> Spec:

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from fake_server import FakeServer, Faults, Kind
 from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
@@ -23,7 +22,8 @@ from leadline.run.events import Answered, Event, Listener, Started, Waiting, ign
 from leadline.run.measure import measure
 from leadline.run.summary import Summary
 from leadline.store.runs import RECORDS, read_records
-from leadline_process import write_haystack
+from support.fake_server import FakeServer, Faults, Kind
+from support.leadline_process import write_haystack
 
 SAMPLES = 100
 

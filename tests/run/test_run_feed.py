@@ -15,7 +15,7 @@ from leadline.core.errors import LengthError
 from leadline.core.types import Cell, Document
 from leadline.run.documents import Job
 from leadline.run.queue import AT_A_TIME, Queue, Work
-from scripted_model import document_of
+from support.scripted_model import document_of
 
 
 def feed_of(

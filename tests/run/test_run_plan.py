@@ -14,7 +14,7 @@ from leadline.run import plan as planning
 from leadline.run.measure import measure, plan
 from leadline.run.plan import folder_name
 from leadline.store.runs import RECORDS
-from scripted_model import ScriptedModel
+from support.scripted_model import ScriptedModel
 
 
 def spec(**values: Any) -> Spec:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from fake_server import FakeServerProcess, Faults
 from leadline.store.runs import RECORDS
-from leadline_process import call, start, write_haystack
+from support.fake_server import FakeServerProcess, Faults
+from support.leadline_process import call, start, write_haystack
 
 WORKERS = 8
 SAMPLES = 240

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fake_server import FakeServerProcess, Faults
 from leadline.core.errors import Interrupted
 from leadline.core.spec import make_spec
 from leadline.run.events import Event, Looked
 from leadline.run.stopping import Stop, stopping_on_signals
 from leadline.run.until import measure_until
-from leadline_process import write_haystack
+from support.fake_server import FakeServerProcess, Faults
+from support.leadline_process import write_haystack
 
 OPEN_FILES = Path("/proc/self/fd")
 

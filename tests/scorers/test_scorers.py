@@ -13,7 +13,7 @@ from leadline.core.contracts import Scorer
 from leadline.scorers.match import ALL, ANY, EXACT
 from leadline.scorers.normalise import bare, clean, visible
 from leadline.scorers.ruler import STRICT, V1, post_process, string_match_all, string_match_part
-from scorer_probes import make_probe, said
+from support.scorer_probes import make_probe, said
 
 SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
 QUESTIONS = {"family": "questions"}

@@ -16,7 +16,7 @@ from leadline.scorers import failure
 from leadline.scorers.answer_forms import says_no, says_not_found
 from leadline.scorers.failure import classify, reads_short
 from leadline.scorers.match import ALL, EXACT
-from scorer_probes import make_probe, said
+from support.scorer_probes import make_probe, said
 
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
 OTHER_UUID = "77aa8c1a-0b1c-4f6a-8b7c-aa2e3f4a5b6c"

@@ -6,7 +6,7 @@ import msgspec
 
 from leadline.core.types import Cell, Completion, Failure, Record, Score
 from leadline.stats.no_context import FromMemory, from_memory
-from planted_runs import planted_record
+from support.planted_runs import planted_record
 
 
 def said(task: str, sample: int, text: str, score: float, *, bare: bool) -> Record:

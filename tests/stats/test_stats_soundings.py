@@ -9,7 +9,7 @@ import pytest
 
 from leadline.core.types import Cell, Measurement, Record
 from leadline.stats.logprobs import estimate
-from planted_runs import planted_record
+from support.planted_runs import planted_record
 
 
 def measured(name: str, *values: float) -> list[Record]:

@@ -11,7 +11,7 @@ import pytest
 
 from leadline.core.types import Score
 from leadline.store.export import COLUMNS, rows, write_csv, write_jsonl
-from plain_records import record
+from support.plain_records import record
 
 
 def test_a_row_is_flat_and_a_failure_has_no_score() -> None:

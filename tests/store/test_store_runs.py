@@ -15,7 +15,7 @@ from leadline.core.errors import LockedError, OtherRunError, StoreError
 from leadline.core.types import Cell, Completion
 from leadline.store.manifest import command_line, read_manifest, redact, session
 from leadline.store.runs import PROMPTS, RECORDS, count_done, open_run, read_records
-from plain_records import manifest, record
+from support.plain_records import manifest, record
 
 
 def test_records_are_on_disk_when_append_returns(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from leadline.core.errors import StoreError
 from leadline.store.runs import open_run
-from plain_records import manifest, record
+from support.plain_records import manifest, record
 writer = open_run(Path(sys.argv[1]), manifest())
 resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
 for sample in range(100):

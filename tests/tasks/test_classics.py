@@ -15,7 +15,7 @@ from leadline.tasks.classics import KeyValue, Lines, Passkey
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer
-from toy_tokenizers import toy_tokenizer
+from support.toy_tokenizers import toy_tokenizer
 
 TASKS: tuple[Task, ...] = (Passkey(), KeyValue(), Lines())
 TOKENS = toy_tokenizer("gpt2")

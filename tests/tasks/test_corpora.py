@@ -13,7 +13,7 @@ from leadline.core.types import Cell
 from leadline.run.measure import measure, plan
 from leadline.store.runs import read_records
 from leadline.tasks.logprobs import LogProbs
-from surprised_model import SurprisedModel, remembers, spec, use
+from support.logprob_model import SurprisedModel, remembers, spec, use
 
 
 def corpus_of(kind: str, folder: Path, texts: list[str]) -> str:

@@ -29,7 +29,7 @@ from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from toy_tokenizers import toy_tokenizer
+from support.toy_tokenizers import toy_tokenizer
 
 CWE = CommonWords(placement="anywhere")
 FWE = FrequentWords(placement="anywhere")

@@ -15,7 +15,7 @@ import pytest
 
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.stats.correlate import spearman
-from tiny_models import model_folder, random_ids
+from support.tiny_models import model_folder, random_ids
 
 FOLDER = Path(__file__).parents[2] / "studies" / "proxy"
 RESULTS = json.loads((FOLDER / "results" / "results.json").read_text())

@@ -29,7 +29,7 @@ from leadline.tasks.logprob_metrics import (
     needle_numbers,
     place_anchors,
 )
-from surprised_model import SurprisedModel, remembers, spec, use
+from support.logprob_model import SurprisedModel, remembers, spec, use
 
 
 def nats(*values: float) -> np.ndarray:

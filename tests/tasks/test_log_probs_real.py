@@ -22,7 +22,8 @@ from leadline.cli.main import answer
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
-from leadline.models.hf import HF, smollm2
+from leadline.models.hf import smollm2
+from leadline.models.hf.provider import HF
 from leadline.models.openai.provider import OpenAIModel
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
@@ -59,7 +60,7 @@ def test_variants_of_a_real_model_are_submitted_and_correlated(
 
 def test_llama_cpp_says_that_it_returns_no_log_probabilities_of_a_prompt(tmp_path: Path) -> None:
     pytest.importorskip("xllamacpp")
-    from llama_server import MODEL, LlamaServer
+    from support.llama_server import MODEL, LlamaServer
 
     with LlamaServer(smollm2.fetch_gguf(), window=1024) as server:
         spec = make_spec(

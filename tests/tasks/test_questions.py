@@ -20,8 +20,8 @@ from leadline.tasks.questions import Questions
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from question_data import BUILDERS, SQUAD, hotpot, squad
-from toy_tokenizers import toy_tokenizer
+from support.question_data import BUILDERS, SQUAD, hotpot, squad
+from support.toy_tokenizers import toy_tokenizer
 
 WORDS = WhitespaceTokenizer()
 

@@ -13,9 +13,9 @@ from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import PROSE_TASKS, TASKS
-from llama_server import MODEL, LlamaServer
-from question_data import squad
-from toy_tokenizers import SMALL_PROSE
+from support.llama_server import MODEL, LlamaServer
+from support.question_data import squad
+from support.toy_tokenizers import SMALL_PROSE
 
 pytestmark = pytest.mark.real
 

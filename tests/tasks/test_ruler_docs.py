@@ -20,7 +20,7 @@ from leadline.stats.ruler_summary import SHARE, THRESHOLD
 from leadline.stats.task_correlation import CUT, FEWEST_MODELS
 from leadline.tasks.ruler import TASKS
 from leadline.tasks.wording import Worded, with_templates
-from question_data import squad
+from support.question_data import squad
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ruler.md").read_text()
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")]

@@ -28,8 +28,8 @@ from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from question_data import hotpot, squad
-from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
+from support.question_data import hotpot, squad
+from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 
 def asks_questions(name: str) -> bool:

@@ -20,8 +20,8 @@ from leadline.tasks.wording import Worded, read_templates, template_of, with_tem
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from question_data import squad
-from toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
+from support.question_data import squad
+from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 NEEDLES = {
     "instruction": "Some {kinds} are in here:\n",

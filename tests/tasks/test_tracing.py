@@ -15,7 +15,7 @@ from leadline.tasks.tracing import Tracing
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
-from toy_tokenizers import SMALL_PROSE
+from support.toy_tokenizers import SMALL_PROSE
 
 ASSIGNMENT = re.compile(r"LET ([A-Z]+) = ([A-Z]+|\d+)\.")
 ANYWHERE = Tracing(placement="anywhere")

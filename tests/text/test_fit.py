@@ -16,7 +16,7 @@ from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.sources import Window
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
-from toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
+from support.toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
 
 PROSE = Needle(haystack=SMALL_PROSE)
 CHAT = ChatTemplate(

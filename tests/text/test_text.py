@@ -16,7 +16,7 @@ from leadline.text.fitting.bank import count_bank
 from leadline.text.fitting.joints import encode_between, splits_inside
 from leadline.text.sources import Mixture, TextSource, open_source, split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
-from toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
+from support.toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
 
 # --- tokenizers ---
 

@@ -10,7 +10,7 @@ import pytest
 from leadline.core import registry
 from leadline.report.tracker_entry import prepared
 from leadline.results.run import load_run
-from planted_runs import cliff, planted_records, write_run
+from support.planted_runs import cliff, planted_records, write_run
 
 PAGE = Path(__file__).parents[2] / "docs" / "integrations.md"
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "submit": "Score a list of models.",
     "correlate": "Correlate scores of models, or tasks over models.",
 }
+_FILES = {"watch": "view", "summarize": "score"}
 """Each is a function of this name in a file of this name, in a few words that fit a line of a terminal. Files import
 what is heavy inside the function."""
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR})
@@ -70,7 +71,7 @@ def leadline(
 
 
 for name, short in COMMANDS.items():
-    app.command(short_help=short)(getattr(import_module(f"leadline.cli.{name}"), name))
+    app.command(short_help=short)(getattr(import_module(f"leadline.cli.{_FILES.get(name, name)}"), name))
 for kind in catalogue.KINDS:
     app.add_typer(catalogue.commands(kind), name=kind, short_help=catalogue.SHORT[kind])
 

@@ -48,8 +48,8 @@ def report(
 
 def _print_json(folders: Sequence[Path], failures: Literal["excluded", "zero"]) -> None:
     from leadline.cli.output import print_json
-    from leadline.report.export import summary
     from leadline.results.run import load_run
+    from leadline.results.summary import summary
 
     found = [summary(load_run(folder, failures)) for folder in folders]
     print_json(found[0] if len(found) == 1 else found)

@@ -24,7 +24,7 @@ def finish(summary: Summary, *, as_json: bool, figure: bool = True, found: Mappi
     run = load_run(summary.folder)
     picture = _draw(run) if figure else None
     if as_json:
-        from leadline.report.export import summary as table
+        from leadline.results.summary import summary as table
 
         print_json(summary.as_json() | {"heatmap": picture, "report": table(run), "until": found})
     else:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from leadline.cli.output import warn
+from leadline.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,11 @@ def view(
     """
     from leadline import __version__
     from leadline.core.cache import cache_folder
-    from leadline.dashboard.app import Serving
+
+    try:
+        from leadline.dashboard.app import Serving
+    except ModuleNotFoundError as error:
+        raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline view") from None
 
     if host not in HERE:
         warn(f"listening on {host}: whoever can reach this machine there can read these runs")

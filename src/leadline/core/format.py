@@ -6,9 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from datetime import UTC, datetime
-
-from leadline.results.table import Place, Tally
-from leadline.stats.intervals import Interval
+from typing import Protocol
 
 NO_NUMBER = "–"
 
@@ -37,19 +35,16 @@ def percent(value: float | None) -> str:
     return str(rounded)
 
 
-def percent_range(interval: Interval | None) -> str:
+class Range(Protocol):
+    @property
+    def low(self) -> float: ...
+
+    @property
+    def high(self) -> float: ...
+
+
+def percent_range(interval: Range | None) -> str:
     return NO_NUMBER if interval is None else f"{percent(interval.low)}–{percent(interval.high)}"
-
-
-def cell_words(place: Place, tally: Tally) -> str:
-    """A cell in words: where it is, its value with interval, how many samples stand behind it."""
-    at = f"{inert(place.task, 60)}, length {length_words(place.length)}"
-    if place.depth is not None:
-        at += f", depth {depth_words(place.depth)}"
-    counts = f"{tally.done} of {tally.planned} answered" + (f", {tally.failed} failed" if tally.failed else "")
-    if tally.estimate is None:
-        return f"{at}: no data, {counts}"
-    return f"{at}: {percent(tally.mean)}%, 95% interval {percent_range(tally.interval)}%, {counts}"
 
 
 def count_words(count: int, noun: str, plural: str = "") -> str:

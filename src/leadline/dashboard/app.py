@@ -19,7 +19,8 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from leadline.core.errors import LeadlineError, MissingExtra, ServerError
-from leadline.dashboard.index import Choice, IndexEntry
+from leadline.dashboard.filters import Choice
+from leadline.dashboard.index import IndexEntry
 from leadline.dashboard.page_cache import CachedPage
 from leadline.dashboard.pages import Dashboard, list_assets, served_policy
 from leadline.dashboard.security import Guard

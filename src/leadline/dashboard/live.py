@@ -8,13 +8,14 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from leadline.core.format import cell_words, depth_words, duration_words, inert, length_words, percent
+from leadline.core.format import depth_words, duration_words, inert, length_words, percent
 from leadline.dashboard.headlines import Headline, headline_of
 from leadline.dashboard.index import IndexEntry
-from leadline.report.charts.theme import ACCURACY, colour_at, ink_on, selection
+from leadline.report.charts.theme import selection
+from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.results.follow import Failed, GrowingTable, RunMonitor
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally
+from leadline.results.table import Place, Tally, cell_words
 
 LOOK_SECONDS = 0.5
 TOLD_FAILURES = 20

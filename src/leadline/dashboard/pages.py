@@ -11,8 +11,9 @@ from markupsafe import Markup
 from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError
 from leadline.core.format import count_words, inert
+from leadline.dashboard.filters import READ, Choice, Chosen, chosen, status_of
 from leadline.dashboard.headlines import Headline, Headlines
-from leadline.dashboard.index import READ, Choice, Chosen, IndexEntry, RunIndex, chosen, records_stamp, status_of
+from leadline.dashboard.index import IndexEntry, RunIndex, records_stamp
 from leadline.dashboard.live import LiveRuns
 from leadline.dashboard.page_cache import PageCache
 from leadline.report.page import asset, fingerprint, joined, template

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from leadline.core.errors import MissingExtra, StoreError, UsageError
 from leadline.core.format import length_words, safe
@@ -17,99 +16,9 @@ from leadline.report.charts.theme import Figure
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.terminal import small_print
 from leadline.results.run import Run, interval_words
-from leadline.results.table import Place, Tally
-from leadline.results.verdict import effective_in, effective_parts, length_range, shapes, verdict
-from leadline.stats.effective import EffectiveLength
+from leadline.results.verdict import verdict
 from leadline.store.export import columns_of, rows, write_csv, write_jsonl
 from leadline.store.runs import read_records, slug
-
-# --- A run in numbers that a program can read.
-
-
-def summary(run: Run) -> dict[str, Any]:
-    """The whole table as plain values. A mean that does not exist is null, never zero."""
-    table, totals = run.table, run.totals
-    return {
-        "run": str(run.folder),
-        "digest": run.manifest.digest,
-        "name": run.label,
-        "model": run.manifest.spec.get("model"),
-        "window": run.window,
-        "reading": run.reading,
-        "created": run.manifest.created,
-        "counting": table.counting_rule,
-        "diagnosis": shapes(run),
-        "effective_length": effective_values(effective_in(run, table.samples)),
-        "effective_length_of_parts": {
-            name: {part: effective_values(found) for part, found in parts.items()}
-            for name, parts in effective_parts(run).items()
-        },
-        **tally_values(table.whole),
-        "prompt_tokens": totals.prompt_tokens,
-        "completion_tokens": totals.completion_tokens,
-        "receipts": {
-            "equal": totals.receipts_right,
-            "different": totals.receipts_wrong,
-            "not_given": totals.receipts_silent,
-        },
-        "lengths": [
-            {
-                "task": task,
-                "length": length,
-                **tally_values(tally),
-                "details": dict(table.details.get((task, length), {})),
-            }
-            for (task, length), tally in table.by_task_and_length.items()
-        ],
-        "no_context": [
-            {"task": task, "length": length, **tally_values(tally)}
-            for (task, length), tally in run.memory.by_task_and_length.items()
-        ],
-        "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
-    }
-
-
-def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
-    """Null where fewer than two lengths were answered. An open end lies outside what was measured."""
-    if found is None:
-        return None
-    return {
-        "words": length_range(found),
-        "bound": found.bound,
-        "length": round(found.length),
-        "low": None if found.low_open else round(found.low),
-        "high": None if found.high_open else round(found.high),
-        "threshold": found.threshold,
-        "largest_measured": found.largest_measured,
-        "warning": found.warning,
-    }
-
-
-def cell_table(runs: Sequence[Run]) -> dict[str, Any]:
-    """The tidy table of cells of some runs: columns and rows."""
-    names = ("planned", "done", "failed", "mean", "low", "high", "method")
-    rows = []
-    for run in runs:
-        for place, tally in run.table.cells.items():
-            values = tally_values(tally)
-            rows.append([run.name, *place, *(values[name] for name in names)])
-    return {"columns": ["run", *Place._fields, *names], "rows": rows}
-
-
-def tally_values(tally: Tally) -> dict[str, Any]:
-    interval = tally.interval
-    return {
-        "planned": tally.planned,
-        "done": tally.done,
-        "failed": tally.failed,
-        "mean": tally.mean,
-        "low": interval.low if interval else None,
-        "high": interval.high if interval else None,
-        "method": interval.method if interval else None,
-        "mean_if_failed_were_wrong": tally.if_failed_wrong,
-        "classes": dict(tally.classes),
-    }
-
 
 # --- The samples of a run as a table for other programs: CSV, JSONL or Parquet, by the name of the file.
 

@@ -24,12 +24,13 @@ from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, measure_curves
 from leadline.report.charts.render import PageFigure
-from leadline.report.charts.theme import CLASS_COLOURS, Figure
+from leadline.report.charts.theme import Figure
+from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
-from leadline.report.export import cell_table
 from leadline.report.terminal import small_print
 from leadline.results.run import Run, interval_words
+from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
 from leadline.results.verdict import READING_WORDS, Verdict, length_range, verdict
 from leadline.store.runs import read_records

@@ -22,7 +22,7 @@ from leadline.core.format import (
     percent_range,
     time_words,
 )
-from leadline.report.charts.theme import ACCURACY, colour_at, ink_on
+from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.report.comparison import Board, BoardCell, boards
 from leadline.results.follow import Failed, Progress
 from leadline.results.run import Metric, Run, interval_words, load_run

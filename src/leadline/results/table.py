@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
+from leadline.core.format import depth_words, inert, length_words, percent, percent_range
 from leadline.core.types import FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
@@ -220,3 +221,14 @@ def detail_rows(table: Table) -> list[DetailRow]:
         made = [DetailRow(task, name, tuple(seen[n].get(name, 0) for n in table.lengths)) for name in names]
         rows += sorted(made, key=lambda row: (-sum(row.counts), row.detail))
     return rows
+
+
+def cell_words(place: Place, tally: Tally) -> str:
+    """A cell in words: where it is, its value with interval, how many samples stand behind it."""
+    at = f"{inert(place.task, 60)}, length {length_words(place.length)}"
+    if place.depth is not None:
+        at += f", depth {depth_words(place.depth)}"
+    counts = f"{tally.done} of {tally.planned} answered" + (f", {tally.failed} failed" if tally.failed else "")
+    if tally.estimate is None:
+        return f"{at}: no data, {counts}"
+    return f"{at}: {percent(tally.mean)}%, 95% interval {percent_range(tally.interval)}%, {counts}"

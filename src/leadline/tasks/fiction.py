@@ -19,7 +19,8 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading
 from leadline.tasks.drafts import cluster_of, document_of, family_of, places
 from leadline.tasks.fiction_world import DOCUMENT, KINDS, RELATIONS, Kind, Relation, World, namesake, world
-from leadline.tasks.questions import Pile, ask, parts_of
+from leadline.tasks.question_files import Pile
+from leadline.tasks.questions import ask, parts_of
 from leadline.tasks.wording import Part, Worded
 
 CHARACTERS_PER_TOKEN = 6.2

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from leadline.core.cache import cache_folder
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.models.hf import smollm2
 
 if TYPE_CHECKING:
     import torch
@@ -109,6 +108,8 @@ def _locate(wanted: Wanted) -> tuple[Path, Path | None, str]:
     """The folder, the GGUF file in it if that is what was named, and what tells this checkpoint from another."""
     refuse_missing(wanted.name)
     if wanted.name == "smollm2":
+        from leadline.models.hf import smollm2
+
         return smollm2.ensure_folder(), None, f"gguf:{smollm2.SHA256[:16]}"
     path = Path(wanted.name).expanduser()
     if path.suffix == ".gguf":

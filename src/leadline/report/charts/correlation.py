@@ -11,20 +11,8 @@ import altair as alt
 
 from leadline.core.format import inert
 from leadline.report.charts.curves import SERIES
-from leadline.report.charts.theme import (
-    DIFFERENCE,
-    LINE,
-    MUTED,
-    QUIET,
-    TEXT,
-    Figure,
-    Row,
-    Spec,
-    caption,
-    colour_at,
-    ink_on,
-    layered,
-)
+from leadline.report.charts.theme import LINE, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered
+from leadline.report.colours import DIFFERENCE, colour_at, ink_on
 from leadline.stats.correlate import Correlation, Method
 from leadline.stats.task_correlation import TaskCorrelation
 

@@ -12,8 +12,6 @@ import altair as alt
 from leadline.core.format import count_words, inert, length_words, percent, percent_range
 from leadline.report.charts.heatmap import across, columns_for
 from leadline.report.charts.theme import (
-    ACCURACY,
-    CLASS_COLOURS,
     HEAD,
     LINE,
     MUTED,
@@ -22,11 +20,11 @@ from leadline.report.charts.theme import (
     Row,
     Spec,
     caption,
-    colour_at,
     layered,
     rows_of,
     selection,
 )
+from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
 from leadline.results.run import Run, interval_words
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range

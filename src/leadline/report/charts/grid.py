@@ -21,7 +21,6 @@ from leadline.report.charts.heatmap import (
     ink,
 )
 from leadline.report.charts.theme import (
-    DIFFERENCE,
     HEAD,
     LINE,
     MUTED,
@@ -35,6 +34,7 @@ from leadline.report.charts.theme import (
     rows_of,
     selection,
 )
+from leadline.report.colours import DIFFERENCE
 from leadline.results.run import Run, interval_words
 from leadline.results.table import Place, Tally
 from leadline.results.verdict import Verdict, length_range

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from leadline.core.format import cell_words, count_words, depth_words, inert, length_words, percent, percent_range
+from leadline.core.format import count_words, depth_words, inert, length_words, percent, percent_range
 from leadline.report.charts.theme import (
-    ACCURACY,
     ACCURACY_SCALE,
     DIFFERENCE_SCALE,
     HEAD,
@@ -23,17 +22,15 @@ from leadline.report.charts.theme import (
     TEXT,
     Figure,
     Row,
-    Scale,
     Spec,
     caption,
-    colour_at,
-    ink_on,
     layered,
     rows_of,
     selection,
 )
+from leadline.report.colours import ACCURACY, Scale, colour_at, ink_on
 from leadline.results.run import Run, interval_words
-from leadline.results.table import Place, Table, Tally
+from leadline.results.table import Place, Table, Tally, cell_words
 from leadline.stats.smooth import SmoothSurface, smooth
 
 # --- Coloured cells with numbers in them: what heatmap, task grid and difference map are made of.

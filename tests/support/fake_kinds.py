@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Literal
 
-from fake_http import Response
+from support.fake_http import Response
 
 Kind = Literal["plain", "vllm", "sglang", "llamacpp"]
 MODEL = "fake"

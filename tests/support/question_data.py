@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-SQUAD = Path(__file__).parent.parent.parent / "shared" / "data" / "squad_dev_v2.json"
+SQUAD = Path(__file__).parents[3] / "shared" / "data" / "squad_dev_v2.json"
 """The real file, where the machine has it."""
 
 TOWNS = "Arden Belmor Corvin Dunmere Elsby Farrow Grantley Hexford Ilmore Jarrow Kelby Lorne".split()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from leadline.core.types import Completion, Record
-from planted_runs import planted_records
+from support.planted_runs import planted_records
 
 MARK = "harmed"
 HOSTILE = (

@@ -1,6 +1,6 @@
 """The browser that pages are tested in: found where the system has it, fetched by `make setup` where it has none.
 
-python tests/chromium.py      fetches it if need be; never fails, for the tests that need it are then skipped
+python tests/support/chromium.py      fetches it if need be; never fails, for the tests that need it are then skipped
 """
 
 from __future__ import annotations

@@ -30,12 +30,13 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
-from fake_faults import Faults, drawn, faulty
-from fake_http import Connection, Response, json_response
-from fake_kinds import BOS, MODEL, Kind, pages, refusal, rendered, text_of_tokens, text_to_tokenize
+from support.fake_faults import Faults, drawn, faulty
+from support.fake_http import Connection, Response, json_response
+from support.fake_kinds import BOS, MODEL, Kind, pages, refusal, rendered, text_of_tokens, text_to_tokenize
 
 __all__ = ["FakeServer", "FakeServerProcess", "Faults", "Kind", "Reply", "Request", "numbers_in"]
 
@@ -240,11 +241,13 @@ class FakeServerProcess:
         port: int = 0,
     ) -> None:
         settings: dict[str, Any] = {"faults": dataclasses.asdict(faults), "kind": kind, "window": window, "port": port}
-        self._command = [sys.executable, __file__, "--settings", json.dumps(settings)]
+        self._command = [sys.executable, "-m", "support.fake_server", "--settings", json.dumps(settings)]
         self.base_url = ""
 
     def __enter__(self) -> FakeServerProcess:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True, cwd=Path(__file__).parents[1]
+        )
         assert self._process.stdout is not None
         self.base_url = self._process.stdout.readline().strip()
         return self

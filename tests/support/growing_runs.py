@@ -13,7 +13,7 @@ import msgspec
 from leadline.core.types import Record
 from leadline.store.manifest import read_manifest, session
 from leadline.store.runs import RECORDS, RunWriter, open_run
-from planted_runs import write_run
+from support.planted_runs import write_run
 
 
 def begun_run(folder: Path, records: Sequence[Record], *, first: int = 0, samples: int = 3) -> Path:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import Any
 
-from fake_http import Response, json_response
+from support.fake_http import Response, json_response
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What tests share: fake servers, scripted and tiny models, planted records, data files."""
