@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 from PIL import Image
 
-from leadline.core.format import length_words
+from leadline.core.format import format_length
 from leadline.report import write_heatmap
 from leadline.report.charts.heatmap import Kinds, heatmap
 from leadline.report.charts.render import page_svg, render, squeezed
@@ -95,7 +95,7 @@ def test_a_smoothed_map_keeps_what_was_seen_and_makes_no_cell_up(run: Run) -> No
     assert all(smooth[key]["short"].endswith("/3") for key in cells)
 
     def error(found: dict[tuple[str, str], Row]) -> float:
-        truth = {length_words(n): n for n in LENGTHS}
+        truth = {format_length(n): n for n in LENGTHS}
         return float(
             np.mean([(found[c]["mean"] - lost_in_the_middle(truth[c[0]], float(c[1][:-1]) / 100)) ** 2 for c in cells])
         )

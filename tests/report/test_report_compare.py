@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from leadline.cli.main import answer
-from leadline.core.format import safe
+from leadline.core.format import escape_markdown
 from leadline.report import export as gallery
 from leadline.report.charts.grid import sentence
 from leadline.report.charts.heatmap import heatmap
@@ -148,7 +148,7 @@ def test_markdown_holds_the_table_and_the_pictures(two: list[Run]) -> None:
 
 
 def test_a_name_cannot_break_markdown() -> None:
-    assert safe("a|b<script>[x](y)`c`") == "a\\|b&lt;script&gt;\\[x\\](y)\\`c\\`"
+    assert escape_markdown("a|b<script>[x](y)`c`") == "a\\|b&lt;script&gt;\\[x\\](y)\\`c\\`"
 
 
 def test_every_figure_has_a_file_of_its_own(two: list[Run]) -> None:

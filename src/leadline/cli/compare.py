@@ -88,12 +88,12 @@ def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> l
 
 
 def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> None:
-    from leadline.core.format import inert
+    from leadline.core.format import sanitise
     from leadline.report.comparison import ROLES
     from leadline.report.gate_output import junit_xml
 
     about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
-    about |= {inert(obstacle.what, 80): inert(str(obstacle), 300) for obstacle in obstacles}
+    about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
     file.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about))
 
 

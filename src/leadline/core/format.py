@@ -11,7 +11,7 @@ from typing import Protocol
 NO_NUMBER = "–"
 
 
-def length_words(tokens: int) -> str:
+def format_length(tokens: int) -> str:
     """4096 is 4k, 131072 is 128k, 1048576 is 1m; other numbers as they are."""
     for size, unit in ((1024 * 1024, "m"), (1024, "k")):
         if tokens >= size and tokens * 4 % size == 0:
@@ -19,11 +19,11 @@ def length_words(tokens: int) -> str:
     return f"{tokens:,}" if tokens >= 10_000 else str(tokens)
 
 
-def depth_words(depth: float | None) -> str:
+def format_depth(depth: float | None) -> str:
     return "all" if depth is None else f"{100 * depth:.3g}%"
 
 
-def percent(value: float | None) -> str:
+def format_percent(value: float | None) -> str:
     """A share in whole percent, never rounded up to 100 or down to 0 when it is not."""
     if value is None:
         return NO_NUMBER
@@ -43,15 +43,15 @@ class Range(Protocol):
     def high(self) -> float: ...
 
 
-def percent_range(interval: Range | None) -> str:
-    return NO_NUMBER if interval is None else f"{percent(interval.low)}–{percent(interval.high)}"
+def format_percent_range(interval: Range | None) -> str:
+    return NO_NUMBER if interval is None else f"{format_percent(interval.low)}–{format_percent(interval.high)}"
 
 
-def count_words(count: int, noun: str, plural: str = "") -> str:
+def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def duration_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """4.2 s, 3 min 20 s, 2 h 05 min."""
     if seconds < 60:
         return f"{seconds:.1f} s"
@@ -62,7 +62,7 @@ def duration_words(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
-def big_number(count: float) -> str:
+def format_number(count: float) -> str:
     """1,234 as it is; 12.3 thousand, 4.5 million, 1.2 billion."""
     for size, word in ((1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
         if count >= size:
@@ -70,15 +70,15 @@ def big_number(count: float) -> str:
     return f"{count:,.0f}"
 
 
-def date_words(timestamp: float) -> str:
+def format_date(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d")
 
 
-def time_words(timestamp: float) -> str:
+def format_time(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def inert(text: str, limit: int = 400) -> str:
+def sanitise(text: str, limit: int = 400) -> str:
     """One line of strangers' text that can do nothing to a terminal.
 
     Control, format (bidirectional overrides among them), private and broken characters become visible escapes.
@@ -99,11 +99,11 @@ def _escaped(character: str) -> str:
     return named.get(code) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
-def told_apart(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
+def distinct_names(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
     """A name for each of some runs: what its model is called, and its folder too where several are called the same."""
-    names = [inert(label, 80) for label in labels]
+    names = [sanitise(label, 80) for label in labels]
     return [
-        f"{name} ({inert(folder, 60)})" if names.count(name) > 1 else name
+        f"{name} ({sanitise(folder, 60)})" if names.count(name) > 1 else name
         for name, folder in zip(names, folders, strict=True)
     ]
 
@@ -111,12 +111,12 @@ def told_apart(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
 _SPECIAL = re.compile(r"([\\`*_\[\]#|<>~&])")
 
 
-def safe(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Text that Markdown and HTML leave alone."""
     return _SPECIAL.sub(r"\\\1", text.replace("\n", " ")).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
-def shortened(text: str, limit: int) -> str:
+def shorten(text: str, limit: int) -> str:
     """The beginning and the end of a long text, with what was left out said in between."""
     if len(text) <= limit:
         return text

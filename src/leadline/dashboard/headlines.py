@@ -17,7 +17,7 @@ import msgspec
 
 from leadline.core.cache import write_cache
 from leadline.core.errors import LeadlineError
-from leadline.core.format import inert, percent, percent_range
+from leadline.core.format import format_percent, format_percent_range, sanitise
 from leadline.core.types import Record
 from leadline.dashboard.index import IndexEntry, Stamp, records_stamp
 from leadline.results.run import kind_of
@@ -84,8 +84,8 @@ def headline_of(
         done=done,
         failed=failed,
         mean=estimate.mean,
-        average=f"{percent(estimate.mean)}%",
-        spread=f"{percent_range(estimate.interval)}%",
+        average=f"{format_percent(estimate.mean)}%",
+        spread=f"{format_percent_range(estimate.interval)}%",
         length=effective.length if effective else None,
         effective=length_range(effective) if effective else "",
     )
@@ -169,9 +169,9 @@ class Headlines:
         try:
             return headline_at(folder)
         except LeadlineError as error:
-            return Headline(problem=inert(error.what, 200))
+            return Headline(problem=sanitise(error.what, 200))
         except Exception as error:  # one damaged run must not end the glances at all others
-            return Headline(problem=f"cannot be read: {inert(repr(error), 200)}")
+            return Headline(problem=f"cannot be read: {sanitise(repr(error), 200)}")
 
     def _save(self) -> None:
         if self._file is not None and self._unsaved:

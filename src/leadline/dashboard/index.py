@@ -11,7 +11,7 @@ from pathlib import Path
 
 from leadline.core.digest import digest_text
 from leadline.core.errors import LeadlineError, UsageError
-from leadline.core.format import inert, length_words
+from leadline.core.format import format_length, sanitise
 from leadline.results.follow import Status, is_written
 from leadline.results.run import model_of
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest
@@ -141,26 +141,26 @@ def entry_of(folder: Path, key: str, stamp: Stamp) -> IndexEntry:
         manifest = read_manifest(folder)
         return _entry_of(manifest, IndexEntry(key, folder, stamp))
     except LeadlineError as error:
-        return IndexEntry(key, folder, stamp, problem=inert(error.what, 200))
+        return IndexEntry(key, folder, stamp, problem=sanitise(error.what, 200))
     except (KeyError, TypeError, ValueError) as error:
-        return IndexEntry(key, folder, stamp, problem=f"the manifest is damaged: {inert(repr(error), 200)}")
+        return IndexEntry(key, folder, stamp, problem=f"the manifest is damaged: {sanitise(repr(error), 200)}")
 
 
 def _entry_of(manifest: Manifest, entry: IndexEntry) -> IndexEntry:
     spec = manifest.spec
-    lengths = [length_words(n) for n in sorted(spec["lengths"])]
+    lengths = [format_length(n) for n in sorted(spec["lengths"])]
     ended = bool(manifest.sessions and manifest.sessions[-1].ended)
     return replace(
         entry,
-        model=inert(model_of(manifest), 120),
-        label=inert(manifest.name, 120),
-        asked=inert(asked_words(manifest), 120),
-        tasks=tuple(inert(task, 60) for task in manifest.tasks),
-        reading=inert(str(spec.get("reading", "fresh")), 20),
+        model=sanitise(model_of(manifest), 120),
+        label=sanitise(manifest.name, 120),
+        asked=sanitise(asked_words(manifest), 120),
+        tasks=tuple(sanitise(task, 60) for task in manifest.tasks),
+        reading=sanitise(str(spec.get("reading", "fresh")), 20),
         lengths=lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
         planned=manifest.planned,
-        rule=inert(str(spec.get("until") or ""), 60),
-        created=inert(manifest.created, 40),
+        rule=sanitise(str(spec.get("until") or ""), 60),
+        created=sanitise(manifest.created, 40),
         ended=ended,
         status="finished" if ended else "stopped",
     )

@@ -8,14 +8,14 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
-from leadline.core.format import depth_words, duration_words, inert, length_words, percent
+from leadline.core.format import format_depth, format_duration, format_length, format_percent, sanitise
 from leadline.dashboard.headlines import Headline, headline_of
 from leadline.dashboard.index import IndexEntry
 from leadline.report.charts.theme import selection
 from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.results.follow import Failed, GrowingTable, RunMonitor
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally, cell_words
+from leadline.results.table import Place, Tally, format_cell
 
 LOOK_SECONDS = 0.5
 TOLD_FAILURES = 20
@@ -89,7 +89,7 @@ class LiveRun:
                 "planned": progress.planned,
                 "failed": progress.failed,
                 "rate": "" if rate is None else f"{rate:,.0f} tokens/s",
-                "left": "" if left is None else f"{duration_words(left)} left",
+                "left": "" if left is None else f"{format_duration(left)} left",
                 "failures": [_told(one) for one in list(self._standing.failures)[-TOLD_FAILURES:]],
                 "cells": {select: values for select, (at, values) in self._cells.items() if at > seen},
             }
@@ -109,18 +109,18 @@ def maps_of(run: Run) -> list[Values]:
         if table.has_depths(task):
             lengths = table.lengths_of(task)
             rows = [
-                (depth_words(d), [selection(0, number[task], n, d) for n in lengths]) for d in table.depths_of(task)
+                (format_depth(d), [selection(0, number[task], n, d) for n in lengths]) for d in table.depths_of(task)
             ]
-            made.append(_map(inert(task, 60), "depth", lengths, rows))
+            made.append(_map(sanitise(task, 60), "depth", lengths, rows))
     flat = [task for task in table.tasks if not table.has_depths(task)]
     if flat:
-        rows = [(inert(t, 40), [selection(0, number[t], n, None) for n in table.lengths]) for t in flat]
+        rows = [(sanitise(t, 40), [selection(0, number[t], n, None) for n in table.lengths]) for t in flat]
         made.append(_map("", "task", table.lengths, rows))
     return made
 
 
 def _map(title: str, down: str, lengths: list[int], rows: list[tuple[str, list[str]]]) -> Values:
-    columns = [length_words(n) for n in lengths]
+    columns = [format_length(n) for n in lengths]
     return {"title": title, "down": down, "columns": columns, "rows": [{"name": n, "cells": c} for n, c in rows]}
 
 
@@ -133,7 +133,7 @@ def cells_of(run: Run) -> list[tuple[str, Values]]:
 
 
 def _cell(place: Place, tally: Tally) -> Values:
-    values: Values = {"label": cell_words(place, tally), "value": percent(tally.mean)}
+    values: Values = {"label": format_cell(place, tally), "value": format_percent(tally.mean)}
     if tally.done < tally.planned:
         values["short"] = f"{tally.done} of {tally.planned}"
     if tally.mean is not None:

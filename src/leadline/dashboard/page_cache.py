@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from leadline.core.digest import digest
-from leadline.core.format import count_words
+from leadline.core.format import format_count
 from leadline.dashboard.index import IndexEntry, Stamp, records_stamp
 from leadline.dashboard.live import LiveRuns
 from leadline.report.page import Assets
@@ -131,5 +131,5 @@ def notes_on(entry: IndexEntry, run: Run, *, alone: bool) -> str:
         return ""
     if entry.rule:
         return f"{which} was stopped before its rule was content. The same command again goes on with it."
-    of = f"{missing:,} of {count_words(entry.planned, 'sample')}"
+    of = f"{missing:,} of {format_count(entry.planned, 'sample')}"
     return f"{which} was stopped with {of} not asked yet. The same command again asks for them."

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError
-from leadline.core.format import count_words, inert
+from leadline.core.format import format_count, sanitise
 from leadline.dashboard.filters import READ, Choice, Chosen, chosen, status_of
 from leadline.dashboard.headlines import Headline, Headlines
 from leadline.dashboard.index import IndexEntry, RunIndex, records_stamp
@@ -63,7 +63,7 @@ class Dashboard:
         return template("list.html").render(
             style=Markup(style),
             script=Markup(script),
-            folders=", ".join(inert(folder, 200) for folder in self.shelf.given),
+            folders=", ".join(sanitise(folder, 200) for folder in self.shelf.given),
             choice=choice,
             chosen=page,
             rows=rows,
@@ -80,7 +80,7 @@ class Dashboard:
             try:
                 glance = self.channels.of(entry).glance()
             except LeadlineError as error:
-                glance = Headline(problem=inert(error.what, 200))
+                glance = Headline(problem=sanitise(error.what, 200))
         return Row(entry, glance, status_of(entry, glance))
 
     def version(self) -> str:
@@ -94,13 +94,13 @@ class Dashboard:
 
 
 def _count_words(page: Chosen, total: int, unread: int) -> str:
-    words = count_words(page.found, "run")
+    words = format_count(page.found, "run")
     if page.found != total:
         words += f" of {total:,}"
     if page.pages > 1:
         words += f", {page.first + 1:,} to {page.first + len(page.shown):,} shown"
     if unread:
-        words += f"; reading {count_words(unread, 'run')} to sort them"
+        words += f"; reading {format_count(unread, 'run')} to sort them"
     return words
 
 

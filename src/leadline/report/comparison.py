@@ -8,7 +8,14 @@ from itertools import groupby
 from pathlib import Path
 
 from leadline.core.errors import UsageError
-from leadline.core.format import NO_NUMBER, inert, percent, percent_range, safe, told_apart
+from leadline.core.format import (
+    NO_NUMBER,
+    distinct_names,
+    escape_markdown,
+    format_percent,
+    format_percent_range,
+    sanitise,
+)
 from leadline.report.charts.grid import difference_map, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
@@ -38,17 +45,17 @@ class Side:
 
 def sides_of(folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> list[Side]:
     """Base and candidate."""
-    names = told_apart([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
+    names = distinct_names([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
     return [
-        Side(name, inert(model_of(manifest), 200), inert(str(folder), 200))
+        Side(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200))
         for name, manifest, folder in zip(names, manifests, folders, strict=True)
     ]
 
 
 def lines_in_markdown(sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> list[str]:
     """Who was compared, and everything that differs besides the model."""
-    named = [f"- {role}: {safe(str(side))}" for role, side in zip(ROLES, sides, strict=True)]
-    return [*named, *(f"- {safe(inert(str(obstacle), 300))}" for obstacle in obstacles)]
+    named = [f"- {role}: {escape_markdown(str(side))}" for role, side in zip(ROLES, sides, strict=True)]
+    return [*named, *(f"- {escape_markdown(sanitise(str(obstacle), 300))}" for obstacle in obstacles)]
 
 
 # --- Several runs side by side: who reads furthest, and what changed against the first.
@@ -95,7 +102,7 @@ class AgainstFirst:
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """A name for every run: what its model is called, and its folder too where several are called the same."""
-    return told_apart([run.label for run in runs], [run.name for run in runs])
+    return distinct_names([run.label for run in runs], [run.name for run in runs])
 
 
 def boards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Board]:
@@ -127,7 +134,7 @@ def _row(run: Run, found: Verdict, name: str, lengths: Sequence[int]) -> BoardRo
 def _cell(tally: Tally | None) -> BoardCell:
     if tally is None or tally.mean is None:
         return BoardCell(NO_NUMBER, "")
-    return BoardCell(percent(tally.mean), percent_range(tally.interval))
+    return BoardCell(format_percent(tally.mean), format_percent_range(tally.interval))
 
 
 def against_first(
@@ -143,8 +150,8 @@ def against_first(
 def _against(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> AgainstFirst:
     (base, candidate), name = runs, f"{names[1]} less {names[0]}"
     obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
-    refusals = [inert(str(o), 300) for o in obstacles if o.severity == "refuse"]
-    warnings = tuple(inert(str(o), 300) for o in obstacles if o.severity == "warn")
+    refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
+    warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
     if base.rule or candidate.rule:
         warnings += (STOPPED,)
     if refusals:

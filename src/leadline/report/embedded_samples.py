@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from leadline.core.format import shortened
+from leadline.core.format import shorten
 from leadline.core.types import Completion, Failure, Record
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
@@ -179,7 +179,7 @@ def _cut(row: Row, characters: int) -> Row:
     values = list(row)
     for at in _LONG:
         if values[at] is not None:
-            values[at] = shortened(values[at], characters)
+            values[at] = shorten(values[at], characters)
     return tuple(values)
 
 

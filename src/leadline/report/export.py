@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from leadline.core.errors import MissingExtra, StoreError, UsageError
-from leadline.core.format import length_words, safe
+from leadline.core.format import escape_markdown, format_length
 from leadline.report.charts.curves import class_bars, curves, gauge, run_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
@@ -109,21 +109,21 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
     """Verdicts, a table a reading mode, differences against the first run, pictures, and the small print."""
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     lines = ["### Leadline", ""]
-    lines += [f"- {safe(found.headline)}" for found in verdicts]
+    lines += [f"- {escape_markdown(found.headline)}" for found in verdicts]
     for board in boards(runs, verdicts, names):
-        lengths = " | ".join(length_words(n) for n in board.lengths)
+        lengths = " | ".join(format_length(n) for n in board.lengths)
         lines += ["", f"| {board.reading} reading | effective length | {lengths} | average |"]
         lines.append("|---|---|" + "---:|" * (len(board.lengths) + 1))
         for row in board.rows:
             cells = [f"{c.mean} ({c.spread})" if c.spread else c.mean for c in (*row.cells, row.average)]
-            lines.append(f"| {safe(row.name)} | {row.effective} | {' | '.join(cells)} |")
+            lines.append(f"| {escape_markdown(row.name)} | {row.effective} | {' | '.join(cells)} |")
     lines += ["", f"Accuracy in percent with {interval_words(*runs)}."]
     for item in against_first(runs, names):
-        lines += ["", f"**{safe(item.name)}.** {safe(item.sentence)}"]
-        lines += [f"> {safe(line)}" for line in item.warnings]
+        lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
+        lines += [f"> {escape_markdown(line)}" for line in item.warnings]
     for path, name in zip(pictures, names, strict=False):
-        lines += ["", f"![Accuracy by length and depth, {safe(name)}](<{path.as_posix()}>)"]
+        lines += ["", f"![Accuracy by length and depth, {escape_markdown(name)}](<{path.as_posix()}>)"]
     notes = list(dict.fromkeys(line for run in runs for line in small_print(run)))
     lines += ["", "<details><summary>How to read this</summary>", ""]
-    lines += [f"- {safe(line)}" for line in notes]
+    lines += [f"- {escape_markdown(line)}" for line in notes]
     return "\n".join([*lines, "", "</details>", ""])

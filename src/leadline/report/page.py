@@ -18,7 +18,7 @@ from markupsafe import Markup
 from leadline import __version__
 from leadline.core import format as words
 from leadline.core.errors import StoreError
-from leadline.core.format import big_number, count_words, duration_words
+from leadline.core.format import format_count, format_duration, format_number
 from leadline.report.charts.curves import class_bars, class_words, curves, gauge, run_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
@@ -127,13 +127,13 @@ def provenance(run: Run) -> list[tuple[str, Pairs]]:
 def cost(run: Run) -> Pairs:
     totals = run.totals
     pairs = [
-        ("tokens read", big_number(totals.prompt_tokens)),
-        ("tokens written", big_number(totals.completion_tokens)),
-        ("time from first to last answer", duration_words(max(0.0, totals.ended - totals.started))),
-        ("attempts", f"{totals.attempts:,} for {count_words(totals.records, 'sample')}"),
+        ("tokens read", format_number(totals.prompt_tokens)),
+        ("tokens written", format_number(totals.completion_tokens)),
+        ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
+        ("attempts", f"{totals.attempts:,} for {format_count(totals.records, 'sample')}"),
     ]
     if totals.cached_tokens:
-        pairs.insert(1, ("of these from a cache", big_number(totals.cached_tokens)))
+        pairs.insert(1, ("of these from a cache", format_number(totals.cached_tokens)))
     return pairs
 
 
@@ -141,9 +141,9 @@ def receipts(run: Run) -> Pairs:
     """Did the model see as many tokens as were sent?"""
     totals = run.totals
     return [
-        ("the model counted what we sent", count_words(totals.receipts_right, "sample")),
-        ("it counted something else", count_words(totals.receipts_wrong, "sample")),
-        ("it did not say", count_words(totals.receipts_silent, "sample")),
+        ("the model counted what we sent", format_count(totals.receipts_right, "sample")),
+        ("it counted something else", format_count(totals.receipts_wrong, "sample")),
+        ("it did not say", format_count(totals.receipts_silent, "sample")),
     ]
 
 
@@ -238,7 +238,7 @@ def _index(runs: Sequence[Run], names: Sequence[str], packed: EmbeddedSamples) -
 def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
-        links += [(f"run-{at}", words.inert(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
+        links += [(f"run-{at}", words.sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
     else:
         links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
@@ -286,7 +286,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
     return {
         "run": run,
         "title": title,
-        "aside": words.inert(run.model, 200) if run.manifest.name else "",
+        "aside": words.sanitise(run.model, 200) if run.manifest.name else "",
         "verdict": found,
         "facts": _facts(run, found),
         "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
@@ -301,13 +301,17 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
     """Name, value and what stands small under it."""
     whole, totals = run.table.whole, run.totals
     reach, _, spread = length_range(found.effective).partition(" (") if found.effective else (words.NO_NUMBER, "", "")
-    took = words.duration_words(max(0.0, totals.ended - totals.started))
+    took = words.format_duration(max(0.0, totals.ended - totals.started))
     return [
-        ("claimed window", words.length_words(run.window) if run.window else "not stated", "tokens"),
+        ("claimed window", words.format_length(run.window) if run.window else "not stated", "tokens"),
         ("effective length", reach, spread.removesuffix(")")),
-        ("accuracy overall", f"{words.percent(whole.mean)}%", f"95%: {words.percent_range(whole.interval)}%"),
+        (
+            "accuracy overall",
+            f"{words.format_percent(whole.mean)}%",
+            f"95%: {words.format_percent_range(whole.interval)}%",
+        ),
         ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
-        ("cost", words.big_number(totals.prompt_tokens), f"tokens read in {took}"),
+        ("cost", words.format_number(totals.prompt_tokens), f"tokens read in {took}"),
         ("reading", run.reading, READING_WORDS.get(run.reading, "")),
     ]
 

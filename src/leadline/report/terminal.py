@@ -14,13 +14,13 @@ from rich.text import Text
 
 from leadline.core.format import (
     NO_NUMBER,
-    count_words,
-    depth_words,
-    inert,
-    length_words,
-    percent,
-    percent_range,
-    time_words,
+    format_count,
+    format_depth,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_time,
+    sanitise,
 )
 from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.report.comparison import Board, BoardCell, boards
@@ -68,7 +68,7 @@ def has_colours(console: Console) -> bool:
 def heading(run: Run) -> Text:
     facts = [f"{run.reading} reading", run.date, str(run.folder)]
     facts[:0] = [run.model] if run.manifest.name else []
-    return Text.assemble((inert(run.label, 80), "bold"), " · ", (inert(" · ".join(facts), 200), "dim"))
+    return Text.assemble((sanitise(run.label, 80), "bold"), " · ", (sanitise(" · ".join(facts), 200), "dim"))
 
 
 def length_table(run: Run, *, plain: bool) -> Grid:
@@ -82,8 +82,8 @@ def length_table(run: Run, *, plain: bool) -> Grid:
             lengths = table.lengths_of(task)
             for length in lengths:
                 tally = table.by_task_and_length[task, length]
-                name = Text(inert(task, 40) if length == lengths[0] or plain else "")
-                grid.add_row(name, length_words(length), *_numbers(tally), end_section=length == lengths[-1])
+                name = Text(sanitise(task, 40) if length == lengths[0] or plain else "")
+                grid.add_row(name, format_length(length), *_numbers(tally), end_section=length == lengths[-1])
     return grid
 
 
@@ -93,10 +93,10 @@ def detail_table(run: Run, *, plain: bool) -> Grid:
     grid.add_column("task", overflow="fold")
     grid.add_column("what")
     for length in run.table.lengths:
-        grid.add_column(length_words(length), justify="right", no_wrap=True)
+        grid.add_column(format_length(length), justify="right", no_wrap=True)
     for row in detail_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
-        grid.add_row(Text(inert(row.task, 40)), Text(inert(row.detail, 60)), *counts)
+        grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(row.detail, 60)), *counts)
     return grid
 
 
@@ -111,9 +111,9 @@ def measure_table(run: Run, *, plain: bool) -> Grid:
     for metric, lengths in run.measures.estimates.items():
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
-            name = inert(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
-            row = [name, length_words(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
-            grid.add_row(*map(Text, row), Text(inert(metric.unit, 60)))
+            name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
+            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
+            grid.add_row(*map(Text, row), Text(sanitise(metric.unit, 60)))
     return grid
 
 
@@ -122,15 +122,15 @@ def _numbers(tally: Tally) -> Iterator[Text]:
     yield Text(f"{tally.done:,}")
     yield Text(f"{tally.failed:,}", style="bold red" if tally.failed else "dim")
     known = tally.mean is not None
-    yield Text(f"{percent(tally.mean)}%" if known else NO_NUMBER, style="bold" if known else "dim")
-    yield Text(percent_range(tally.interval))
+    yield Text(f"{format_percent(tally.mean)}%" if known else NO_NUMBER, style="bold" if known else "dim")
+    yield Text(format_percent_range(tally.interval))
 
 
 def heatmaps(run: Run, *, colourful: bool) -> Iterator[RenderableType]:
     """Depth down, length across, one map for every task that has depths."""
     for task in run.table.tasks:
         if run.table.has_depths(task):
-            title = Text(f"{inert(task, 60)}: accuracy in percent, depth down, length across", style="bold")
+            title = Text(f"{sanitise(task, 60)}: accuracy in percent, depth down, length across", style="bold")
             yield Group(Text(), title, _heatmap(run, task, colourful=colourful))
 
 
@@ -143,8 +143,8 @@ def _heatmap(run: Run, task: str, *, colourful: bool) -> Grid:
         grid.add_column(justify="left" if colourful else "right", no_wrap=True)
     for depth in table.depths_of(task):
         cells = [block(table.cells.get(Place(task, length, depth)), colourful=colourful) for length in lengths]
-        grid.add_row(Text(f"{depth_words(depth)} "), *cells)
-    grid.add_row(Text(), *(Text(f"{length_words(n):^6}" if colourful else length_words(n)) for n in lengths))
+        grid.add_row(Text(f"{format_depth(depth)} "), *cells)
+    grid.add_row(Text(), *(Text(f"{format_length(n):^6}" if colourful else format_length(n)) for n in lengths))
     return grid
 
 
@@ -152,7 +152,7 @@ def block(tally: Tally | None, *, colourful: bool) -> Text:
     """One cell of a map."""
     if tally is None or tally.mean is None:
         return Text(f"{'·':^6}" if colourful else "·", style="dim")
-    words = percent(tally.mean) + ("*" if tally.done < tally.planned else "")
+    words = format_percent(tally.mean) + ("*" if tally.done < tally.planned else "")
     if not colourful:
         return Text(words)
     colour = colour_at(ACCURACY, tally.mean)
@@ -165,26 +165,28 @@ def small_print(run: Run) -> list[str]:
     cells = list(run.table.cells.values())
     lines = [run.table.counting_rule]
     if run.rule:
-        lines.append(f"The run stopped by itself (until {inert(run.rule, 60)}). Intervals are {interval_words(run)}.")
+        lines.append(
+            f"The run stopped by itself (until {sanitise(run.rule, 60)}). Intervals are {interval_words(run)}."
+        )
     if whole.failed:
-        kinds = ", ".join(f"{inert(kind)} {count}" for kind, count in sorted(totals.failures.items()))
-        said = f"{count_words(whole.failed, 'sample')} failed ({kinds})"
-        brought = f"; counted as wrong, they would bring the overall mean from {percent(whole.mean)}%"
-        lines.append(f"{said}{brought} to {percent(whole.if_failed_wrong)}%." if whole.done else f"{said}.")
+        kinds = ", ".join(f"{sanitise(kind)} {count}" for kind, count in sorted(totals.failures.items()))
+        said = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
+        brought = f"; counted as wrong, they would bring the overall mean from {format_percent(whole.mean)}%"
+        lines.append(f"{said}{brought} to {format_percent(whole.if_failed_wrong)}%." if whole.done else f"{said}.")
     if run.memory.tasks:
         lines.extend(_memory_words(run))
     if run.measures.failed:
-        lines.append(f"{count_words(run.measures.failed, 'document')} gave no log-probabilities.")
+        lines.append(f"{format_count(run.measures.failed, 'document')} gave no log-probabilities.")
     if any(t.estimate is None for t in cells):
         lines.append("· is a cell without data.")
     if any(t.estimate and t.done < t.planned for t in cells):
         lines.append("* marks a cell with fewer answers than planned.")
     if totals.receipts_wrong:
         lines.append(
-            f"{count_words(totals.receipts_wrong, 'receipt')} differ: the server says it read another number of "
+            f"{format_count(totals.receipts_wrong, 'receipt')} differ: the server says it read another number of "
             "tokens than was sent, so these answers may be about a shortened text."
         )
-    lines += [f"Note on {count_words(n, 'sample')}: {inert(note)}" for note, n in sorted(totals.notes.items())]
+    lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
 
 
@@ -199,7 +201,7 @@ def _memory_words(run: Run) -> Iterator[str]:
             for name in ("both", "right_without", "wrong", "wrong_from_memory")
         )
         yield (
-            f"{inert(task, 40)}: {right:,} of {both:,} questions are answered right without their documents; "
+            f"{sanitise(task, 40)}: {right:,} of {both:,} questions are answered right without their documents; "
             f"{same:,} of {wrong:,} wrong answers are those from memory."
         )
 
@@ -213,7 +215,7 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
     asked = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
     if asked:
         verdicts = [verdict(run) for run, _ in asked]
-        for board in boards([run for run, _ in asked], verdicts, [inert(name, 60) for _, name in asked]):
+        for board in boards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
             console.print(_board_table(board, plain=plain))
         console.print(Text("Accuracy in percent. Below every number its 95% interval over documents.", style="dim"))
     for table in _metric_tables(runs, names, plain=plain):
@@ -232,7 +234,7 @@ def _grid(*titles: str, plain: bool) -> Grid:
 
 
 def _board_table(board: Board, *, plain: bool) -> Grid:
-    lengths = map(length_words, board.lengths)
+    lengths = map(format_length, board.lengths)
     grid = _grid(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
     for row in board.rows:
         effective, _, spread = row.effective.removesuffix(")").partition(" (95%: ")
@@ -259,10 +261,10 @@ def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) ->
         found = [(name, run.measures.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
         lengths = sorted({length for _, by_length in found for length in by_length})
         title = f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else "")
-        grid = _grid(inert(title, 60), *map(length_words, lengths), plain=plain)
+        grid = _grid(sanitise(title, 60), *map(format_length, lengths), plain=plain)
         for name, by_length in found:
             cells = [_estimate_cell(by_length.get(n)) for n in lengths]
-            grid.add_row(Text(inert(name, 60)), *map(_cell, cells), end_section=True)
+            grid.add_row(Text(sanitise(name, 60)), *map(_cell, cells), end_section=True)
         yield grid
 
 
@@ -318,12 +320,12 @@ def _task_rows(run: Run, rows: int, *, colourful: bool) -> Iterator[RenderableTy
         grid.add_column(justify="left" if colourful else "right", no_wrap=True)
     for task in table.tasks[:rows]:
         cells = [block(table.by_task_and_length.get((task, n)), colourful=colourful) for n in table.lengths]
-        grid.add_row(Text(f"{inert(task, 24)} "), *cells)
-    grid.add_row(Text(), *(Text(f"{length_words(n):^6}" if colourful else length_words(n)) for n in table.lengths))
+        grid.add_row(Text(f"{sanitise(task, 24)} "), *cells)
+    grid.add_row(Text(), *(Text(f"{format_length(n):^6}" if colourful else format_length(n)) for n in table.lengths))
     yield grid
     if len(table.tasks) > rows:
         yield Text(f"and {len(table.tasks) - rows} more tasks", style="dim")
 
 
 def failure_line(failed: Failed) -> str:
-    return f"{time_words(failed.at)}  {failed}"
+    return f"{format_time(failed.at)}  {failed}"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.errors import UsageError
-from leadline.core.format import inert, length_words
+from leadline.core.format import format_length, sanitise
 from leadline.core.trackers import TrackerEntry
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import heatmap
@@ -49,9 +49,9 @@ def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> Tracke
         numbers=_distinct(numbers_of(run, found)),
         figures=dict(_figures(run, found)),
         facts={
-            "model": inert(run.model, 400),
-            **({"name": inert(run.manifest.name, 200)} if run.manifest.name else {}),
-            "run": inert(run.name, 200),
+            "model": sanitise(run.model, 400),
+            **({"name": sanitise(run.manifest.name, 200)} if run.manifest.name else {}),
+            "run": sanitise(run.name, 200),
             "digest": run.manifest.digest,
             "reading": run.reading,
             "version": run.manifest.sessions[-1].leadline if run.manifest.sessions else "",
@@ -71,17 +71,17 @@ def numbers_of(run: Run, found: Verdict) -> Numbers:
     yield "leadline/receipts_wrong", float(run.totals.receipts_wrong)
     yield "leadline/prompt_tokens", float(run.totals.prompt_tokens)
     for length, tally in sorted(table.by_length.items()):
-        yield from _tally(f"leadline_length/{length_words(length)}", tally)
+        yield from _tally(f"leadline_length/{format_length(length)}", tally)
     for task, tally in table.by_task.items():
         yield from _tally(f"leadline_task/{task}", tally)
         yield from _effective(f"leadline_task_effective_length/{task}", found.by_task.get(task))
     for (task, length), tally in table.by_task_and_length.items():
-        yield from _tally(f"leadline_task_length/{task}/{length_words(length)}", tally)
+        yield from _tally(f"leadline_task_length/{task}/{format_length(length)}", tally)
     for (task, length), tally in run.memory.by_task_and_length.items():
-        yield from _tally(f"leadline_memory/{task}/{length_words(length)}", tally)
+        yield from _tally(f"leadline_memory/{task}/{format_length(length)}", tally)
     for metric, lengths in run.measures.estimates.items():
         for length, estimate in lengths.items():
-            yield f"leadline_measure/{metric.task}/{metric.name}/{length_words(length)}", estimate.mean
+            yield f"leadline_measure/{metric.task}/{metric.name}/{format_length(length)}", estimate.mean
     asked = whole.done + whole.failed
     for outcome in FAILURE_CLASSES if asked else ():
         if outcome != "measured":

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from leadline.core.errors import StoreError
-from leadline.core.format import count_words, duration_words, inert, length_words
+from leadline.core.format import format_count, format_duration, format_length, sanitise
 from leadline.core.types import Completion, Failure, Record
 from leadline.results.run import Run, run_of
 from leadline.store import runs as codec
@@ -204,7 +204,9 @@ class Progress:
     def words(self) -> str:
         """`120 of 264 samples, 3,200 tokens/s, 3 min 20 s left, 2 failed`."""
         counted = (
-            count_words(self.asked, "sample") if self.planned is None else f"{self.asked:,} of {self.planned:,} samples"
+            format_count(self.asked, "sample")
+            if self.planned is None
+            else f"{self.asked:,} of {self.planned:,} samples"
         )
         return ", ".join([counted, *self.details()])
 
@@ -213,7 +215,7 @@ class Progress:
         if self.tokens_per_second is not None:
             parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
         if self.seconds_left is not None:
-            parts.append(f"{duration_words(self.seconds_left)} left")
+            parts.append(f"{format_duration(self.seconds_left)} left")
         if self.failed:
             parts.append(f"{self.failed:,} failed")
         return parts
@@ -358,13 +360,13 @@ def without_texts(record: Record) -> Record:
 
 def _told(record: Record, failure: Failure) -> Failed:
     cell = record.cell
-    place = f"{inert(cell.task, 60)}, length {length_words(cell.length)}"
+    place = f"{sanitise(cell.task, 60)}, length {format_length(cell.length)}"
     if cell.depth is not None:
         place += f", depth {100 * cell.depth:.3g}%"
     return Failed(
         at=record.started + record.seconds,
         place=f"{place}, sample {cell.sample}",
-        why=f"{failure.why}: {inert(failure.message, 300)}",
+        why=f"{failure.why}: {sanitise(failure.message, 300)}",
     )
 
 

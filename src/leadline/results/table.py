@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, get_args
 
-from leadline.core.format import depth_words, inert, length_words, percent, percent_range
+from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
 from leadline.core.types import FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
@@ -223,12 +223,12 @@ def detail_rows(table: Table) -> list[DetailRow]:
     return rows
 
 
-def cell_words(place: Place, tally: Tally) -> str:
+def format_cell(place: Place, tally: Tally) -> str:
     """A cell in words: where it is, its value with interval, how many samples stand behind it."""
-    at = f"{inert(place.task, 60)}, length {length_words(place.length)}"
+    at = f"{sanitise(place.task, 60)}, length {format_length(place.length)}"
     if place.depth is not None:
-        at += f", depth {depth_words(place.depth)}"
+        at += f", depth {format_depth(place.depth)}"
     counts = f"{tally.done} of {tally.planned} answered" + (f", {tally.failed} failed" if tally.failed else "")
     if tally.estimate is None:
         return f"{at}: no data, {counts}"
-    return f"{at}: {percent(tally.mean)}%, 95% interval {percent_range(tally.interval)}%, {counts}"
+    return f"{at}: {format_percent(tally.mean)}%, 95% interval {format_percent_range(tally.interval)}%, {counts}"

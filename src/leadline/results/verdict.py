@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from leadline.core.format import count_words, inert, length_words, percent, percent_range
+from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
 from leadline.results.run import Run
 from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
@@ -64,7 +64,7 @@ def _verdict(run: Run) -> Verdict:
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
-        headline=f"{inert(run.label, 80)} {said}",
+        headline=f"{sanitise(run.label, 80)} {said}",
         claim=said[0].upper() + said[1:],
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
@@ -110,17 +110,17 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
             return "was measured by log-probabilities alone: nothing was asked."
         if whole.mean is None:
             return "has answered nothing yet."
-        return f"is right in {percent(whole.mean)}% of {count_words(whole.done, 'sample')}."
-    claims = f" of the {length_words(run.window)} tokens it claims" if run.window else " tokens"
+        return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
+    claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     words, _, spread = length_range(found).partition(" (")
     spread = f" ({spread}" if spread else ""
     if run.window and found.bound != "below" and found.length > run.window:
         about = "about " if found.bound == "crossing" else ""
         sure = found.low > run.window and not found.low_open  # else the claim lies inside the interval
         beside = (
-            f", more than the {length_words(run.window)} it claims"
+            f", more than the {format_length(run.window)} it claims"
             if sure
-            else f"; it claims {length_words(run.window)}"
+            else f"; it claims {format_length(run.window)}"
         )
         return f"can use {about}{words} tokens{spread}{beside}."
     if found.bound == "crossing":
@@ -137,7 +137,7 @@ def length_range(found: EffectiveLength) -> str:
 
 def line_words(found: EffectiveLength) -> str:
     if found.line.share is not None:
-        return f"{percent(found.line.share)}% of its score at the shortest length"
+        return f"{format_percent(found.line.share)}% of its score at the shortest length"
     known = ", the line RULER uses" if found.line.threshold == RULER_THRESHOLD else ""
     return f"{100 * found.threshold:g}%{known}"
 
@@ -155,7 +155,7 @@ def shapes(run: Run) -> list[str]:
         return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
     kinds: dict[str, list[str]] = {}
     for task, diagnosis in found.items():
-        kinds.setdefault(diagnosis.kind, []).append(inert(task, 40))
+        kinds.setdefault(diagnosis.kind, []).append(sanitise(task, 40))
     return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
 
 
@@ -171,20 +171,20 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             lines.append(f"{found.warning[0].upper()}{found.warning[1:]}.")
     if whole.mean is not None:
         lines.append(
-            f"Over all lengths and depths it is right in {percent(whole.mean)}% "
-            f"(95%: {percent_range(whole.interval)}%)."
+            f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
+            f"(95%: {format_percent_range(whole.interval)}%)."
         )
     memory = run.memory.whole
     if memory.mean is not None:
         lines.append(
-            f"Asked without the document it is right in {percent(memory.mean)}% "
-            f"(95%: {percent_range(memory.interval)}%): so much needs no reading at all."
+            f"Asked without the document it is right in {format_percent(memory.mean)}% "
+            f"(95%: {format_percent_range(memory.interval)}%): so much needs no reading at all."
         )
     known = [(n, t) for n, t in sorted(table.by_length.items()) if t.mean is not None]
     if len(known) > 1:
         (short, first), (long, last) = known[0], known[-1]
         lines.append(
-            f"From {percent(first.mean)}% at {length_words(short)} to {percent(last.mean)}% at {length_words(long)}."
+            f"From {format_percent(first.mean)}% at {format_length(short)} to {format_percent(last.mean)}% at {format_length(long)}."
         )
     return lines
 
@@ -193,24 +193,24 @@ def _not_measured(run: Run) -> list[str]:
     """What a reader might think was measured and was not."""
     table, whole = run.table, run.table.whole
     lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
-    notes = [inert(str(note), 300) for note in run.manifest.model.get("notes", ())]
+    notes = [sanitise(str(note), 300) for note in run.manifest.model.get("notes", ())]
     lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
     longest = max(table.lengths, default=0)
     if run.window and longest < run.window:
-        lines.append(f"Nothing longer than {length_words(longest)}, of {length_words(run.window)} claimed.")
+        lines.append(f"Nothing longer than {format_length(longest)}, of {format_length(run.window)} claimed.")
     if run.rule:
         lines.append(
-            f"The run stopped by itself (until {inert(run.rule, 200)}): cells have as many samples as that took. "
+            f"The run stopped by itself (until {sanitise(run.rule, 200)}): cells have as many samples as that took. "
             "Intervals are confidence sequences, which hold however often it looked and are wider for it; means lean "
             "a little towards what stopped the run."
         )
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
-        lines.append(f"{count_words(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+        lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
     if whole.failed:
-        lines.append(f"{count_words(whole.failed, 'sample')} failed; failed samples are in no mean.")
+        lines.append(f"{format_count(whole.failed, 'sample')} failed; failed samples are in no mean.")
     if whole.missing:
-        lines.append(f"{count_words(whole.missing, 'sample')} not asked yet.")
+        lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
     if run.totals.receipts_wrong:
-        lines.append(f"{count_words(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
+        lines.append(f"{format_count(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
     return lines

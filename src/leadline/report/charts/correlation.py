@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from leadline.core.format import inert
+from leadline.core.format import sanitise
 from leadline.report.charts.curves import SERIES
 from leadline.report.charts.theme import LINE, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered
 from leadline.report.colours import DIFFERENCE, colour_at, ink_on
@@ -35,11 +35,11 @@ def scatter(
     outliers = set(found["skipped spearman"].outliers)
     rows: list[Row] = [
         {
-            "name": inert(name, 40),
+            "name": sanitise(name, 40),
             "x": x,
             "y": y,
             "kind": OUTLIER if number in outliers else PLAIN,
-            "label": f"{inert(name, 40)}: {x:.4g}, {y:.4g}{', an outlier' if number in outliers else ''}",
+            "label": f"{sanitise(name, 40)}: {x:.4g}, {y:.4g}{', an outlier' if number in outliers else ''}",
         }
         for number, (name, x, y) in enumerate(zip(names, proxy, target, strict=True))
     ]
@@ -50,7 +50,9 @@ def scatter(
     drawn = layered(_layers(pane, proxy_name, target_name), pane.width, pane.height)
     chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(words, wide)], "spacing": 12}
     said = "; ".join(row["label"] for row in rows)
-    return Figure(chart, {"models": rows}, f"{inert(target_name, 60)} against {inert(proxy_name, 60)}. {words} {said}.")
+    return Figure(
+        chart, {"models": rows}, f"{sanitise(target_name, 60)} against {sanitise(proxy_name, 60)}. {words} {said}."
+    )
 
 
 def correlation_words(found: Mapping[Method, Correlation]) -> str:
@@ -145,7 +147,7 @@ def _layers(pane: Pane, proxy_name: str, target_name: str) -> list[alt.Chart]:
 
 
 def _axis(title: str) -> alt.Axis:
-    return alt.Axis(title=inert(title, 80), grid=True, tickCount=6, **QUIET)
+    return alt.Axis(title=sanitise(title, 80), grid=True, tickCount=6, **QUIET)
 
 
 # --- Which tasks measure the same, drawn: rank correlations between tasks, and the tree that they make.
@@ -157,7 +159,7 @@ SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
 
 def task_tree(found: TaskCorrelation, *, narrow: bool = False) -> Figure:
     """The matrix in the order of the tree, the tree to its right."""
-    names = [inert(task, 30) for task in found.tasks]
+    names = [sanitise(task, 30) for task in found.tasks]
     side = max(15.0, min(CELL, (300 if narrow else 560) / len(names)))
     wide = side * len(names)
     matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}

@@ -9,7 +9,7 @@ from typing import Any
 
 import altair as alt
 
-from leadline.core.format import count_words, inert, length_words, percent, percent_range
+from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
 from leadline.report.charts.heatmap import across, columns_for
 from leadline.report.charts.theme import (
     HEAD,
@@ -116,41 +116,41 @@ def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
 
 
 def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
-    lengths = [length_words(n) for n in run.table.lengths]
+    lengths = [format_length(n) for n in run.table.lengths]
     if len(tasks) > MANY:
         layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
         return layers, f"Grey: single tasks. Front: average over tasks. Band: {interval_words(run)}."
-    return _banded(lengths, [inert(t, 40) for t in tasks], "lines"), f"Bands: {interval_words(run)}."
+    return _banded(lengths, [sanitise(t, 40) for t in tasks], "lines"), f"Bands: {interval_words(run)}."
 
 
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
-    lengths = [length_words(n) for n in run.table.lengths]
+    lengths = [format_length(n) for n in run.table.lengths]
     others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
     columns = 1 if narrow or len(swept) + bool(others) == 1 else 2
     wide = 300 if narrow else 560 if columns == 1 else 360
     data: dict[str, list[Row]] = {}
     panels: list[Spec] = []
     for number, sweep in enumerate(swept):
-        name, values = f"sweep{number}", [inert(value, 40) for value in sweep.values]
+        name, values = f"sweep{number}", [sanitise(value, 40) for value in sweep.values]
         data[name] = [
             row
             for task, value in zip(sweep.tasks, values, strict=True)
             for row in _task_points(run, [task], at, series=value)
         ]
-        layers = _banded(lengths, values, name, sweep.colours(SERIES), title=inert(", ".join(sweep.options), 40))
-        panels.append(layered(layers, wide, 240) | _panel_title(inert(sweep.title, 60)))
+        layers = _banded(lengths, values, name, sweep.colours(SERIES), title=sanitise(", ".join(sweep.options), 40))
+        panels.append(layered(layers, wide, 240) | _panel_title(sanitise(sweep.title, 60)))
     note = f"A line for each value. Bands: {interval_words(run)}."
     if others:
         data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
         layers, about = _plain(run, others)
         panels.append(
-            layered(layers, wide, 240) | _panel_title("other tasks" if len(others) > 1 else inert(others[0], 60))
+            layered(layers, wide, 240) | _panel_title("other tasks" if len(others) > 1 else sanitise(others[0], 60))
         )
         note = f"{note} {about}" if "Grey" in about else note
     drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
     chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
     words = "; ".join(f"{s.title}: {_said(data[f'sweep{n}'])}" for n, s in enumerate(swept))
-    return Figure(chart, data, f"Accuracy over length, {inert(words, 4000)}.")
+    return Figure(chart, data, f"Accuracy over length, {sanitise(words, 4000)}.")
 
 
 def _panel_title(text: str) -> Spec:
@@ -160,7 +160,7 @@ def _panel_title(text: str) -> Spec:
 def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[Row]:
     table = run.table
     return [
-        _point(series or inert(task, 40), length, tally, selection(at, table.tasks.index(task), length))
+        _point(series or sanitise(task, 40), length, tally, selection(at, table.tasks.index(task), length))
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
     ]
@@ -171,7 +171,7 @@ def _average_points(run: Run, at: int) -> list[Row]:
 
 
 def _said(rows: Sequence[Row]) -> str:
-    return "; ".join(f"{p['series']} {p['length']} {percent(p['mean'])}%" for p in rows if p["mean"] is not None)
+    return "; ".join(f"{p['series']} {p['length']} {format_percent(p['mean'])}%" for p in rows if p["mean"] is not None)
 
 
 def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
@@ -181,7 +181,7 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
         for at, (run, name) in enumerate(zip(runs, names, strict=True))
         for length, tally in sorted(run.table.by_length.items())
     ]
-    lengths = [length_words(n) for n in sorted({n for run in runs for n in run.table.lengths})]
+    lengths = [format_length(n) for n in sorted({n for run in runs for n in run.table.lengths})]
     wide = 300 if narrow else 560
     layers = _banded(lengths, list(names), "lines")
     note = f"Average over tasks. Bands: {interval_words(*runs)}."
@@ -237,14 +237,14 @@ def _y() -> alt.Y:
 
 def _point(series: str, length: int, tally: Tally, chosen: str) -> Row:
     interval = tally.interval
-    value = f"{percent(tally.mean)}%, 95% interval {percent_range(interval)}%, {tally.done} answered"
+    value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(interval)}%, {tally.done} answered"
     return {
         "series": series,
-        "length": length_words(length),
+        "length": format_length(length),
         "mean": tally.mean,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "label": f"[{chosen}] {series}, length {length_words(length)}: {value}",
+        "label": f"[{chosen}] {series}, length {format_length(length)}: {value}",
     }
 
 
@@ -256,16 +256,16 @@ def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     table = run.table
     rows: list[Row] = []
     for (task, length), tally in table.by_task_and_length.items():
-        rows += _segments(table.tasks.index(task), inert(task, 60), length, tally, at)
+        rows += _segments(table.tasks.index(task), sanitise(task, 60), length, tally, at)
     seen = [c for c in FAILURE_CLASSES if any(r["class"] == class_words(c) for r in rows)]
     columns = columns_for(len(table.tasks), narrow=narrow)
     wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
-    lengths = [length_words(n) for n in table.lengths]
+    lengths = [format_length(n) for n in table.lengths]
     panels = []
     for number, task in enumerate(table.tasks):
         names, colours = [class_words(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
         panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
-        title = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
+        title = {"text": sanitise(task, 60), "fontSize": 13, "offset": 8}
         panels.append(panel | rows_of("classes", number) | ({"title": title} if len(table.tasks) > 1 else {}))
     chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
     counts = ", ".join(f"{class_words(c)} {n}" for c, n in table.whole.classes.items())
@@ -284,10 +284,12 @@ def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> lis
         if not count:
             continue
         end = start + count / total
-        words = f"{task}, length {length_words(length)}: {class_words(name)}, {count} of {count_words(total, 'sample')}"
+        words = (
+            f"{task}, length {format_length(length)}: {class_words(name)}, {count} of {format_count(total, 'sample')}"
+        )
         chosen = selection(at, number, length, failure_class=name)
         rows.append(
-            {"panel": number, "length": length_words(length), "class": class_words(name), "start": start, "end": end,
+            {"panel": number, "length": format_length(length), "class": class_words(name), "start": start, "end": end,
              "label": f"[{chosen}] {words}"}
         )  # fmt: skip
         start = end
@@ -365,6 +367,6 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
             claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
     chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
-    claim = f" of {length_words(run.window)} claimed" if run.window else ""
-    words = f"Effective length of {inert(run.label, 60)}: {length_range(found)}{claim}."
+    claim = f" of {format_length(run.window)} claimed" if run.window else ""
+    words = f"Effective length of {sanitise(run.label, 60)}: {length_range(found)}{claim}."
     return Figure({"vconcat": [chart]}, {"gauge": [row]}, words)

@@ -7,7 +7,14 @@ from collections.abc import Mapping, Sequence
 
 import altair as alt
 
-from leadline.core.format import count_words, depth_words, inert, length_words, percent, percent_range
+from leadline.core.format import (
+    format_count,
+    format_depth,
+    format_length,
+    format_percent,
+    format_percent_range,
+    sanitise,
+)
 from leadline.report.charts.heatmap import (
     DIFFERENCE_HUE,
     TILES,
@@ -48,7 +55,7 @@ AVERAGE = "average"
 def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) -> Figure:
     """A band for each category, an average column and row, and the effective length of every row."""
     table = run.table
-    lengths = [length_words(n) for n in table.lengths]
+    lengths = [format_length(n) for n in table.lengths]
     bands = by_category(run)
     wide = min(54.0, max(13.0, (300 if narrow else 500) / (len(lengths) + 1)))
     groups = [*bands.items(), ("", [AVERAGE])]
@@ -102,7 +109,7 @@ def _row(run: Run, task: str, at: int) -> list[Row]:
         tallies = {n: t for (name, n), t in table.by_task_and_length.items() if name == task}
         whole, number = table.by_task[task], table.tasks.index(task)
     rows = [_cell(task, n, t, selection(at, number, n)) for n, t in sorted(tallies.items())]
-    label = f"{_name(task)}, all lengths: {percent(whole.mean)}%, 95% interval {percent_range(whole.interval)}%"
+    label = f"{_name(task)}, all lengths: {format_percent(whole.mean)}%, 95% interval {format_percent_range(whole.interval)}%"
     average = cell_row(Place(task, 0, None), whole, "") | {"length": AVERAGE, "row": _name(task), "short": ""}
     return [*rows, average | {"label": f"[{selection(at, number)}] {label}"}]
 
@@ -112,7 +119,7 @@ def _cell(task: str, length: int, tally: Tally, chosen: str) -> Row:
 
 
 def _name(task: str) -> str:
-    return inert(task, 40)
+    return sanitise(task, 40)
 
 
 def _averages(names: list[str], size: Size, kinds: Kinds, number: int, *, axis: bool) -> Spec:
@@ -138,7 +145,7 @@ def _rows_where(number: int, test: str) -> Spec:
 
 
 def _small_title(text: str) -> Spec:
-    words = inert(text, 40)
+    words = sanitise(text, 40)
     return {"text": words, "fontSize": 11, "fontWeight": "normal", "color": MUTED, "offset": 4, "frame": "group"}
 
 
@@ -158,8 +165,8 @@ def _alternative(run: Run, found: Verdict) -> str:
     rows = []
     for task, tally in run.table.by_task.items():
         reach = f", effective length {length_range(found.by_task[task])}" if task in found.by_task else ""
-        rows.append(f"{_name(task)} {percent(tally.mean)}%{reach}")
-    return f"Accuracy by task and length for {inert(run.label, 60)}. {'; '.join(rows)}."
+        rows.append(f"{_name(task)} {format_percent(tally.mean)}%{reach}")
+    return f"Accuracy by task and length for {sanitise(run.label, 60)}. {'; '.join(rows)}."
 
 
 # --- Two runs, candidate less base: a map of differences, and only what was tested is called a difference
@@ -179,7 +186,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
     tasks = list(dict.fromkeys(task for task, _, _ in keys))
     deep = [t for t in tasks if any(task == t and depth is not None for task, _, depth in keys)]
     flat = [t for t in tasks if t not in deep]
-    lengths = [length_words(n) for n in sorted({n for _, n, _ in keys})]
+    lengths = [format_length(n) for n in sorted({n for _, n, _ in keys})]
     columns = columns_for(len(deep), narrow=narrow)
     depths = {t: sorted({float(d) for task, _, d in keys if task == t and d is not None}) for t in deep}
     size = Size.of(len(lengths), max((len(d) for d in depths.values()), default=1), across=columns, narrow=narrow)
@@ -193,11 +200,11 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
     if flat:
         size = Size.exactly(len(lengths), len(flat), wide / len(lengths), 31.0, narrow=narrow)
-        rows = down([inert(t, 40) for t in flat], None)
+        rows = down([sanitise(t, 40) for t in flat], None)
         parts.append(heatmap_cells(across(lengths), rows, size, Kinds(), DIFFERENCE_HUE) | rows_of("cells", FLAT))
     parts.append(caption(NOTE, max(300.0, columns * wide)))
     chart: Spec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
-    base, candidate = (inert(name, 60) for name in names)
+    base, candidate = (sanitise(name, 60) for name in names)
     if titled:
         chart["title"] = {"text": candidate, "subtitle": f"less {base}", "fontSize": 13}  # two names in a column
     data = {
@@ -210,7 +217,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
 def sentence(found: Comparison) -> str:
     """The overall difference, and every part that differs after correction."""
     overall = found.overall
-    words = f"{points(overall)} points overall on {count_words(found.pairs, 'prompt')} asked in both runs"
+    words = f"{points(overall)} points overall on {format_count(found.pairs, 'prompt')} asked in both runs"
     # A single task is the whole.
     parted = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
     changed = [d for d in parted if d.verdict in ("worse", "better")]
@@ -233,12 +240,12 @@ def points(d: Difference) -> str:
 
 
 def _part(d: Difference) -> str:
-    name = inert(d.name.partition(":")[2], 60)
+    name = sanitise(d.name.partition(":")[2], 60)
     return {"length": f"at {name}", "task": f"on {name}", "depth": f"in the {name} of the document"}.get(d.scope, name)
 
 
 def _panel(lengths: list[str], depths: Sequence[float], number: int, title: str, size: Size) -> Spec:
-    rows = down([depth_words(d) for d in depths], "depth")
+    rows = down([format_depth(d) for d in depths], "depth")
     panel = heatmap_cells(across(lengths), rows, size, Kinds(), DIFFERENCE_HUE) | rows_of("cells", number)
     return panel | ({"title": {"text": title, "fontSize": 13, "offset": 8}} if title else {})
 
@@ -248,7 +255,7 @@ def _panel_title(task: str, found: Comparison, tasks: int) -> str:
         return ""
     mine = next((d for d in found.of("task") if d.key == (task,)), None)
     changed = f": {mine.verdict}" if mine and mine.verdict in ("worse", "better") else ""
-    return inert(task, 50) + changed
+    return sanitise(task, 50) + changed
 
 
 def _strip(lengths: list[str], wide: float, reach: float) -> Spec:
@@ -274,12 +281,12 @@ def _difference_cell(d: Difference, deep: Sequence[str]) -> Row:
     task, length, depth = str(d.key[0]), int(d.key[1] or 0), d.key[2]
     mean = 100 * d.estimate.mean
     flat = task not in deep
-    where = f"{inert(task, 60)}, length {length_words(length)}"
-    where += "" if depth is None else f", depth {depth_words(float(depth))}"
+    where = f"{sanitise(task, 60)}, length {format_length(length)}"
+    where += "" if depth is None else f", depth {format_depth(float(depth))}"
     return {
         "panel": FLAT if flat else deep.index(task),
-        "length": length_words(length),
-        "row": inert(task, 40) if flat else depth_words(float(depth or 0.0)),
+        "length": format_length(length),
+        "row": sanitise(task, 40) if flat else format_depth(float(depth or 0.0)),
         "mean": mean,
         "value": f"{mean:+.0f}" if mean else "0",
         "short": "",
@@ -290,7 +297,7 @@ def _difference_cell(d: Difference, deep: Sequence[str]) -> Row:
 
 def _length(d: Difference) -> Row:
     interval = d.estimate.interval
-    name = length_words(int(d.key[0] or 0))
+    name = format_length(int(d.key[0] or 0))
     return {
         "length": name, "mean": 100 * d.estimate.mean, "low": 100 * interval.low, "high": 100 * interval.high,
         "colour": HEAD if d.verdict in ("worse", "better") else LINE,

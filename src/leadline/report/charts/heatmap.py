@@ -12,7 +12,14 @@ from typing import Any, NamedTuple
 import altair as alt
 import numpy as np
 
-from leadline.core.format import count_words, depth_words, inert, length_words, percent, percent_range
+from leadline.core.format import (
+    format_count,
+    format_depth,
+    format_length,
+    format_percent,
+    format_percent_range,
+    sanitise,
+)
 from leadline.report.charts.theme import (
     ACCURACY_SCALE,
     DIFFERENCE_SCALE,
@@ -30,7 +37,7 @@ from leadline.report.charts.theme import (
 )
 from leadline.report.colours import ACCURACY, Scale, colour_at, ink_on
 from leadline.results.run import Run, interval_words
-from leadline.results.table import Place, Table, Tally, cell_words
+from leadline.results.table import Place, Table, Tally, format_cell
 from leadline.stats.smooth import SmoothSurface, smooth
 
 # --- Coloured cells with numbers in them: what heatmap, task grid and difference map are made of.
@@ -152,13 +159,13 @@ def cell_row(place: Place, tally: Tally, selection: str) -> Row:
     """One cell of accuracy as data. `selection` is what a click on it asks for."""
     mean = tally.mean
     return {
-        "length": length_words(place.length),
-        "row": depth_words(place.depth),
+        "length": format_length(place.length),
+        "row": format_depth(place.depth),
         "mean": mean,
-        "value": percent(mean),
+        "value": format_percent(mean),
         "short": "" if tally.done >= tally.planned else f"{tally.done} of {tally.planned}",
         "ink": ink(ACCURACY, mean),
-        "label": f"[{selection}] {cell_words(place, tally)}",
+        "label": f"[{selection}] {format_cell(place, tally)}",
     }
 
 
@@ -214,10 +221,10 @@ def _smoothed_rows(found: SmoothSurface, task: str) -> list[Row]:
             if n:
                 mean, low, high = (float(surface[i, j]) for surface in (found.mean, found.low, found.high))
                 seen = f"{right:g}/{n:g}"
-                where = f"{inert(task, 60)}, length {length_words(length)}, depth {depth_words(depth)}"
-                label = f"{where}: smoothed {percent(mean)}%, 95% interval {percent(low)}–{percent(high)}%, seen {seen}"
+                where = f"{sanitise(task, 60)}, length {format_length(length)}, depth {format_depth(depth)}"
+                label = f"{where}: smoothed {format_percent(mean)}%, 95% interval {format_percent(low)}–{format_percent(high)}%, seen {seen}"
                 made.append(
-                    {"length": length_words(length), "row": depth_words(depth), "mean": mean, "value": percent(mean),
+                    {"length": format_length(length), "row": format_depth(depth), "mean": mean, "value": format_percent(mean),
                      "short": seen, "ink": ink(ACCURACY, mean), "words": label}
                 )  # fmt: skip
     return made
@@ -269,13 +276,13 @@ def heading(run: Run) -> Spec:
     """What a reader must know before the colours: which model, which tasks, how it was read, how many samples."""
     table, whole = run.table, run.table.whole
     tasks = ", ".join(table.tasks) if len(table.tasks) <= 4 else f"{len(table.tasks)} tasks"
-    counts = [count_words(whole.done, "sample")]
+    counts = [format_count(whole.done, "sample")]
     if whole.failed:
         counts.append(f"{whole.failed:,} failed")
     if whole.missing:
         counts.append(f"{whole.missing:,} not asked yet")
-    facts = [inert(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
-    return {"text": inert(run.label, 60), "subtitle": " · ".join(facts)}
+    facts = [sanitise(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
+    return {"text": sanitise(run.label, 60), "subtitle": " · ".join(facts)}
 
 
 # --- panels -------------------------------------------------------------------------------------
@@ -284,10 +291,12 @@ def heading(run: Run) -> Spec:
 def _panel(table: Table, number: int, task: str, size: Size, kinds: Kinds, *, first: bool, last: bool) -> Spec:
     """One task: the strip of means above, the cells below. Outer panels alone carry axis titles."""
     lengths, depths = table.lengths, table.depths_of(task)
-    strip, cells = _drawn(tuple(map(length_words, lengths)), tuple(map(depth_words, depths)), size, kinds, first, last)
+    strip, cells = _drawn(
+        tuple(map(format_length, lengths)), tuple(map(format_depth, depths)), size, kinds, first, last
+    )
     panel: Spec = {"vconcat": [strip | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
     if len(table.tasks) > 1:
-        panel["title"] = {"text": inert(task, 60), "fontSize": 13, "offset": 8}
+        panel["title"] = {"text": sanitise(task, 60), "fontSize": 13, "offset": 8}
     return panel
 
 
@@ -304,10 +313,10 @@ def _drawn(
 
 def _flat_panel(table: Table, tasks: Sequence[str], kinds: Kinds, *, narrow: bool) -> Spec:
     """Tasks without a depth: tasks down, lengths across."""
-    lengths = [length_words(n) for n in table.lengths]
+    lengths = [format_length(n) for n in table.lengths]
     wide = min(62.0, max(13.0, (330 if narrow else 620) / len(lengths)))
     size = Size.exactly(len(lengths), len(tasks), wide, 31.0, narrow=narrow)
-    cells = heatmap_cells(across(lengths), down([inert(t, 40) for t in tasks], None), size, kinds)
+    cells = heatmap_cells(across(lengths), down([sanitise(t, 40) for t in tasks], None), size, kinds)
     return cells | rows_of("cells", FLAT)
 
 
@@ -344,18 +353,18 @@ def _rows(table: Table, deep: Sequence[str], flat: Sequence[str], at: int) -> di
         chosen = selection(at, number[task], length)
         if task in flat:
             cell = cell_row(Place(task, length, None), tally, chosen)
-            cells.append(cell | {"panel": FLAT, "row": inert(task, 40)})
+            cells.append(cell | {"panel": FLAT, "row": sanitise(task, 40)})
         else:
             means.append(_mean_row(task, length, tally, chosen) | {"panel": deep.index(task)})
     return {"cells": cells, "means": means}
 
 
 def _mean_row(task: str, length: int, tally: Tally, chosen: str) -> Row:
-    row: Row = {"length": length_words(length), "mean": tally.mean, "low": None, "high": None}
+    row: Row = {"length": format_length(length), "mean": tally.mean, "low": None, "high": None}
     if tally.interval is not None and tally.mean is not None:
         row |= {"low": tally.interval.low, "high": tally.interval.high, "colour": colour_at(ACCURACY, tally.mean)}
-        value = f"{percent(tally.mean)}%, 95% interval {percent_range(tally.interval)}%, {tally.done} answered"
-        row["label"] = f"[{chosen}] {inert(task, 60)}, length {length_words(length)}, all depths: {value}"
+        value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(tally.interval)}%, {tally.done} answered"
+        row["label"] = f"[{chosen}] {sanitise(task, 60)}, length {format_length(length)}, all depths: {value}"
     return row
 
 
@@ -379,10 +388,10 @@ def _alternative(run: Run) -> str:
     """The picture in a sentence or two, for those who cannot see it."""
     table = run.table
     known = {n: t for n, t in sorted(table.by_length.items()) if t.estimate is not None}
-    parts = ", ".join(f"{length_words(n)} {percent(t.mean)}%" for n, t in known.items())
-    words = f"Heatmap of accuracy by length and depth for {inert(run.label, 60)}. By length: {parts or 'no data'}."
+    parts = ", ".join(f"{format_length(n)} {format_percent(t.mean)}%" for n, t in known.items())
+    words = f"Heatmap of accuracy by length and depth for {sanitise(run.label, 60)}. By length: {parts or 'no data'}."
     scored = [(t.mean, p) for p, t in table.cells.items() if t.mean is not None]
     mean, place = min(scored, default=(1.0, None), key=lambda found: found[0])
     if place is not None and mean < 1:
-        words += f" Lowest cell: {cell_words(place, table.cells[place])}."
+        words += f" Lowest cell: {format_cell(place, table.cells[place])}."
     return words

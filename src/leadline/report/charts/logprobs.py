@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from leadline.core.format import inert, length_words, percent
+from leadline.core.format import format_length, format_percent, sanitise
 from leadline.report.charts.curves import MANY, SERIES, length_axis
 from leadline.report.charts.theme import QUIET, Figure, Row, Spec, caption, layered, rows_of
 from leadline.results.run import Metric, Run
@@ -57,14 +57,14 @@ def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
 
 
 def _figure(panels: Sequence[Panel], across: str, words: str, *, narrow: bool) -> Figure:
-    places = [length_words(n) for n in sorted({n for panel in panels for n in panel.found})]
+    places = [format_length(n) for n in sorted({n for panel in panels for n in panel.found})]
     wide = 300 if narrow else 270
     parts: list[Spec] = []
     rows: list[Row] = []
     for number, panel in enumerate(panels):
         rows += [_row(number, panel, n, found) for n, found in sorted(panel.found.items())]
         drawn = layered(_layers(places, panel.unit, across, SERIES[number % MANY]), wide, 120)
-        title = {"text": inert(panel.title, 60), "fontSize": 12, "offset": 6, "frame": "group"}
+        title = {"text": sanitise(panel.title, 60), "fontSize": 12, "offset": 6, "frame": "group"}
         parts.append(drawn | rows_of("measures", number) | {"title": title})
     apart = {"scale": {"y": "independent"}}
     grid: Spec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": apart}
@@ -75,7 +75,7 @@ def _figure(panels: Sequence[Panel], across: str, words: str, *, narrow: bool) -
 def _layers(places: list[str], unit: str, across: str, colour: str) -> list[alt.Chart]:
     scale = alt.Scale(domain=[0, 1]) if unit == SHARE else alt.Scale(zero=False, nice=True)
     form = ".0%" if unit == SHARE else "~g"
-    axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else inert(unit, 24), **QUIET)
+    axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else sanitise(unit, 24), **QUIET)
     y = alt.Y("mean:Q", scale=scale, axis=axis)
     base = alt.Chart().encode(length_axis(places, across))
     return [
@@ -94,9 +94,9 @@ def _row(number: int, panel: Panel, place: int, found: Estimate) -> Row:
     bounded = math.isfinite(found.interval.low) and math.isfinite(found.interval.high)
     spread = f", 95% interval {low:.4g} to {high:.4g}" if bounded else ", one document"
     return {
-        "panel": number, "length": length_words(place), "mean": mean,
+        "panel": number, "length": format_length(place), "mean": mean,
         "low": low if bounded else mean, "high": high if bounded else mean,
-        "label": f"{inert(panel.title, 60)} at {length_words(place)}: {mean:.4g} {inert(panel.unit, 24)}{spread}",
+        "label": f"{sanitise(panel.title, 60)} at {format_length(place)}: {mean:.4g} {sanitise(panel.unit, 24)}{spread}",
     }  # fmt: skip
 
 
@@ -131,7 +131,7 @@ def trap_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow
         right += [
             _two_axes_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of most") for n, e in gains.items()
         ]
-    places = [length_words(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
+    places = [format_length(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
     wide = 300 if narrow else 520
     shown = [name for name in COLOURS if any(row["series"] == name for row in [*left, *right])]
     low = min(row["low"] for row in left)
@@ -163,9 +163,9 @@ def trap_words(run: Run) -> str:
     if known[long].interval.high >= known[short].interval.low:
         return ""
     before, after = math.exp(losses[short].mean), math.exp(losses[long].mean)
-    fell = f"{percent(known[short].mean)}% to {percent(known[long].mean)}%"
+    fell = f"{format_percent(known[short].mean)}% to {format_percent(known[long].mean)}%"
     return (
-        f"From {length_words(short)} to {length_words(long)} perplexity goes from {before:.3g} to {after:.3g} "
+        f"From {format_length(short)} to {format_length(long)} perplexity goes from {before:.3g} to {after:.3g} "
         f"({after / before - 1:+.0%}) while retrieval accuracy falls from {fell}."
     )
 
@@ -194,7 +194,7 @@ def _two_axes_row(series: str, tokens: int, found: Estimate, shown: Scale, *, un
     bounded = math.isfinite(low) and math.isfinite(high)
     mean = shown(found.mean)
     return {
-        "series": series, "tokens": tokens, "length": length_words(tokens), "mean": mean,
+        "series": series, "tokens": tokens, "length": format_length(tokens), "mean": mean,
         "low": shown(low) if bounded else mean, "high": shown(high) if bounded else mean,
-        "label": f"{series} at {length_words(tokens)}: {mean:.3g}{unit}",
+        "label": f"{series} at {format_length(tokens)}: {mean:.3g}{unit}",
     }  # fmt: skip

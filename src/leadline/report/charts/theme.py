@@ -10,11 +10,7 @@ from typing import Any, Final
 import altair as alt
 
 from leadline.core.types import FailureClass
-from leadline.report.colours import (
-    ACCURACY,
-    DIFFERENCE,
-    INK,
-)
+from leadline.report.colours import ACCURACY, DIFFERENCE, INK
 
 # --- How every figure looks: one font that is the same on every machine, quiet axes, our colours.
 #
