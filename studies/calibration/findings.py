@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,8 @@ from typing import Any
 
 import altair as alt
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "tests"))  # for support.planted
 BLUE, ORANGE, GREY, INK = "#2b6cb0", "#c05621", "#8a97a5", "#17212b"
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 

@@ -18,11 +18,11 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 from findings import BLUE, ORANGE, chart_of, save
+from support.planted import ARCHETYPES, archetype
 from scipy.special import expit
 
 from leadline.stats.allocate import Design, rounds_after
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
-from leadline.stats.planted import ARCHETYPES, archetype
 from leadline.stats.sequential import Standing, hopeless, next_length, scatter_of, standings
 
 SEED = 20240605

@@ -15,11 +15,10 @@ from leadline.run.documents import build, jobs
 from leadline.run.many_models import entry_of
 from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
-from leadline.stats.correlate import mcd_centre, projection_outliers
+from leadline.stats.correlate import projection_outliers
 from leadline.stats.diagnose import diagnose
 from leadline.stats.no_context import from_memory
 from leadline.stats.observations import observations
-from leadline.stats.power import paired_sample_size_for_scores, unpaired_sample_size
 from leadline.stats.sequential import beta_binomial_sequence
 from leadline.stats.smooth import smooth
 from leadline.store.runs import read_records
@@ -45,15 +44,12 @@ __all__ = [
     "from_memory",
     "jobs",
     "make_spec",
-    "mcd_centre",
     "measured",
     "observations",
     "open_tokenizer",
-    "paired_sample_size_for_scores",
     "projection_outliers",
     "read_records",
     "registry",
     "say",
     "smooth",
-    "unpaired_sample_size",
 ]

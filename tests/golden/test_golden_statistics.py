@@ -20,14 +20,11 @@ from golden.doors import (
     diagnose,
     entry_of,
     from_memory,
-    mcd_centre,
     measured,
     observations,
-    paired_sample_size_for_scores,
     projection_outliers,
     read_records,
     smooth,
-    unpaired_sample_size,
 )
 from golden.tools import FROZEN, check, json_of, numbers, thaw
 
@@ -164,10 +161,8 @@ def test_a_plan_needs_the_same_samples_for_a_drop(
     check("plans", f"{drop} {like}".strip(), numbers({"detection": found["detection"], "total": found["total"]}))
 
 
-def test_other_sample_sizes_and_confidence_sequences_are_the_same() -> None:
+def test_confidence_sequences_are_the_same() -> None:
     found = {
-        "paired": [plain(paired_sample_size_for_scores(drop, 0.4)) for drop in (0.02, 0.05, 0.2)],
-        "unpaired": [plain(unpaired_sample_size(drop, 0.9)) for drop in (0.02, 0.05, 0.2)],
         "sequences": [plain(beta_binomial_sequence(k, n)) for k, n in ((0, 3), (3, 3), (7, 20), (18.5, 20), (90, 100))],
     }
     check("plans", "sizes", numbers(found))
@@ -197,10 +192,7 @@ def test_tasks_correlate_over_a_table_as_they_did(tmp_path: Path, capsys: pytest
     check("correlations", "tasks of a table", numbers(json_of(capsys, *words)))
 
 
-@pytest.mark.parametrize("centre", ["median", "mcd"])
-def test_scores_of_models_correlate_as_they_did(
-    centre: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_scores_of_models_correlate_as_they_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     proxy, target = scores_of_models()
     entries = [
         {"name": f"m{n}", "model": f"sim:m{n}", "score": value, "scores": {"gain": {"value": value}}}
@@ -210,9 +202,9 @@ def test_scores_of_models_correlate_as_they_did(
                   "entries": entries}  # fmt: skip
     (tmp_path / "submission.json").write_text(json.dumps(submission))
     (tmp_path / "targets.json").write_text(json.dumps({f"m{n}": value for n, value in enumerate(target)}))
-    words = ("correlate", tmp_path / "submission.json", tmp_path / "targets.json", "--centre", centre)
+    words = ("correlate", tmp_path / "submission.json", tmp_path / "targets.json")
     found = json_of(capsys, *words, "--resamples", "200", "--figure", tmp_path / "scatter")
-    check("correlations", f"models, {centre}", numbers(found))
+    check("correlations", "models, median", numbers(found))
 
 
 def scores_of_models() -> tuple[list[float], list[float]]:
@@ -226,11 +218,7 @@ def scores_of_models() -> tuple[list[float], list[float]]:
 
 def test_outliers_are_the_same() -> None:
     proxy, target = (np.array([values]) for values in scores_of_models())
-    found = {
-        "median": projection_outliers(proxy, target, "median", thorough=True),
-        "mcd": projection_outliers(proxy, target, "mcd", thorough=True),
-        "centre": mcd_centre(np.stack([proxy, target], axis=-1), starts=200),
-    }
+    found = {"median": projection_outliers(proxy, target)}
     check("correlations", "outliers", numbers(plain(found)))
 
 

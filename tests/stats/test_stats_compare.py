@@ -16,7 +16,7 @@ from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate
 from leadline.stats.observations import FloatArray
-from leadline.stats.planted import archetype, candidate_of, planted
+from support.planted import archetype, candidate_of, planted
 
 RNG = np.random.default_rng
 

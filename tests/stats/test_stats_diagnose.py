@@ -7,7 +7,7 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.stats.diagnose import depth_contrast, diagnose
-from leadline.stats.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
+from support.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
 from leadline.stats.smooth import smooth, smooth_surface
 from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of
 

@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from leadline.core.errors import UsageError
 from leadline.stats.effective import Line, claim_words, effective_length, effective_lengths, falling, token_words
 from leadline.stats.observations import Observations, parts_by_depth
-from leadline.stats.planted import DEPTHS, LENGTHS, planted
+from support.planted import DEPTHS, LENGTHS, planted
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate
 
 TABLE = Path(__file__).parents[2] / "studies" / "calibration" / "ruler_table.csv"

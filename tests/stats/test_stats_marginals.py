@@ -12,7 +12,7 @@ from leadline.core.errors import UsageError
 from leadline.core.types import Cell, Completion, Failure, Reading, Receipt, Record, Score, Sent
 from leadline.stats.marginals import group_means, marginals
 from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
-from leadline.stats.planted import Archetype, archetype, planted
+from support.planted import Archetype, archetype, planted
 
 
 def record(cell: Cell, value: float | None, *, cluster: str = "", other: float = 0.0) -> Record:

@@ -7,7 +7,7 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.stats.compare import mcnemar_midp
-from leadline.stats.planted import planted
+from support.planted import planted
 from leadline.stats.power import (
     detectable_drop,
     paired_sample_size,

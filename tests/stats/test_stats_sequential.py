@@ -14,7 +14,7 @@ from leadline.stats.allocate import Design, Step, parse_until, saving_words, unt
 from leadline.stats.effective import Line
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations
-from leadline.stats.planted import DEPTHS, LENGTHS, planted
+from support.planted import DEPTHS, LENGTHS, planted
 from leadline.stats.sequential import (
     asymptotic_half_width,
     asymptotic_p,

@@ -112,7 +112,8 @@ def _in_markdown(
 def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side]) -> None:
     from leadline.cli.output import print_table
     from leadline.report.comparison import ROLES
-    from leadline.report.gate_output import check_words
+    from leadline.report.gate_output import format_check
+    from leadline.results.decisions import format_gate
 
     for role, side in zip(ROLES, sides, strict=True):
         typer.echo(f"{role:<9}  {side}")
@@ -138,9 +139,9 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     if result is not None:
         typer.echo()
         for check in result.checks:
-            typer.echo(check_words(check))
+            typer.echo(format_check(check))
         colour = {"pass": "green", "fail": "red", "undecided": "yellow"}[result.verdict]
-        typer.secho(f"gate: {result}", fg=colour, bold=True)
+        typer.secho(f"gate: {format_gate(result)}", fg=colour, bold=True)
 
 
 def _pairs_words(found: Comparison) -> str:

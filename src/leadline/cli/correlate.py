@@ -124,9 +124,6 @@ def correlate(
     ] = "length",
     metric: Annotated[str, typer.Option(help="Of the submission; its first when not given.")] = "",
     target_metric: Annotated[str, typer.Option(help="Of the targets, where they are a submission.")] = "",
-    centre: Annotated[
-        Literal["median", "mcd"], typer.Option(help="What outliers are far from: medians, or the densest half.")
-    ] = "median",
     resamples: Annotated[int, typer.Option(min=100, help="Of the bootstrap over models.")] = 5000,
     seed: Annotated[int, typer.Option(help="Of the bootstrap.")] = 0,
     figure: Annotated[Path | None, typer.Option(help="Where the figure goes, less its ending.")] = None,
@@ -145,7 +142,7 @@ def correlate(
             where="correlate",
             fix="give a submission and its targets, or add --tasks to correlate the tasks of runs",
         )
-    _correlate_scores(files[0], files[1], metric, target_metric, centre, resamples, seed, figure, as_json=json)
+    _correlate_scores(files[0], files[1], metric, target_metric, resamples, seed, figure, as_json=json)
 
 
 def _correlate_scores(
@@ -153,7 +150,6 @@ def _correlate_scores(
     targets: Path,
     metric: str,
     target_metric: str,
-    centre: Literal["median", "mcd"],
     resamples: int,
     seed: int,
     figure: Path | None,
@@ -183,13 +179,13 @@ def _correlate_scores(
             raise UsageError(
                 f"all {len(scores)} models have {whose}: there is nothing to rank", where="correlate", fix=fix
             )
-    found = correlations(xs, ys, resamples=resamples, seed=seed, centre=centre)
+    found = correlations(xs, ys, resamples=resamples, seed=seed)
     lower = next((e.scores[name].better for e in made.entries if name in e.scores), "higher") == "lower"
     shown = f"{name}, turned round: lower is better" if lower else name
     drawn = scatter(both, xs, ys, found, proxy_name=shown, target_name=target_metric or targets.stem)
     written = write_figure(drawn, figure or submission.with_name(f"{submission.stem}-{name}"))
     if as_json:
-        print_json(_as_json(name, lower, both, xs, ys, found, centre) | {"figures": written})
+        print_json(_as_json(name, lower, both, xs, ys, found) | {"figures": written})
         return
     _show(found, both, lower, name)
     for path in written:
@@ -203,7 +199,6 @@ def _as_json(
     xs: Sequence[float],
     ys: Sequence[float],
     found: dict[Method, Correlation],
-    centre: str,
 ) -> dict[str, Any]:
     first = next(iter(found.values()))
     return {
@@ -211,7 +206,7 @@ def _as_json(
         "turned_round": lower,
         "models": [{"name": m, "proxy": x, "target": y} for m, x, y in zip(models, xs, ys, strict=True)],
         "outliers": [models[i] for i in found["skipped spearman"].outliers],
-        "centre": centre,
+        "centre": "median",
         "resamples": first.resamples,
         "seed": first.seed,
         "correlations": {

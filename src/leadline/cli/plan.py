@@ -42,7 +42,8 @@ def detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict[
     needed = paired_sample_size(parse_points(drop), discordance, design_effect=design_effect)
     smallest = detectable_drop(prompts, discordance, design_effect=design_effect)
     return {
-        "sentence": str(needed),
+        "sentence": f"{needed.prompts:,} prompts in each run would see a drop of {100 * needed.drop:g} points in "
+        f"{100 * needed.power:g} of 100 comparisons (same prompts, {100 * needed.discordance:g}% of answers flip)",
         "prompts": needed.prompts,
         "samples_a_cell": math.ceil(needed.prompts / (prompts / samples)),
         "this_run_sees": smallest,

@@ -124,7 +124,7 @@ def carry_out_until(
         stopped = measure_until(
             spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
         )
-    found = {"outcome": stopped.step.outcome, "sentence": stopped.step.sentence, "saving": stopped.saving}
+    found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
     return stopped.summary, found
 
 

@@ -30,7 +30,7 @@ def finish(summary: Summary, *, as_json: bool, figure: bool = True, found: Mappi
     else:
         _show(run, summary, picture)
         if found is not None:
-            typer.secho(f"{found['outcome']}: {found['sentence'].removeprefix('undecided: ')}", bold=True)
+            typer.secho(f"{found['outcome']}: {found['sentence']}", bold=True)
             typer.echo(found["saving"])
     if summary.failed:
         raise failed_samples(summary)

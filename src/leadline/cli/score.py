@@ -40,7 +40,7 @@ def score(
 
 def _mean(graded: list[Graded]) -> RowSummary | None:
     """The mean over tasks by length, where every task has every length."""
-    from leadline.stats.ruler_summary import Row, mean_of_tasks, summarise
+    from leadline.stats.ruler_summary import ScoreRow, mean_of_tasks, summarise
 
     tasks: dict[str, dict[int, float]] = {}
     for g in graded:
@@ -48,7 +48,7 @@ def _mean(graded: list[Graded]) -> RowSummary | None:
             tasks.setdefault(g.task, {})[g.length] = 100 * g.published.mean
     if len(tasks) < 2 or not set.intersection(*map(set, tasks.values())):
         return None
-    return summarise(mean_of_tasks([Row(task, scores) for task, scores in tasks.items()]))
+    return summarise(mean_of_tasks([ScoreRow(task, scores) for task, scores in tasks.items()]))
 
 
 def _words(g: Graded) -> dict[str, Any]:

@@ -19,6 +19,15 @@ def format_length(tokens: int) -> str:
     return f"{tokens:,}" if tokens >= 10_000 else str(tokens)
 
 
+def format_tokens(tokens: float) -> str:
+    """A length that need not be round: 44,100 is 43k, 5,800 is 5.7k, 1.5 million is 1.43M. Thousands are 1,024."""
+    if tokens >= 1024 * 1000:
+        return f"{tokens / 1024**2:.3g}M"
+    if tokens >= 9.95 * 1024:
+        return f"{tokens / 1024:.0f}k"
+    return f"{float(f'{tokens / 1024:.1f}'):g}k" if tokens >= 1024 else f"{tokens:.0f}"
+
+
 def format_depth(depth: float | None) -> str:
     return "all" if depth is None else f"{100 * depth:.3g}%"
 

@@ -1,19 +1,19 @@
-"""A verdict for the places that read one: JUnit XML for a build server, a Markdown table for a pull request."""
+"""The result of a gate or comparison as text: JUnit XML for a build server, Markdown tables for a pull request."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
+from leadline.core.format import format_tokens
 from leadline.stats.compare import Comparison, Difference
-from leadline.stats.effective import token_words
-from leadline.stats.gate import Check, GateResult
+from leadline.stats.gate import GateCheck, GateResult
 
 
 def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None) -> str:
     """One test case a check. An undecided check is an error, not a failure: nothing is known to be worse.
 
-    `about` become properties of the suite. Cases have names that stay from build to build, whatever was compared.
+    `about` becomes the properties of the suite. Case names depend on the gate alone, so they are stable across builds.
     """
     failures = sum(check.verdict == "fail" for check in result.checks)
     errors = sum(check.verdict == "undecided" for check in result.checks)
@@ -29,15 +29,15 @@ def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str
             root, "testcase", classname="leadline.gate", name=f"{check.name} ({check.clause})"
         )
         if check.verdict == "fail":
-            ElementTree.SubElement(case, "failure", message=check_words(check))
+            ElementTree.SubElement(case, "failure", message=format_check(check))
         elif check.verdict == "undecided":
-            ElementTree.SubElement(case, "error", message=check_words(check), type="undecided")
+            ElementTree.SubElement(case, "error", message=format_check(check), type="undecided")
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def check_words(check: Check) -> str:
+def format_check(check: GateCheck) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
-    unit = " %" if check.name == "effective" else ""
+    unit = "%" if check.name == "effective" else ""
     low, high = 100 * check.interval.low, 100 * check.interval.high
     more = ""
     if check.times_more is not None:
@@ -57,7 +57,7 @@ def gate_markdown(result: GateResult, about: Sequence[str] = ()) -> str:
         f"### Leadline gate: {result.verdict}",
         "",
         *([*about, ""] if about else ()),
-        f"{result.pairs} paired prompts; intervals are {100 * (1 - result.alpha):g} %.",
+        f"{result.pairs} paired prompts; intervals are {100 * (1 - result.alpha):g}%.",
         "",
         "| part | base | candidate | change | interval | bound | verdict |",
         "|---|---|---|---|---|---|---|",
@@ -78,12 +78,12 @@ def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> st
     return "\n".join([*lines, *(_difference_row(d) for d in comparison.differences)]) + "\n"
 
 
-def _check_row(check: Check) -> str:
+def _check_row(check: GateCheck) -> str:
     if check.name == "effective":
-        sides = f"{token_words(check.base)} | {token_words(check.candidate)}"
+        sides = f"{format_tokens(check.base)} | {format_tokens(check.candidate)}"
     else:
         sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
-    unit = " %" if check.name == "effective" else ""
+    unit = "%" if check.name == "effective" else ""
     span = f"{100 * check.interval.low:+.1f} to {100 * check.interval.high:+.1f}"
     change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
     return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict} |"

@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.core.types import Cell
+from leadline.results.decisions import format_saving, format_step
 from leadline.run.documents import depths_of
 from leadline.run.engine import execute
 from leadline.run.events import Event, Listener, Looked, Started, ignore
@@ -26,7 +27,6 @@ from leadline.stats.allocate import (
     Step,
     Until,
     parse_until,
-    saving_words,
     until_cells,
     until_effective,
     until_verdict,
@@ -46,6 +46,7 @@ class Stopped:
 
     summary: Summary
     step: Step
+    sentence: str
     saving: str
 
 
@@ -79,7 +80,7 @@ def measure_until(
             step, first = rule(observations(read_records(folder))), True
             while not step.done:
                 only = _first_missing(step.next, folder)
-                listen(Looked(step.sentence, len(only)))
+                listen(Looked(format_step(step), len(only)))
                 execute(
                     made, writer, listen=listen if first else _after_first(listen), keep_prompts=keep_prompts, only=only
                 )
@@ -87,7 +88,7 @@ def measure_until(
                 step = _next(rule(observations(read_records(folder))), step)
             writer.sync()
         asked = sum(1 for _ in read_records(folder))
-        return Stopped(summarise(folder, planned=asked), step, saving_words(step, fixed))
+        return Stopped(summarise(folder, planned=asked), step, format_step(step), format_saving(step, fixed))
 
 
 def _refuse_other_questions(base: Path, made: Plan) -> None:
@@ -117,7 +118,7 @@ def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
 def _next(step: Step, before: Step) -> Step:
     """A rule that asks for the very same again would never end: its samples have failed, and the run says so."""
     if not step.done and step.next == before.next and step.spent == before.spent:
-        return Step("undecided", f"{step.sentence}; its last samples got no answer", (), step.spent, step.fixed_cost)
+        return replace(step, outcome="undecided", next=(), unanswered=True)
     return step
 
 

@@ -7,9 +7,9 @@ Sources: Cohen 1960, Fleiss 1971, Krippendorff 2011, Gwet 2008.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Literal
 
 import numpy as np
 
@@ -22,7 +22,6 @@ Label = str | int | float | bool
 Ratings = Sequence[Sequence[Label | None]]
 """Items by raters; None where a rater did not rate an item."""
 Level = Literal["nominal", "ordinal", "interval"]
-KeyT = TypeVar("KeyT", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +45,15 @@ class Agreement:
     krippendorff: Coefficient
     gwet: Coefficient
     level: Level = "nominal"
-    warning: str = ""
+
+    @property
+    def nearly_one_label(self) -> bool:
+        """Whether one label is nine tenths of all ratings: kappa and alpha mislead there, and AC1 is to be read."""
+        return max(sum(shares) / len(shares) for shares in self.shares.values()) >= 0.9
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _RatingTable:
     """Per item: how often each label was given, and for two raters which pair."""
 
     labels: tuple[Label, ...]
@@ -80,49 +83,21 @@ def agreement(
         "gwet": coefficient(_ac1(table, once), _ac1(table, drawn)),
     }
     cohen = coefficient(_cohen(table, once), _cohen(table, drawn)) if table.pairs is not None else None
-    return Agreement(items, raters, _shares(ratings, table), cohen=cohen, level=level, warning=_warning(table), **made)
-
-
-def agreement_by(
-    ratings: Ratings, keys: Sequence[KeyT], *, level: Level = "nominal", resamples: int = 2000, seed: int = 0
-) -> dict[KeyT, Agreement]:
-    """Agreement within each group of items, such as the items of one length or depth."""
-    if len(ratings) != len(keys):
-        raise UsageError(f"{len(ratings)} items but {len(keys)} keys", where="agreement")
-    groups: dict[KeyT, list[Sequence[Label | None]]] = {}
-    for row, key in zip(ratings, keys, strict=True):
-        groups.setdefault(key, []).append(row)
-    return {key: agreement(rows, level=level, resamples=resamples, seed=seed) for key, rows in groups.items()}
-
-
-def cohen_kappa(first: Sequence[Label], second: Sequence[Label]) -> float:
-    return float(_cohen(_table(list(zip(first, second, strict=True))), np.ones((1, len(first))))[0])
-
-
-def fleiss_kappa(ratings: Ratings) -> float:
-    return float(_fleiss(_table(ratings), np.ones((1, len(ratings))))[0])
-
-
-def krippendorff_alpha(ratings: Ratings, level: Level = "nominal") -> float:
-    return float(_alpha(_table(ratings), np.ones((1, len(ratings))), level)[0])
-
-
-def gwet_ac1(ratings: Ratings) -> float:
-    return float(_ac1(_table(ratings), np.ones((1, len(ratings))))[0])
+    return Agreement(items, raters, _shares(ratings, table), cohen=cohen, level=level, **made)
 
 
 # Each coefficient below is a function of sums over items, so `weights` (resamples x items: how often each item was
 # drawn) gives all resamples in one product.
 
 
-def _raw(table: _Table, weights: FloatArray) -> FloatArray:
+def _raw(table: _RatingTable, weights: FloatArray) -> FloatArray:
     n = table.counts.sum(axis=1)
     rated = n >= 2
     together = np.sum(table.counts * (table.counts - 1), axis=1) / np.where(rated, n * (n - 1), 1.0)
     return _ratio(weights @ np.where(rated, together, 0.0), weights @ rated.astype(np.float64))
 
 
-def _cohen(table: _Table, weights: FloatArray) -> FloatArray:
+def _cohen(table: _RatingTable, weights: FloatArray) -> FloatArray:
     assert table.pairs is not None
     q = len(table.labels)
     both = (weights @ table.pairs).reshape(-1, q, q)
@@ -132,7 +107,7 @@ def _cohen(table: _Table, weights: FloatArray) -> FloatArray:
     return _ratio(seen - expected, 1 - expected)
 
 
-def _fleiss(table: _Table, weights: FloatArray) -> FloatArray:
+def _fleiss(table: _RatingTable, weights: FloatArray) -> FloatArray:
     """With missing ratings, items that two raters or more rated, as irr software does for unbalanced tables."""
     rated = table.counts.sum(axis=1) >= 2
     share = weights @ np.where(rated[:, None], table.counts, 0.0)
@@ -141,7 +116,7 @@ def _fleiss(table: _Table, weights: FloatArray) -> FloatArray:
     return _ratio(_raw(table, weights) - expected, 1 - expected)
 
 
-def _alpha(table: _Table, weights: FloatArray, level: Level) -> FloatArray:
+def _alpha(table: _RatingTable, weights: FloatArray, level: Level) -> FloatArray:
     counts, q = table.counts, len(table.labels)
     n = counts.sum(axis=1)
     pairs = counts[:, :, None] * counts[:, None, :] - np.eye(q) * counts[:, :, None]
@@ -155,7 +130,7 @@ def _alpha(table: _Table, weights: FloatArray, level: Level) -> FloatArray:
     return 1 - _ratio(seen, expected)
 
 
-def _distances(table: _Table, totals: FloatArray, level: Level) -> FloatArray:
+def _distances(table: _RatingTable, totals: FloatArray, level: Level) -> FloatArray:
     """Squared distances between labels; ordinal ones depend on how often the labels between were used."""
     q = len(table.labels)
     if level == "nominal":
@@ -169,7 +144,7 @@ def _distances(table: _Table, totals: FloatArray, level: Level) -> FloatArray:
     return np.asarray((upto[:, :, None] - upto[:, None, :]) ** 2)
 
 
-def _ac1(table: _Table, weights: FloatArray) -> FloatArray:
+def _ac1(table: _RatingTable, weights: FloatArray) -> FloatArray:
     q = len(table.labels)
     n = table.counts.sum(axis=1)
     share = weights @ (table.counts / np.maximum(n, 1)[:, None])
@@ -182,7 +157,7 @@ def _ratio(top: FloatArray, bottom: FloatArray) -> FloatArray:
     return np.asarray(np.divide(top, bottom, out=np.full(len(top), np.nan), where=np.abs(bottom) > 1e-12))
 
 
-def _table(ratings: Ratings) -> _Table:
+def _table(ratings: Ratings) -> _RatingTable:
     labels = sorted({label for row in ratings for label in row if label is not None}, key=_order)
     if not labels:
         raise UsageError("nothing was rated", where="agreement")
@@ -196,23 +171,16 @@ def _table(ratings: Ratings) -> _Table:
         if len(row) == 2 and row[0] is not None and row[1] is not None:
             pairs[i, place[row[0]] * len(labels) + place[row[1]]] = 1
     two = all(len(row) == 2 for row in ratings)
-    return _Table(tuple(labels), counts, pairs if two else None)
+    return _RatingTable(tuple(labels), counts, pairs if two else None)
 
 
-def _shares(ratings: Ratings, table: _Table) -> dict[Label, tuple[float, ...]]:
+def _shares(ratings: Ratings, table: _RatingTable) -> dict[Label, tuple[float, ...]]:
     columns = list(zip(*ratings, strict=True))
     given = [max(sum(label is not None for label in column), 1) for column in columns]
     return {
         label: tuple(column.count(label) / n for column, n in zip(columns, given, strict=True))
         for label in table.labels
     }
-
-
-def _warning(table: _Table) -> str:
-    share = float(table.counts.sum(axis=0).max() / table.counts.sum())
-    if share < 0.9:
-        return ""
-    return f"{100 * share:.0f} % of ratings are one label: kappa and alpha mislead here, read AC1"
 
 
 def _order(label: Label) -> tuple[int, float, str]:

@@ -1,9 +1,8 @@
-"""Which samples to ask for next: rounds go where they can still change the answer, and cost least.
+"""Which samples to ask for next: samples go where they can still change the answer, and cost least.
 
-Every function here looks at the records so far and returns a `Step`: what to ask next, or that it is over, what was
-found, what it cost and what it would still cost to be surer. Nothing is kept in between, so a run that was stopped
-goes on from its records alone. Sample i of a cell is the same whoever asks for it, so two checkpoints that stopped at
-different times stay paired on what both have.
+Every rule here reads the records so far and returns a `Step`: the samples to ask next, or that sampling is over, what
+was found and what it cost. No state is kept between steps, so an interrupted run continues from its records alone.
+Sample i of a cell is the same in every run, so two runs that stopped at different times stay paired on what both have.
 """
 
 from __future__ import annotations
@@ -19,30 +18,29 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
-from leadline.stats.effective import Line, token_words
-from leadline.stats.gate import Clause, judge
+from leadline.stats.effective import Line
+from leadline.stats.gate import Clause, GateResult, judge
 from leadline.stats.observations import Observations
 from leadline.stats.sequential import (
-    LengthStanding,
-    Rounds,
+    LengthStatus,
     beta_binomial_sequence,
     hopeless,
     next_length,
     rounds_by_length,
     rounds_to_settle,
-    standing_of,
+    statuses_by_length,
 )
 
-Place = tuple[str, int, float | None]
+GridPoint = tuple[str, int, float | None]
 """A cell without its sample: task, length, depth."""
-Outcome = Literal["going on", "decided", "undecided"]
+StepOutcome = Literal["going on", "decided", "undecided"]
 
 
 @dataclass(frozen=True, slots=True)
 class Design:
     """What may be asked. `fixed` is the samples a cell that a design without looking would spend."""
 
-    places: tuple[Place, ...]
+    places: tuple[GridPoint, ...]
     cap: int = 500
     fixed: int = 100
     cost: Mapping[int, float] = field(default_factory=dict)
@@ -65,17 +63,53 @@ class Design:
 
 
 @dataclass(frozen=True, slots=True)
+class LengthSearch:
+    """What the rule `effective` knows: the longest length above the line, the shortest below it, those between."""
+
+    line: Line
+    confidence: float
+    shortest: int
+    longest: int
+    looking_at: int | None
+    last_above: int | None
+    first_below: int | None
+    between: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellWidths:
+    """What the rule `cell` knows: how wide the widest interval is, and how many are too wide at the cap."""
+
+    half_width: float
+    confidence: float
+    widest: float
+    too_wide: int
+    cells: int
+    cap: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateLook:
+    """What the rule `verdict` knows; no result while nothing can be compared."""
+
+    result: GateResult | None
+    base_exhausted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What to do now. `next` is empty when it is over."""
 
-    outcome: Outcome
-    sentence: str
+    outcome: StepOutcome
+    found: LengthSearch | CellWidths | GateLook
     next: tuple[Cell, ...]
     spent: float
     fixed_cost: float
     more: float | None = None
-    """About what it would still cost to settle what is open, where that can be told."""
-    standings: tuple[LengthStanding, ...] = ()
+    """About what it would still cost to settle what is open, where that is known."""
+    statuses: tuple[LengthStatus, ...] = ()
+    unanswered: bool = False
+    """Whether it ended because the samples it needs failed."""
 
     @property
     def done(self) -> bool:
@@ -83,13 +117,13 @@ class Step:
 
     @property
     def saving(self) -> float:
-        """How many times less this cost than the fixed design."""
+        """The cost of the fixed design divided by the cost so far."""
         return self.fixed_cost / self.spent if self.spent else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """`--until`, taken apart."""
+    """The rule and the number of `--until`."""
 
     rule: Literal["effective", "cell", "verdict"]
     number: float
@@ -120,30 +154,42 @@ def until_effective(
     `give_up` stops at a length once the cap would almost surely not settle it either.
     """
     line = line or Line()
-    held = {rounds.length: rounds for rounds in rounds_by_length(data)}
     lengths = design.lengths
-    stands = [_against(line, length, lengths[0], held, confidence) for length in lengths]
+    found = statuses_by_length(rounds_by_length(data), lengths, line, confidence)
     asked = {length: _asked(data, design, length) for length in lengths}
     capped = [
         min(asked[s.length].values()) >= design.cap
         or (give_up and s.rounds > 0 and bool(hopeless(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
-        for s in stands
+        for s in found
     ]
     cells = {length: len(asked[length]) for length in lengths}
     cost = [design.cost_of(length) * cells[length] for length in lengths]
-    at = next_length([s.standing for s in stands], capped, cost)
-    spent = sum(design.cost_of(length) for length in data.length.tolist())
-    if at is not None:
-        wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
-        wanted = list(lengths) if design.nested else wanted
-        follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
-        return Step(
-            "going on", f"looking at {token_words(lengths[at])}", follow, spent, design.fixed_cost, None, tuple(stands)
-        )
-    outcome, sentence, open_ones = _effective_words(stands, line, confidence)
-    return Step(
-        outcome, sentence, (), spent, design.fixed_cost, _more(open_ones, cells, design, confidence), tuple(stands)
+    at = next_length([s.status for s in found], capped, cost)
+    low = max((i for i, s in enumerate(found) if s.status == "above"), default=-1)
+    high = min((i for i, s in enumerate(found) if s.status == "below" and i > low), default=len(found))
+    between = found[low + 1 : high]
+    search = LengthSearch(
+        line=line,
+        confidence=confidence,
+        shortest=lengths[0],
+        longest=lengths[-1],
+        looking_at=None if at is None else lengths[at],
+        last_above=lengths[low] if low >= 0 else None,
+        first_below=lengths[high] if high < len(lengths) else None,
+        between=tuple(s.length for s in between),
     )
+    spent = _cost(data, design)
+    if at is None:
+        more = _more(between, cells, design, confidence)
+        return Step("undecided" if between else "decided", search, (), spent, design.fixed_cost, more, tuple(found))
+    wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
+    wanted = list(lengths) if design.nested else wanted
+    follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
+    return Step("going on", search, follow, spent, design.fixed_cost, None, tuple(found))
+
+
+def _cost(data: Observations, design: Design) -> float:
+    return sum(design.cost_of(length) for length in data.length.tolist())
 
 
 def until_cells(data: Observations, design: Design, half_width: float, *, confidence: float = 0.95) -> Step:
@@ -170,15 +216,10 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
         # Steps of half as much again: the share may turn out kinder than it looks now.
         target = min(needed, max(4, math.ceil(1.5 * n)), design.cap)
         follow += _missing(place, set(rows.sample.tolist()), max(1, target - n))
-    spent = sum(design.cost_of(length) for length in data.length.tolist())
-    if follow:
-        return Step("going on", f"widest cell +-{widest:.2f}", tuple(follow), spent, design.fixed_cost)
-    if stuck:
-        sentence = f"{stuck} of {len(design.places)} cells are wider than +-{half_width:g} at {design.cap} samples"
-        return Step("undecided", sentence, (), spent, design.fixed_cost, more)
-    return Step(
-        "decided", f"every cell is known to +-{half_width:g} ({_percent(confidence)})", (), spent, design.fixed_cost
-    )
+    widths = CellWidths(half_width, confidence, widest, stuck, len(design.places), design.cap)
+    outcome: StepOutcome = "going on" if follow else "undecided" if stuck else "decided"
+    missing = more if outcome == "undecided" else None
+    return Step(outcome, widths, tuple(follow), _cost(data, design), design.fixed_cost, missing)
 
 
 def until_verdict(
@@ -189,45 +230,21 @@ def until_verdict(
     What the base was not asked cannot be compared with anything, so it is not asked of the candidate either.
     """
     pairs = pair(base, data)
-    spent = sum(design.cost_of(length) for length in data.length.tolist())
-    sentence = "nothing to compare yet"
-    if len(pairs):
-        result = judge(pairs, clauses, confidence=confidence, anytime=True)
-        sentence = str(result)
-        if result.verdict != "undecided":
-            return Step("decided", sentence, (), spent, design.fixed_cost)
+    result = judge(pairs, clauses, confidence=confidence, anytime=True) if len(pairs) else None
+    spent = _cost(data, design)
+    if result is not None and result.verdict != "undecided":
+        return Step("decided", GateLook(result, False), (), spent, design.fixed_cost)
     asked = [_asked(data, design, length) for length in design.lengths]
     wanted = [c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design)]
     there = set(coordinates(base))
     follow = tuple(
         c for c in wanted if (c.task, c.length, -1.0 if c.depth is None else round(c.depth, 4), c.sample) in there
     )
-    if wanted and not follow:
-        sentence += "; the base has no more samples to compare with"
-    return Step("going on" if follow else "undecided", sentence, follow, spent, design.fixed_cost)
+    look = GateLook(result, bool(wanted) and not follow)
+    return Step("going on" if follow else "undecided", look, follow, spent, design.fixed_cost)
 
 
-def saving_words(step: Step, fixed: int, unit: str = "tokens") -> str:
-    """`spent 20M tokens, 14x less than 100 samples a cell`."""
-    ratio = f"{step.saving:.3g}x less than" if step.saving >= 1 else f"{1 / step.saving:.3g}x as much as"
-    if f"{step.saving:.3g}" == "1":
-        ratio = "as much as"
-    spent = f"spent {_short(step.spent)} {unit}, {ratio} {fixed} samples a cell"
-    return spent if step.more is None else f"{spent}; about {_short(step.more)} more would settle the rest"
-
-
-def _against(line: Line, length: int, shortest: int, held: Mapping[int, Rounds], confidence: float) -> LengthStanding:
-    rounds = held.get(length, Rounds(length, np.zeros(0), 1.0))
-    if line.share is None:
-        return standing_of(rounds, line.threshold, confidence)
-    # A share of the model's own short score: the difference of paired rounds, against zero.
-    base = held.get(shortest, Rounds(shortest, np.zeros(0), 1.0))
-    n = min(len(rounds.means), len(base.means))
-    gap = rounds.means[:n] - line.share * base.means[:n]
-    return standing_of(Rounds(length, gap, rounds.prompts), 0.0, confidence, unit=False)
-
-
-def _asked(data: Observations, design: Design, length: int) -> dict[Place, int]:
+def _asked(data: Observations, design: Design, length: int) -> dict[GridPoint, int]:
     """How many samples of each cell of a length there are, failed ones included."""
     mine = data.take(data.length == length)
     keys, code = mine.codes(("task", "length", "depth"))
@@ -241,7 +258,7 @@ def rounds_after(have: int, cells: int, design: Design) -> int:
     return min(design.cap, have + max(math.ceil(design.at_once / cells), math.ceil(0.1 * have)))
 
 
-def _round(asked: Mapping[Place, int], length: int, design: Design) -> list[Cell]:
+def _round(asked: Mapping[GridPoint, int], length: int, design: Design) -> list[Cell]:
     """What is missing to the next rounds of a length."""
     target = rounds_after(min(asked.values()), len(asked), design)
     return [
@@ -251,7 +268,7 @@ def _round(asked: Mapping[Place, int], length: int, design: Design) -> list[Cell
     ]
 
 
-def _missing(place: Place, there: set[int], count: int) -> list[Cell]:
+def _missing(place: GridPoint, there: set[int], count: int) -> list[Cell]:
     task, length, depth = place
     found: list[Cell] = []
     sample = 0
@@ -277,49 +294,13 @@ def _samples_for(half_width: float, total: float, n: int, confidence: float) -> 
     return high
 
 
-def _effective_words(
-    stands: Sequence[LengthStanding], line: Line, confidence: float
-) -> tuple[Outcome, str, list[LengthStanding]]:
-    low = max((i for i, s in enumerate(stands) if s.standing == "above"), default=-1)
-    high = min((i for i, s in enumerate(stands) if s.standing == "below" and i > low), default=len(stands))
-    open_ones = list(stands[low + 1 : high])
-    sure = f"({_percent(confidence)} at every look)"
-    if open_ones:
-        bounds = [f"at least {token_words(stands[low].length)}"] if low >= 0 else []
-        bounds += [f"less than {token_words(stands[high].length)}"] if high < len(stands) else []
-        *others, last = [token_words(s.length) for s in open_ones]
-        names = f"{', '.join(others)} and {last}" if others else last
-        on = f"{names} {'sits' if len(open_ones) == 1 else 'sit'} on the line of {line}"
-        return "undecided", f"undecided: {', '.join([*bounds, on])} {sure}", open_ones
-    if low < 0:
-        return "decided", f"below {token_words(stands[0].length)} {sure}", []
-    if high == len(stands):
-        return "decided", f"at least {token_words(stands[-1].length)} {sure}", []
-    return (
-        "decided",
-        f"{token_words(stands[low].length)} clears {line}, {token_words(stands[high].length)} does not {sure}",
-        [],
-    )
-
-
 def _more(
-    open_ones: Sequence[LengthStanding], cells: Mapping[int, int], design: Design, confidence: float
+    open_ones: Sequence[LengthStatus], cells: Mapping[int, int], design: Design, confidence: float
 ) -> float | None:
     total = 0.0
-    for standing in open_ones:
-        needed = rounds_to_settle(standing, confidence)
+    for status in open_ones:
+        needed = rounds_to_settle(status, confidence)
         if needed is None:
             return None
-        total += (needed - standing.rounds) * cells[standing.length] * design.cost_of(standing.length)
+        total += (needed - status.rounds) * cells[status.length] * design.cost_of(status.length)
     return total if open_ones else None
-
-
-def _percent(confidence: float) -> str:
-    return f"{100 * confidence:g} %"
-
-
-def _short(number: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return f"{number:.3g}"

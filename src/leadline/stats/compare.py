@@ -17,14 +17,12 @@ import numpy as np
 from scipy.special import bdtr, gammaln
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.effective import token_words
-from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
+from leadline.stats.intervals import Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
 from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Key, Observations
 from leadline.stats.sequential import asymptotic_half_width
-
-# --- Tests of paired differences, and corrections for asking more than one question.
 
 EXACT_UP_TO = 12
 """So many documents have few enough sign patterns to go through all of them."""
@@ -80,8 +78,6 @@ def benjamini_hochberg(p: FloatArray) -> FloatArray:
     adjusted[order] = stepped
     return adjusted
 
-
-# --- Two runs of the same prompts: what changed, by how much, and could it be chance?
 
 Scope = Literal["overall", "length", "task", "depth", "cell"]
 Correction = Literal["holm", "bh"]
@@ -216,7 +212,7 @@ def difference_interval(grouped: Grouped, j: int, confidence: float = 0.95, *, a
 
 
 @dataclass(frozen=True, slots=True)
-class Error:
+class PairedError:
     """How sure a mean difference is. `rounds` is samples a cell."""
 
     centre: float
@@ -240,7 +236,7 @@ class Grouped:
     unit: bool
     """Whether all scores lie between 0 and 1."""
 
-    def error(self, j: int) -> Error:
+    def error(self, j: int) -> PairedError:
         """For scores between 0 and 1 two pretended prompts, one lost and one gained, are added (Bonett and Price 2012):
         a run in which nothing changed does not prove that nothing can."""
         n = int(self.means.n[j])
@@ -248,7 +244,7 @@ class Grouped:
         if self.unit:
             centre, variance = centre * n / (n + 2), variance + 2 / (n + 2) ** 2
         rounds = max(n / float(self.cells[j]), 1.0)
-        return Error(centre, float(np.sqrt(variance)), float(self.means.degrees[j]), rounds)
+        return PairedError(centre, float(np.sqrt(variance)), float(self.means.degrees[j]), rounds)
 
     def count(self, rows: BoolArray) -> IntArray:
         return np.bincount(self.code[rows], minlength=len(self.keys))
@@ -287,7 +283,7 @@ def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[Key, str]], In
         keys, code = data.codes(("task", "length", "depth"))
         return [(key, _cell_name(key)) for key in keys], code
     keys, code = data.codes((scope,))
-    return [(key, f"{scope}:{token_words(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
+    return [(key, f"{scope}:{format_tokens(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
 
 
 def _differences(
@@ -308,7 +304,6 @@ def _differences(
             interval=difference_interval(grouped, j, confidence, anytime=anytime),
             n=int(grouped.means.n[j]),
             n_clusters=clusters,
-            warning=few_clusters_warning(clusters),
         )
         made.append(
             Difference(
@@ -358,4 +353,4 @@ def coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
 def _cell_name(key: Key) -> str:
     task, length, depth = key
     assert isinstance(length, int)
-    return f"{task} {token_words(length)}" + ("" if depth is None else f" at depth {depth}")
+    return f"{task} {format_tokens(length)}" + ("" if depth is None else f" at depth {depth}")

@@ -14,15 +14,16 @@ narrow and wrong (studies/calibration measures both).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from scipy.optimize import isotonic_regression
+from scipy.special import betaincinv, logit, ndtr
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import few_clusters_warning, normal_quantile, t_quantile
+from leadline.stats.intervals import normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import Failures, FloatArray, IntArray, Observations
 
@@ -45,10 +46,6 @@ class Line:
     share: float | None = None
     threshold_error: float = 0.0
 
-    def __str__(self) -> str:
-        if self.share is not None:
-            return f"{100 * self.share:g} % of the score at the shortest length"
-        return f"score {100 * self.threshold:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +81,11 @@ class EffectiveLength:
     scores: tuple[LengthScore, ...]
     confidence: float
     claimed: int | None = None
-    warning: str = ""
-
-    def __str__(self) -> str:
-        return words(self)
+    n_clusters: int = 0
+    """Documents behind the length that has the fewest."""
+    missing: int = 0
+    """Combinations of task and length that have no answer and are left out, of `wanted`."""
+    wanted: int = 0
 
 
 def effective_length(
@@ -101,8 +99,6 @@ def effective_length(
     seed: int = 0,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
-    from scipy.optimize import isotonic_regression  # half a second of start-up for everybody else
-
     line = line or Line()
     counted = data.counted(failures)
     if len(counted) == 0:
@@ -122,6 +118,7 @@ def effective_length(
     tail = int((1 - confidence) / 2 * draws)
     low, high = drawn[tail], drawn[draws - 1 - tail]
     cleared = int(np.sum(fitted >= threshold))
+    wanted = len(data.codes(("task", "length"))[0])
     return EffectiveLength(
         line=line,
         threshold=float(threshold),
@@ -135,15 +132,10 @@ def effective_length(
         scores=_scores(lengths, groups, fitted, np.mean(curves >= thresholds[:, None], axis=0)),
         confidence=confidence,
         claimed=claimed,
-        warning=_warning(data, counted, groups),
+        n_clusters=int(groups.n_clusters.min()),
+        missing=wanted - len(counted.codes(("task", "length"))[0]),
+        wanted=wanted,
     )
-
-
-def effective_lengths(
-    parts: Mapping[str, Observations], line: Line | None = None, *, draws: int = 2000, seed: int = 0
-) -> dict[str, EffectiveLength]:
-    """One for each part, as made by parts_by_task, parts_by_category or parts_by_depth."""
-    return {name: effective_length(part, line, draws=draws, seed=seed) for name, part in parts.items()}
 
 
 def draw_means(
@@ -154,8 +146,6 @@ def draw_means(
     The design effect (how much more a mean varies because samples share documents) is pooled over the groups: five
     documents a length are too few to estimate it for each, and where all answers were right nothing can be seen.
     """
-    from scipy.special import betaincinv, ndtr  # as scipy.optimize above
-
     variances, rows = groups.variances, groups.row_variances
     if rows.sum() > 0:
         design_effect = max(1.0, variances.sum() / rows.sum())
@@ -206,8 +196,6 @@ def crossings(
 
     `chance` in 0..1 places the crossing where the curve does not: at random in a bootstrap, 0.5 for an estimate.
     """
-    from scipy.special import logit
-
     cleared = np.sum(curves >= thresholds[:, None], axis=1)
     found = np.where(cleared == 0, -np.inf, np.inf)
     inside = np.flatnonzero((cleared > 0) & (cleared < len(places)))
@@ -220,41 +208,6 @@ def crossings(
     fraction = (1 - open_share) * fraction + open_share * chance[inside]
     found[inside] = places[after - 1] + fraction * (places[after] - places[after - 1])
     return found
-
-
-def words(result: EffectiveLength) -> str:
-    """`43k (95 %: 35k to 52k)`, `at least 128k`, `below 4k`."""
-    shortest, longest = result.scores[0].length, result.scores[-1].length
-    point = token_words(result.length)
-    if result.bound != "crossing":
-        point = f"{result.bound} {point}"
-    certainly_below = result.low_open and not result.high_open and result.high <= shortest
-    certainly_beyond = result.high_open and not result.low_open and result.low >= longest
-    if certainly_below or certainly_beyond:
-        return point
-    low = f"below {token_words(shortest)}" if result.low_open else token_words(result.low)
-    high = f"to {token_words(result.high)}"
-    if result.high_open:
-        high = f"to beyond {token_words(longest)}" if result.low_open else "or more"
-    return f"{point} ({100 * result.confidence:g} %: {low} {high})"
-
-
-def claim_words(result: EffectiveLength) -> str:
-    """`43k (95 %: 35k to 52k), 34 % of the 128k claimed`."""
-    if result.claimed is None:
-        return words(result)
-    share = 100 * result.length / result.claimed
-    sign = {"crossing": "", "at least": "at least ", "below": "less than "}[result.bound]
-    return f"{words(result)}, {sign}{share:.0f} % of the {token_words(result.claimed)} claimed"
-
-
-def token_words(tokens: float) -> str:
-    """43k for 44,032: thousands are 1,024 as everywhere in Leadline, to two digits below 10k."""
-    if tokens >= 1024 * 1000:
-        return f"{tokens / 1024**2:.3g}M"
-    if tokens >= 9.95 * 1024:
-        return f"{tokens / 1024:.0f}k"
-    return f"{float(f'{tokens / 1024:.1f}'):g}k" if tokens >= 1024 else f"{tokens:.0f}"
 
 
 def _thresholds(line: Line, curves: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -270,11 +223,3 @@ def _scores(lengths: IntArray, groups: GroupMeans, fitted: FloatArray, clears: F
             lengths, groups.means, fitted, clears, groups.n, groups.n_clusters, strict=True
         )
     )
-
-
-def _warning(data: Observations, counted: Observations, groups: GroupMeans) -> str:
-    few = few_clusters_warning(int(groups.n_clusters.min()))
-    wanted = len(data.codes(("task", "length"))[0])
-    missing = wanted - len(counted.codes(("task", "length"))[0])
-    gap = f"{missing} of {wanted} task lengths have no answer and are left out" if missing else ""
-    return "; ".join(part for part in (few, gap) if part)

@@ -26,9 +26,9 @@ from leadline.stats.marginals import group_means
 from leadline.stats.observations import FloatArray
 from leadline.stats.sequential import asymptotic_p
 
-Verdict = Literal["pass", "fail", "undecided"]
+GateVerdict = Literal["pass", "fail", "undecided"]
 Subject = Literal["overall", "task", "length", "depth", "effective"]
-EXIT_CODES: dict[Verdict, int] = {"pass": 0, "fail": 1, "undecided": 2}
+EXIT_CODES: dict[GateVerdict, int] = {"pass": 0, "fail": 1, "undecided": 2}
 
 _CLAUSE = re.compile(
     r"\s*(?P<subject>overall|effective|(?:task|length|depth):(?P<name>[^;<>=]+?))\s*>=\s*"
@@ -48,7 +48,7 @@ class Clause:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class GateCheck:
     """One clause on one part of the grid. For `effective`, difference and interval are relative changes."""
 
     clause: str
@@ -59,7 +59,7 @@ class Check:
     interval: Interval
     bound: float
     p_fail: float
-    verdict: Verdict
+    verdict: GateVerdict
 
     @property
     def times_more(self) -> float | None:
@@ -73,20 +73,14 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class GateResult:
-    verdict: Verdict
-    checks: tuple[Check, ...]
+    verdict: GateVerdict
+    checks: tuple[GateCheck, ...]
     alpha: float
     pairs: int
 
     @property
     def exit_code(self) -> int:
         return EXIT_CODES[self.verdict]
-
-    def __str__(self) -> str:
-        worst = [c.name for c in self.checks if c.verdict == self.verdict]
-        if self.verdict == "pass":
-            return f"pass: all {len(self.checks)} checks lie above their bounds"
-        return f"{self.verdict}: {', '.join(worst[:6])}{' ...' if len(worst) > 6 else ''}"
 
 
 def parse_gate(text: str) -> tuple[Clause, ...]:
@@ -130,13 +124,13 @@ def judge(
         replace(d, p_fail=float(p), verdict=_verdict(d, p, alpha)) for d, p in zip(drafts, adjusted, strict=True)
     )
     verdicts = {check.verdict for check in checks}
-    whole: Verdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
+    whole: GateVerdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
     return GateResult(whole, checks, alpha, len(pairs))
 
 
 def _drafts(
     pairs: Pairs, clause: Clause, line: Line | None, confidence: float, anytime: bool, seed: int
-) -> list[Check]:
+) -> list[GateCheck]:
     if clause.subject == "effective":
         return [_effective(pairs, clause, line or Line(), confidence, anytime, seed)]
     grouped = group_pairs(pairs, clause.subject)
@@ -152,14 +146,14 @@ def _drafts(
     return [_score(grouped, j, clause, confidence, anytime) for j in wanted]
 
 
-def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime: bool) -> Check:
+def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime: bool) -> GateCheck:
     mine = grouped.code == j
     base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
     candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
     bound = clause.bound * base if clause.relative else clause.bound
     interval = difference_interval(grouped, j, confidence, anytime=anytime)
     p = _p_below(grouped, j, bound, anytime)
-    return Check(clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided")
+    return GateCheck(clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided")
 
 
 def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
@@ -173,13 +167,13 @@ def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
     return asymptotic_p(gap, error.deviation * float(np.sqrt(error.rounds)), error.rounds)
 
 
-def _verdict(check: Check, p: float, alpha: float) -> Verdict:
+def _verdict(check: GateCheck, p: float, alpha: float) -> GateVerdict:
     if check.interval.low >= check.bound:
         return "pass"
     return "fail" if p <= alpha else "undecided"
 
 
-def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anytime: bool, seed: int) -> Check:
+def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anytime: bool, seed: int) -> GateCheck:
     """The relative change of effective length, bootstrapped over the documents that both runs share.
 
     What lies between two measured lengths is placed alike for both: a gate can only judge what was measured. Lengths
@@ -198,7 +192,7 @@ def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anyt
     interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), confidence, "bootstrap over documents")
     p = float((1 + np.sum(drawn >= clause.bound)) / (draws + 1))
     base, candidate = found[0].tolist()
-    return Check(clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided")
+    return GateCheck(clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided")
 
 
 def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, seed: int) -> FloatArray:

@@ -14,8 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
+from scipy.special import stdtrit
+
 FEW_CLUSTERS = 5
-"""Below this many documents every number carries a warning."""
+"""Below this many documents a number is shown with a warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +45,15 @@ class Estimate:
     interval: Interval
     n: int
     n_clusters: int
-    warning: str = ""
 
     @property
     def method(self) -> str:
         return self.interval.method
+
+    @property
+    def few_documents(self) -> bool:
+        """Whether so few documents are behind the number that its interval is not to be relied on."""
+        return self.n_clusters < FEW_CLUSTERS
 
 
 def normal_quantile(confidence: float) -> float:
@@ -57,8 +63,6 @@ def normal_quantile(confidence: float) -> float:
 
 def t_quantile(confidence: float, degrees: float) -> float:
     """The two-sided quantile of Student's t: 2.776 for 0.95 with 4 degrees of freedom."""
-    from scipy.special import stdtrit
-
     return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
@@ -66,28 +70,6 @@ def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:
     """The default for a share of independent answers. `n` may be an effective sample size."""
     _check(successes, n)
     return _wilson(successes / n if n else 0.5, n, normal_quantile(confidence), confidence, "wilson")
-
-
-def jeffreys(successes: float, n: float, confidence: float = 0.95) -> Interval:
-    """The Bayesian twin: a Beta(1/2, 1/2) prior, closed at the ends that were reached."""
-    from scipy.special import betaincinv
-
-    _check(successes, n)
-    tail, failures = (1 - confidence) / 2, n - successes
-    low = 0.0 if successes == 0 else float(betaincinv(successes + 0.5, failures + 0.5, tail))
-    high = 1.0 if failures == 0 else float(betaincinv(successes + 0.5, failures + 0.5, 1 - tail))
-    return Interval(low, high, confidence, "jeffreys")
-
-
-def clopper_pearson(successes: float, n: float, confidence: float = 0.95) -> Interval:
-    """Never covers less than it says; wider than needed. For when a guarantee is asked for."""
-    from scipy.special import betaincinv
-
-    _check(successes, n)
-    tail, failures = (1 - confidence) / 2, n - successes
-    low = 0.0 if successes == 0 else float(betaincinv(successes, failures + 1, tail))
-    high = 1.0 if failures == 0 else float(betaincinv(successes + 1, failures, 1 - tail))
-    return Interval(low, high, confidence, "clopper-pearson")
 
 
 def mean_interval(values: Sequence[float], clusters: Sequence[str], confidence: float = 0.95) -> Estimate:
@@ -99,20 +81,14 @@ def mean_interval(values: Sequence[float], clusters: Sequence[str], confidence: 
         raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
     n = len(values)
     if n == 0:
-        return Estimate(math.nan, Interval(0.0, 1.0, confidence, "none"), 0, 0, "no answers behind this number")
+        return Estimate(math.nan, Interval(0.0, 1.0, confidence, "none"), 0, 0)
     mean = math.fsum(values) / n
     residuals: dict[str, float] = {}
     for value, cluster in zip(values, clusters, strict=True):
         residuals[cluster] = residuals.get(cluster, 0.0) + (value - mean)
     groups = len(residuals)
     interval = _choose(values, mean, list(residuals.values()), confidence)
-    return Estimate(mean, interval, n, groups, few_clusters_warning(groups))
-
-
-def few_clusters_warning(groups: int) -> str:
-    if groups >= FEW_CLUSTERS:
-        return ""
-    return f"only {groups} document{'s' if groups > 1 else ''} behind this number; plan on {FEW_CLUSTERS} or more"
+    return Estimate(mean, interval, n, groups)
 
 
 def _choose(values: Sequence[float], mean: float, residuals: Sequence[float], confidence: float) -> Interval:

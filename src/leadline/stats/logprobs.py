@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from leadline.core.types import Measurement, Record
-from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
+from leadline.stats.intervals import Estimate, Interval, t_quantile
 
 Better = Literal["higher", "lower"]
 K = TypeVar("K", int, float, str)
 
 
 @dataclass(frozen=True, slots=True)
-class Metric:
+class LogprobMetric:
     """What a number is: `weight` names the number that says how much a record counts, `top` what is divided by it."""
 
     better: Better
@@ -38,25 +38,25 @@ class Metric:
     """What it can be, and so what its interval can reach."""
 
 
-METRICS: Mapping[str, Metric] = {
-    "retrieval_gain": Metric("higher"),
-    "retrieval_gain_bits": Metric("higher"),
-    "retrieval_nll": Metric("lower", least=0.0),
-    "retrieval_nll_bits": Metric("lower", least=0.0),
-    "mean_nll": Metric("lower", is_loss=True, least=0.0),
-    "mean_nll_bits": Metric("lower", least=0.0),
-    "tail_loss": Metric("lower", is_loss=True, least=0.0),
-    "tail_vs_head": Metric("lower"),
-    "longppl": Metric("lower", weight="key_tokens", is_loss=True, least=0.0),
-    "needle_gain": Metric("higher", weight="needle_gain_alone_nats", top="needle_gain_nats"),
-    "needle_nll": Metric("lower", unit="nats a token", least=0.0),
-    "needle_chance": Metric("higher", unit="chance of a token", least=0.0, most=1.0),
+METRICS: Mapping[str, LogprobMetric] = {
+    "retrieval_gain": LogprobMetric("higher"),
+    "retrieval_gain_bits": LogprobMetric("higher"),
+    "retrieval_nll": LogprobMetric("lower", least=0.0),
+    "retrieval_nll_bits": LogprobMetric("lower", least=0.0),
+    "mean_nll": LogprobMetric("lower", is_loss=True, least=0.0),
+    "mean_nll_bits": LogprobMetric("lower", least=0.0),
+    "tail_loss": LogprobMetric("lower", is_loss=True, least=0.0),
+    "tail_vs_head": LogprobMetric("lower"),
+    "longppl": LogprobMetric("lower", weight="key_tokens", is_loss=True, least=0.0),
+    "needle_gain": LogprobMetric("higher", weight="needle_gain_alone_nats", top="needle_gain_nats"),
+    "needle_nll": LogprobMetric("lower", unit="nats a token", least=0.0),
+    "needle_chance": LogprobMetric("higher", unit="chance of a token", least=0.0, most=1.0),
 }
 
 
-def metric_of(name: str) -> Metric:
+def metric_of(name: str) -> LogprobMetric:
     """What is known of a metric; a stranger's is a plain mean, the higher the better."""
-    return METRICS.get(name, Metric("higher"))
+    return METRICS.get(name, LogprobMetric("higher"))
 
 
 def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> Estimate:
@@ -78,7 +78,7 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
     return replace(found, interval=replace(found.interval, low=low, high=high))
 
 
-def _pair(record: Record, name: str, metric: Metric) -> tuple[float, float] | None:
+def _pair(record: Record, name: str, metric: LogprobMetric) -> tuple[float, float] | None:
     """What a record adds above and below the line."""
     scores = {scorer: score.value for scorer, score in record.scores.items()}
     numbers = record.outcome.numbers if isinstance(record.outcome, Measurement) else scores
@@ -97,19 +97,18 @@ def ratio_interval(
     """The ratio of two sums, and a t interval over documents."""
     everything = math.fsum(weights)
     if not tops or everything == 0:
-        return Estimate(math.nan, Interval(-math.inf, math.inf, confidence, "none"), 0, 0, "nothing to measure")
+        return Estimate(math.nan, Interval(-math.inf, math.inf, confidence, "none"), 0, 0)
     ratio = math.fsum(tops) / everything
     residuals: dict[str, float] = {}
     for top, weight, cluster in zip(tops, weights, clusters, strict=True):
         residuals[cluster] = residuals.get(cluster, 0.0) + top - ratio * weight
     groups = len(residuals)
-    warning = few_clusters_warning(groups)
     if groups == 1:
-        return Estimate(ratio, Interval(-math.inf, math.inf, confidence, "one document"), len(tops), 1, warning)
+        return Estimate(ratio, Interval(-math.inf, math.inf, confidence, "one document"), len(tops), 1)
     variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / everything**2
     half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
     interval = Interval(ratio - half, ratio + half, confidence, "t over documents")
-    return Estimate(ratio, interval, len(tops), groups, warning)
+    return Estimate(ratio, interval, len(tops), groups)
 
 
 def by_length(records: Iterable[Record], name: str) -> dict[int, Estimate]:

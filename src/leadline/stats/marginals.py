@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from leadline.stats.intervals import (
     Estimate,
     Interval,
     effective_wilson,
-    few_clusters_warning,
     mean_interval,
     t_quantile,
 )
@@ -24,13 +24,10 @@ from leadline.stats.observations import Column, Failures, FloatArray, IntArray, 
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class SampleCounts:
     planned: int
     done: int
     failed: int
-
-    def __str__(self) -> str:
-        return f"{self.planned} planned, {self.done} done, {self.failed} failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +36,12 @@ class Marginal:
 
     key: Key
     estimate: Estimate
-    counts: Counts
+    counts: SampleCounts
     mean_if_failures_were_zero: float
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class DocumentShares:
     """What every document added to the error of every mean it served: document, group and amount, one row each."""
 
     document: IntArray
@@ -59,7 +56,7 @@ class GroupMeans:
 
     means: FloatArray
     variances: FloatArray
-    shares: Shares
+    shares: DocumentShares
     row_variances: FloatArray
     """The variances there would be if no two samples shared a document."""
     degrees: FloatArray
@@ -68,8 +65,6 @@ class GroupMeans:
 
     @property
     def covariance(self) -> FloatArray:
-        from scipy.sparse import csr_array
-
         shares, count = self.shares, len(self.means)
         documents = int(shares.document.max(initial=-1)) + 1
         table = csr_array((shares.amount, (shares.document, shares.group)), shape=(documents, count))
@@ -102,7 +97,7 @@ def marginals(
             estimate = mean_interval(mine.value.tolist(), mine.cluster.tolist(), confidence)
         else:
             estimate = estimate_of(groups, j, unit=unit, confidence=confidence)
-        counts = Counts(wanted, int(rows[j] - failed[j]), int(failed[j]))
+        counts = SampleCounts(wanted, int(rows[j] - failed[j]), int(failed[j]))
         made.append(Marginal(key, estimate, counts, float(zeros.means[j])))
     return made
 
@@ -113,7 +108,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
     means = np.full(count, np.nan)
     if n == 0:
         empty = np.zeros(count, dtype=np.int64)
-        nothing = Shares(empty[:0], empty[:0], np.zeros(0))
+        nothing = DocumentShares(empty[:0], empty[:0], np.zeros(0))
         return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
@@ -151,14 +146,14 @@ def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0
     mean, degrees = float(groups.means[j]), float(groups.degrees[j])
     if degrees < 1:
         whole = (0.0, 1.0) if unit else (-np.inf, np.inf)
-        return Estimate(mean, Interval(*whole, confidence, "one document"), n, clusters, few_clusters_warning(clusters))
+        return Estimate(mean, Interval(*whole, confidence, "one document"), n, clusters)
     variance = float(groups.variances[j])
     if unit:
         interval = effective_wilson(mean, variance, clusters, degrees, confidence)
     else:
         half = t_quantile(confidence, degrees) * float(np.sqrt(variance))
         interval = Interval(mean - half, mean + half, confidence, "t over documents")
-    return Estimate(mean, interval, n, clusters, few_clusters_warning(clusters))
+    return Estimate(mean, interval, n, clusters)
 
 
 def _weights(group: IntArray, task: IntArray, cell: IntArray) -> FloatArray:
@@ -192,10 +187,10 @@ def _residuals(
     return np.where(alone, data.value - means[group], (data.value - centre[stratum]) * scale)
 
 
-def _shares(document: IntArray, group: IntArray, error: FloatArray) -> Shares:
+def _shares(document: IntArray, group: IntArray, error: FloatArray) -> DocumentShares:
     base = int(group.max()) + 1
     kept, at = np.unique(document * base + group, return_inverse=True)
-    return Shares(kept // base, kept % base, _sums(at, error, len(kept)))
+    return DocumentShares(kept // base, kept % base, _sums(at, error, len(kept)))
 
 
 def _degrees(group: IntArray, stratum: IntArray, cluster: IntArray, count: int) -> tuple[FloatArray, IntArray]:

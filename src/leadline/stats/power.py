@@ -8,7 +8,6 @@ Formula for paired yes/no answers: Connett, Smith and McHugh 1987.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
@@ -26,20 +25,12 @@ DEFAULT_DISCORDANCE = 0.10
 
 @dataclass(frozen=True, slots=True)
 class SampleSize:
-    """Prompts needed in each run, and what that was worked out from."""
+    """Prompts needed in each run to see `drop` with chance `power` when `discordance` of the answers flip."""
 
     prompts: int
     drop: float
     power: float
-    alpha: float
-    sides: Sides
-    assumption: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.prompts:,} prompts in each run would see a drop of {100 * self.drop:g} points "
-            f"in {100 * self.power:g} of 100 comparisons ({self.assumption})"
-        )
+    discordance: float
 
 
 def paired_sample_size(
@@ -59,25 +50,7 @@ def paired_sample_size(
     z_alpha, z_power = _quantiles(alpha, power, sides)
     root = z_alpha * math.sqrt(discordance) + z_power * math.sqrt(discordance - drop**2)
     prompts = math.ceil(design_effect * (root / drop) ** 2)
-    assumption = f"same prompts, {100 * discordance:g} % of answers flip"
-    return SampleSize(prompts, drop, power, alpha, sides, assumption)
-
-
-def paired_sample_size_for_scores(
-    drop: float,
-    deviation: float,
-    *,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    sides: Sides = "one",
-    design_effect: float = 1.0,
-) -> SampleSize:
-    """For fractional scores: `deviation` is the standard deviation of the difference of a prompt's two scores."""
-    _check_drop(drop)
-    z_alpha, z_power = _quantiles(alpha, power, sides)
-    prompts = math.ceil(design_effect * ((z_alpha + z_power) * deviation / drop) ** 2)
-    assumption = f"same prompts, differences scatter by {100 * deviation:.3g} points"
-    return SampleSize(prompts, drop, power, alpha, sides, assumption)
+    return SampleSize(prompts, drop, power, discordance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,23 +88,6 @@ def _scatter_in_cells(data: Observations) -> float:
     return float(np.mean(squares[several] / (n[several] - 1))) if several.any() else 0.25
 
 
-def unpaired_sample_size(
-    drop: float, score: float, *, power: float = 0.8, alpha: float = 0.05, sides: Sides = "one"
-) -> SampleSize:
-    """For runs over different prompts, from a share right of `score`. There to show what pairing saves."""
-    _check_drop(drop)
-    if not 0 <= score - drop <= score <= 1:
-        raise UsageError(f"a score of {score} cannot drop by {drop}", where="power")
-    z_alpha, z_power = _quantiles(alpha, power, sides)
-    lower = score - drop
-    pooled = (score + lower) / 2
-    root = z_alpha * math.sqrt(2 * pooled * (1 - pooled)) + z_power * math.sqrt(
-        score * (1 - score) + lower * (1 - lower)
-    )
-    prompts = math.ceil((root / drop) ** 2)
-    return SampleSize(prompts, drop, power, alpha, sides, f"different prompts, from a score of {100 * score:g}")
-
-
 def detectable_drop(
     prompts: int,
     discordance: float = DEFAULT_DISCORDANCE,
@@ -155,16 +111,6 @@ def detectable_drop(
         ).prompts
         low, high = (low, middle) if needed <= prompts else (middle, high)
     return high
-
-
-def parse_drop(text: str) -> float:
-    """`5pt`, `5 points`, `5%` or `0.05`, as a share."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(pts?|points?|%)?\s*", text)
-    if not found:
-        raise UsageError(f"{text!r} is not a drop", where="--detect", fix="write 5pt for five points of a hundred")
-    drop = float(found[1]) / 100 if found[2] else float(found[1])
-    _check_drop(drop)
-    return drop
 
 
 def _quantiles(alpha: float, power: float, sides: Sides) -> tuple[float, float]:

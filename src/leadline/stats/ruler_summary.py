@@ -17,7 +17,7 @@ import numpy as np
 
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import parse_length
-from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
+from leadline.stats.intervals import Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import Failures, FloatArray, Observations
 
@@ -77,7 +77,7 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confid
     half = t_quantile(confidence, max(float(whole.degrees[0]), 1.0)) * deviation
     interval = Interval(mean - half, mean + half, confidence, "t over documents")
     clusters = int(whole.n_clusters[0])
-    return Estimate(mean, interval, int(whole.n[0]), clusters, few_clusters_warning(clusters))
+    return Estimate(mean, interval, int(whole.n[0]), clusters)
 
 
 # --- Tables of published scores by length, summed up as RULER does and held against what they say of them
@@ -93,7 +93,7 @@ _TASK_NAME = re.compile(r"(?:ruler_)?(?:niah|vt|cwe|fwe|qa)(?:_|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScoreRow:
     """One line of a table: scores by length in percent, and what else it prints."""
 
     name: str
@@ -103,8 +103,8 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    rows: tuple[Row, ...]
+class ScoreTable:
+    rows: tuple[ScoreRow, ...]
     lengths: tuple[int, ...]
     of_tasks: bool
     """Whether rows are tasks of one model, so that their mean is the model's score."""
@@ -127,7 +127,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
-    row: Row
+    row: ScoreRow
     averages: RulerAverage
     effective: Reach
     effective_own: Reach
@@ -148,7 +148,7 @@ def read_cells(path: Path) -> list[list[str]]:
     return [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=delimiter) if any(line)]
 
 
-def read_table(path: Path) -> Table:
+def read_table(path: Path) -> ScoreTable:
     """A CSV file with a name in its first column and a column for each length (`4k`, `128K`, `4096`)."""
     header, *body = read_cells(path)
     lengths = {number: length for number, name in enumerate(header) if (length := length_of(name)) is not None}
@@ -161,10 +161,10 @@ def read_table(path: Path) -> Table:
     if not rows:
         raise SourceError("no row of the table has a score", where=str(path))
     of_tasks = header[0].lower() in ("task", "tasks") or all(_TASK_NAME.match(row.name) for row in rows)
-    return Table(_in_percent(rows), tuple(sorted(lengths.values())), of_tasks)
+    return ScoreTable(_in_percent(rows), tuple(sorted(lengths.values())), of_tasks)
 
 
-def summarise(row: Row, *, threshold: float = THRESHOLD, share: float = SHARE) -> RowSummary:
+def summarise(row: ScoreRow, *, threshold: float = THRESHOLD, share: float = SHARE) -> RowSummary:
     own = share * row.scores[min(row.scores)]
     averages = ruler_average(row.scores)
     effective = reach(row.scores, lambda score: score > threshold)
@@ -172,12 +172,12 @@ def summarise(row: Row, *, threshold: float = THRESHOLD, share: float = SHARE) -
     return RowSummary(row, averages, effective, effective_own, tuple(_disagreements(row, averages, effective)))
 
 
-def mean_of_tasks(rows: Sequence[Row]) -> Row:
+def mean_of_tasks(rows: Sequence[ScoreRow]) -> ScoreRow:
     """RULER's score of a length: the plain mean over tasks, where every task has a score."""
     common = set.intersection(*(set(row.scores) for row in rows))
     if not common:
         raise UsageError("there is no length at which every task has a score", where="mean of tasks")
-    return Row(
+    return ScoreRow(
         f"mean of {len(rows)} tasks",
         {length: math.fsum(row.scores[length] for row in rows) / len(rows) for length in sorted(common)},
     )
@@ -203,7 +203,7 @@ def length_of(name: str) -> int | None:
         return None
 
 
-def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str], where: str) -> Row:
+def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str], where: str) -> ScoreRow:
     scores: dict[int, float] = {}
     printed: dict[str, float] = {}
     effective = ""
@@ -217,7 +217,7 @@ def _row(header: Sequence[str], lengths: Mapping[int, int], line: Sequence[str],
             printed[AVERAGES[kind]] = score_of(text, f"{where}, column {header[number]}")
         elif kind.startswith("effective"):
             effective = text
-    return Row(line[0], scores, printed, effective)
+    return ScoreRow(line[0], scores, printed, effective)
 
 
 def score_of(text: str, where: str) -> float:
@@ -230,18 +230,18 @@ def score_of(text: str, where: str) -> float:
     return value
 
 
-def _in_percent(rows: Sequence[Row]) -> tuple[Row, ...]:
+def _in_percent(rows: Sequence[ScoreRow]) -> tuple[ScoreRow, ...]:
     """Scores from 0 to 1 are read as shares when no score of the table is above 1."""
     if max(score for row in rows for score in row.scores.values()) > 1:
         return tuple(rows)
     return tuple(
-        Row(r.name, {k: 100 * v for k, v in r.scores.items()}, {k: 100 * v for k, v in r.printed.items()},
+        ScoreRow(r.name, {k: 100 * v for k, v in r.scores.items()}, {k: 100 * v for k, v in r.printed.items()},
             r.printed_effective)
         for r in rows
     )  # fmt: skip
 
 
-def _disagreements(row: Row, averages: RulerAverage, effective: Reach) -> list[str]:
+def _disagreements(row: ScoreRow, averages: RulerAverage, effective: Reach) -> list[str]:
     found = []
     names = {"average": "average", "increasing": "wAvg (inc)", "decreasing": "wAvg (dec)"}
     for key, printed in row.printed.items():

@@ -1,7 +1,7 @@
-"""Looking while sampling, without lying: intervals that stay true however often and whenever one looks.
+"""Confidence sequences: intervals that keep their coverage when one looks after every sample and may stop.
 
-An ordinary 95 % interval, looked at after every sample, shuts out the truth in a third of runs or more. A
-confidence sequence covers it at all times at once. Two are used together and share the allowed error:
+An ordinary 95 % interval that is checked after every sample excludes the truth in a third of runs or more. A
+confidence sequence covers it at all sample sizes at once. Two are used together and share the allowed error:
 
 - a beta-binomial mixture (Robbins 1970), exact for scores between 0 and 1. It takes prompts one by one where each
   has its own document: within a complete round the prompts may differ in difficulty, since by the inequality of
@@ -21,12 +21,11 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+from scipy.special import betaln, ndtr
 
-from leadline.stats.effective import EffectiveLength
+from leadline.stats.effective import EffectiveLength, Line
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
-
-# --- Looking while sampling, without lying: intervals that stay true however often and whenever one looks
 
 SHARPEST = 40
 """The round at which the asymptotic sequence is narrowest, roughly; fixed before any data is seen."""
@@ -40,18 +39,18 @@ EXACT_SHARE = 0.2
 HOPELESS = 0.05
 """A length is given up when the chance that it is settled before its cap has fallen to this."""
 
-Standing = Literal["above", "below", "open"]
+LineStatus = Literal["above", "below", "open"]
 
 
 @dataclass(frozen=True, slots=True)
-class LengthStanding:
-    """Where one length stands against the line after some rounds. `interval` holds at all times at once."""
+class LengthStatus:
+    """Whether one length is above the line after some rounds. `interval` holds at all times at once."""
 
     length: int
     rounds: int
     mean: float
     interval: Interval
-    standing: Standing
+    status: LineStatus
     line: float
     scatter: float
     """Standard deviation of a round."""
@@ -92,8 +91,6 @@ def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95)
 
 def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: float) -> FloatArray:
     """Log of how much better a mixture of all shares explains the samples than `share` does."""
-    from scipy.special import betaln  # half a second of start-up for everybody else
-
     s, f = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64) - successes
     with np.errstate(divide="ignore", invalid="ignore"):
         explained = np.where(s > 0, s * np.log(share), 0.0) + np.where(f > 0, f * np.log1p(-share), 0.0)
@@ -117,7 +114,7 @@ def asymptotic_p(gap: float, deviation: float, n: float, sharpest: float = SHARP
     return float(np.exp(min(0.0, log_p)))
 
 
-def standings(
+def statuses(
     means: FloatArray, prompts: float, line: float, confidence: float = 0.95, *, unit: bool = True
 ) -> IntArray:
     """-1, 0 or 1 after each round of each row of `means` (runs x rounds): below the line, open, above it.
@@ -135,25 +132,24 @@ def standings(
     return np.where(apart, np.sign(running - line), 0.0).astype(np.int64)
 
 
-def standing_of(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStanding:
-    """The standing of one length now. Once apart is apart: an earlier look that decided stays decided."""
+def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStatus:
+    """The status of one length now. Once apart is apart: an earlier look that decided stays decided."""
     n = len(rounds.means)
     if n == 0:
         nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
-        return LengthStanding(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
-    signs = standings(rounds.means[None, :], rounds.prompts, line, confidence, unit=unit)[0]
+        return LengthStatus(rounds.length, 0, float("nan"), nothing, "open", line, float("nan"))
+    signs = statuses(rounds.means[None, :], rounds.prompts, line, confidence, unit=unit)[0]
     decided = np.flatnonzero(signs)
     sign = int(signs[decided[0]]) if len(decided) else 0
     total, squares = float(rounds.means.sum()), float(np.sum(rounds.means**2))
     scatter = float(_scatter(np.array(total), np.array(squares), np.array(n), rounds.prompts, line if unit else None))
     interval = _sequence(total, n, rounds.prompts, scatter, confidence, unit=unit)
-    word: Standing = "above" if sign > 0 else "below" if sign < 0 else "open"
-    return LengthStanding(rounds.length, n, total / n, interval, word, line, scatter)
+    word: LineStatus = "above" if sign > 0 else "below" if sign < 0 else "open"
+    return LengthStatus(rounds.length, n, total / n, interval, word, line, scatter)
 
 
 def rounds_by_length(data: Observations) -> list[Rounds]:
-    """The complete rounds of every length in order; tasks weigh alike. Failed samples are left out of a round, and a
-    round of which fewer than half the cells were answered is left out whole."""
+    """The rounds of every length in order."""
     if len(data) == 0:
         return []
     independent = len(np.unique(data.cluster)) == len(data)
@@ -161,30 +157,53 @@ def rounds_by_length(data: Observations) -> list[Rounds]:
     made = []
     for j, length in enumerate(lengths.tolist()):
         mine = data.take(at == j)
-        cell = mine.code(("task", "depth"))
-        _, task = np.unique(mine.task, return_inverse=True)
-        cells = int(cell.max()) + 1
-        per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])
-        weight = 1.0 / (len(per_task) * per_task[task])
-        samples, which = np.unique(mine.sample, return_inverse=True)
-        good = ~mine.failed
-        mass = np.bincount(which, weights=weight * good, minlength=len(samples))
-        total = np.bincount(which, weights=np.where(good, weight * mine.value, 0.0), minlength=len(samples))
-        kept = (np.bincount(which[good], minlength=len(samples)) * 2 >= cells) & (mass > 0)
-        made.append(Rounds(length, total[kept] / mass[kept], 1.0 / float(weight.max()) if independent else 1.0))
+        made.append(_rounds(length, mine, np.unique(mine.sample, return_inverse=True)[1], independent))
     return made
 
 
-def next_length(standing: Sequence[Standing], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
+def _rounds(length: int, data: Observations, which: IntArray, independent: bool) -> Rounds:
+    """The mean of every round; `which` says to which round a row belongs. Tasks weigh alike, and cells within a task.
+
+    Failed samples are left out of a round, and a round with answers from fewer than half the cells is left out whole.
+    """
+    cell = data.code(("task", "length", "depth"))
+    _, task = np.unique(data.task, return_inverse=True)
+    cells_per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])
+    weight = 1.0 / (len(cells_per_task) * cells_per_task[task])
+    answered = ~data.failed
+    count = int(which.max()) + 1
+    mass = np.bincount(which, weights=weight * answered, minlength=count)
+    total = np.bincount(which, weights=np.where(answered, weight * data.value, 0.0), minlength=count)
+    kept = (np.bincount(which[answered], minlength=count) * 2 >= int(cell.max()) + 1) & (mass > 0)
+    return Rounds(length, total[kept] / mass[kept], 1.0 / float(weight.max()) if independent else 1.0)
+
+
+def statuses_by_length(
+    rounds: Sequence[Rounds], lengths: Sequence[int], line: Line, confidence: float = 0.95
+) -> list[LengthStatus]:
+    """Every length against the line; against a share of the shortest length's score by the gap of paired rounds."""
+    held = {one.length: one for one in rounds}
+    mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]
+    if line.share is None:
+        return [length_status(one, line.threshold, confidence) for one in mine]
+    base, found = mine[0].means, []
+    for one in mine:
+        n = min(len(one.means), len(base))
+        gap = Rounds(one.length, one.means[:n] - line.share * base[:n], one.prompts)
+        found.append(length_status(gap, 0.0, confidence, unit=False))
+    return found
+
+
+def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
     """Which length to sample next, or None when the search is over. Takes for granted that longer is not easier.
 
     Every place of the crossing that is still possible is taken as equally likely, and the order of tests with the
     smallest expected cost is found from the shortest stretch up.
     """
-    count = len(standing)
-    low = max((i for i in range(count) if standing[i] == "above"), default=-1)
-    high = min((i for i in range(count) if standing[i] == "below" and i > low), default=count)
-    places = [i for i in range(low + 1, high) if standing[i] == "open" and not capped[i]]
+    count = len(status)
+    low = max((i for i in range(count) if status[i] == "above"), default=-1)
+    high = min((i for i in range(count) if status[i] == "below" and i > low), default=count)
+    places = [i for i in range(low + 1, high) if status[i] == "open" and not capped[i]]
     if not places:
         return None
     size = len(places)
@@ -209,12 +228,12 @@ def scatter_of(means: FloatArray, prompts: float, line: float) -> FloatArray:
     return _scatter(totals, squares, np.arange(1, means.shape[1] + 1), prompts, line)
 
 
-def rounds_to_settle(standing: LengthStanding, confidence: float = 0.95) -> int | None:
+def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | None:
     """About how many rounds in all would settle this length if its mean stayed where it is; None beyond a million."""
-    gap = abs(standing.mean - standing.line)
-    n = max(standing.rounds, BURN_IN)
+    gap = abs(status.mean - status.line)
+    n = max(status.rounds, BURN_IN)
     while n <= 1_000_000:
-        if float(asymptotic_half_width(standing.scatter, n, _split(confidence, True)[1])) < gap:
+        if float(asymptotic_half_width(status.scatter, n, _split(confidence, True)[1])) < gap:
             return n
         n = int(n * 1.1) + 1
     return None
@@ -229,8 +248,6 @@ def hopeless(
     confidence: float,
 ) -> BoolArray:
     """Whether sampling on to the cap would almost surely end undecided, as the mean and its own error stand now."""
-    from scipy.special import ndtr
-
     rounds = np.asarray(n, dtype=np.float64)
     gap = np.abs(np.asarray(mean) - line)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
@@ -270,42 +287,27 @@ def _sequence(total: float, n: int, prompts: float, scatter: float, confidence: 
     return Interval(low, high, confidence, "confidence sequence")
 
 
-# --- Intervals for runs that decided by themselves when to stop: they hold however often one looked.
+# --- Intervals for runs that decided by themselves when to stop
 #
-# An interval for a number of samples fixed beforehand is too narrow when the samples themselves said when to stop. Here
-# the samples of a group of cells are taken in rounds, one sample of every cell, and the confidence sequence of the
-# means
-# of those rounds (leadline.stats.sequential) is read off where the run stopped. Sample i of a cell is the same whenever
-# it is asked for, so complete rounds are one fixed series and a sequence over it may be read at any time.
+# An interval for a number of samples fixed beforehand is too narrow when the samples said when to stop. The samples of
+# a group of cells are therefore taken in rounds, one sample of every cell, and the confidence sequence of the means of
+# those rounds is read off where the run stopped. Sample i of a cell is the same whenever it is asked for, so complete
+# rounds are one fixed series and a sequence over it may be read at any time.
 
 LINE = 0.5
-"""Where scatter is taken for granted before any is seen: for a mean that is compared with nothing, the widest."""
+"""The line that the assumed scatter is computed for when a mean is compared with nothing: the widest."""
 
 
 def complete_rounds(data: Observations) -> Rounds:
-    """The rounds that every cell of `data` has been asked for; tasks weigh alike, cells alike in a task.
-
-    Failed samples are left out of a round, and a round of which fewer than half the cells were answered is left out
-    whole, as in the search itself.
-    """
+    """The rounds that every cell of `data` has been asked for."""
     cell = data.code(("task", "length", "depth"))
     asked = np.bincount(cell)
     order = np.lexsort((data.sample, cell))
-    rank = np.empty(len(data), dtype=np.int64)  # the how manieth sample of its cell a row is
+    rank = np.empty(len(data), dtype=np.int64)  # position of a row among the samples of its cell
     rank[order] = np.arange(len(data)) - np.repeat(np.cumsum(asked) - asked, asked)
-    mine = data.take(rank < int(asked.min()))
-    which = rank[rank < int(asked.min())]
-    _, task = np.unique(mine.task, return_inverse=True)
-    cells = mine.code(("task", "length", "depth"))
-    per_task = np.bincount(task[np.unique(cells, return_index=True)[1]])
-    weight = 1.0 / (len(per_task) * per_task[task])
-    good = ~mine.failed
-    count = int(asked.min())
-    mass = np.bincount(which, weights=weight * good, minlength=count)
-    total = np.bincount(which, weights=np.where(good, weight * mine.value, 0.0), minlength=count)
-    kept = (np.bincount(which[good], minlength=count) * 2 >= len(asked)) & (mass > 0)
-    independent = len(np.unique(mine.cluster)) == len(mine)
-    return Rounds(0, total[kept] / mass[kept], 1.0 / float(weight.max()) if independent else 1.0)
+    complete = rank < int(asked.min())
+    mine = data.take(complete)
+    return _rounds(0, mine, rank[complete], len(np.unique(mine.cluster)) == len(mine))
 
 
 def anytime(data: Observations, estimate: Estimate, confidence: float = 0.95) -> Estimate:
@@ -314,37 +316,23 @@ def anytime(data: Observations, estimate: Estimate, confidence: float = 0.95) ->
     The mean stays that of all samples. Where some cells have more of them than others it is not the mean of the
     rounds, and the interval is widened to hold it.
     """
-    rounds = complete_rounds(data)
-    found = standing_of(rounds, LINE, confidence).interval
+    found = length_status(complete_rounds(data), LINE, confidence).interval
     low, high = min(found.low, estimate.mean), max(found.high, estimate.mean)
     return replace(estimate, interval=Interval(low, high, confidence, found.method))
 
 
 def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLength:
-    """The effective length with ends that hold at every look: the longest length that surely clears the line, and the
-    first beyond it that surely does not. Takes for granted that longer is not easier, as the search does."""
-    stands = _standings(data, found)
-    low = max((i for i, s in enumerate(stands) if s.standing == "above"), default=-1)
-    high = min((i for i, s in enumerate(stands) if s.standing == "below" and i > low), default=len(stands))
-    shortest, longest = stands[0].length, stands[-1].length
+    """The effective length with ends that hold at every look: the longest length that is surely above the line, and
+    the first longer one that is surely below. Assumes that longer is not easier, as the search does."""
+    rounds = rounds_by_length(data)
+    lengths = [one.length for one in rounds]
+    status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]
+    low = max((i for i, s in enumerate(status) if s == "above"), default=-1)
+    high = min((i for i, s in enumerate(status) if s == "below" and i > low), default=len(status))
     return replace(
         found,
-        low=min(found.length, float(stands[low].length if low >= 0 else shortest)),
-        high=max(found.length, float(stands[high].length if high < len(stands) else longest)),
+        low=min(found.length, float(lengths[low] if low >= 0 else lengths[0])),
+        high=max(found.length, float(lengths[high] if high < len(lengths) else lengths[-1])),
         low_open=low < 0,
-        high_open=high == len(stands),
+        high_open=high == len(lengths),
     )
-
-
-def _standings(data: Observations, found: EffectiveLength) -> list[LengthStanding]:
-    """Every length against the line; against a share of the shortest length's score by the gap of paired rounds."""
-    held = rounds_by_length(data)
-    if found.line.share is None:
-        return [standing_of(rounds, found.line.threshold, found.confidence) for rounds in held]
-    base = held[0].means
-    made = []
-    for rounds in held:
-        n = min(len(rounds.means), len(base))
-        gap = rounds.means[:n] - found.line.share * base[:n]
-        made.append(standing_of(Rounds(rounds.length, gap, rounds.prompts), 0.0, found.confidence, unit=False))
-    return made
