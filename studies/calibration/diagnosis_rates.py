@@ -7,10 +7,10 @@ from collections import Counter
 import altair as alt
 import numpy as np
 from findings import BLUE, chart_of, save
-from support.planted import ARCHETYPES, archetype, planted
 
 from leadline.core.types import Reading
 from leadline.stats.diagnose import diagnose
+from support.planted import ARCHETYPES, archetype, planted
 
 SEED = 20240603
 SURFACES = 1000

@@ -5,12 +5,12 @@ from __future__ import annotations
 import altair as alt
 import numpy as np
 from findings import band, chart_of, save, two_colours
-from support.planted import DEPTHS, planted
 from scipy.special import expit, logit
 
 import leadline.stats.effective as effective
 from leadline.core.types import Reading
 from leadline.stats.observations import FloatArray, Observations
+from support.planted import DEPTHS, planted
 
 SEED = 20240602
 RUNS = 250

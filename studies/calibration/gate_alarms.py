@@ -12,11 +12,11 @@ from collections.abc import Callable
 import altair as alt
 import numpy as np
 from findings import BLUE, GREY, chart_of, save
-from support.planted import ARCHETYPES, DEPTHS, archetype, candidate_of, planted
 
 from leadline.stats.compare import compare, pair
 from leadline.stats.gate import judge, parse_gate
 from leadline.stats.observations import FloatArray
+from support.planted import ARCHETYPES, DEPTHS, archetype, candidate_of, planted
 
 SEED = 20240604
 PAIRS = 2000

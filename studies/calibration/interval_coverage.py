@@ -5,11 +5,11 @@ from __future__ import annotations
 import altair as alt
 import numpy as np
 from findings import band, chart_of, save, two_colours
-from support.planted import ARCHETYPES, archetype, planted
 
 from leadline.core.types import Reading
 from leadline.stats.intervals import mean_interval, wilson
 from leadline.stats.marginals import marginals
+from support.planted import ARCHETYPES, archetype, planted
 
 SEED = 20240601
 CELLS = 1250

@@ -18,12 +18,12 @@ from pathlib import Path
 import altair as alt
 import numpy as np
 from findings import BLUE, ORANGE, chart_of, save
-from support.planted import ARCHETYPES, archetype
 from scipy.special import expit
 
 from leadline.stats.allocate import Design, rounds_after
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
-from leadline.stats.sequential import Standing, hopeless, next_length, scatter_of, standings
+from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
+from support.planted import ARCHETYPES, archetype
 
 SEED = 20240605
 RULER_RUNS, NEEDLE_SURFACES = 100, 600
@@ -84,7 +84,7 @@ def sequential(
     """One tally a run. `paths` holds, for every length, the means of rounds (runs x cap)."""
     cap = paths[0].shape[1]
     at = looks(cells, cap) - 1
-    signs = [standings(path, cells, line)[:, at] for path in paths]
+    signs = [statuses(path, cells, line)[:, at] for path in paths]
     stuck = [
         _hopeless(path, cells, line, cap)[:, at] if give_up else np.zeros_like(s, dtype=bool)
         for path, s in zip(paths, signs, strict=True)
@@ -93,7 +93,7 @@ def sequential(
     cost = (lengths * cells).astype(float).tolist()
     tallies = []
     for run in range(len(paths[0])):
-        standing: list[Standing] = ["open"] * len(lengths)
+        standing: list[LineStatus] = ["open"] * len(lengths)
         capped, guess = [False] * len(lengths), [False] * len(lengths)
         tokens = samples = 0.0
         while (j := next_length(standing, capped, cost)) is not None:
@@ -110,7 +110,7 @@ def sequential(
     return tallies
 
 
-def _tally(standing: list[Standing], guess: list[bool], truth: int, tokens: float, samples: float) -> Tally:
+def _tally(standing: list[LineStatus], guess: list[bool], truth: int, tokens: float, samples: float) -> Tally:
     low = max((i for i, s in enumerate(standing) if s == "above"), default=-1)
     high = min((i for i, s in enumerate(standing) if s == "below"), default=len(standing))
     named = low + 1

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 
 from leadline.core.errors import UsageError
-from leadline.report.gate_output import check_words, comparison_markdown, gate_markdown, junit_xml
+from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate
@@ -189,13 +189,13 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     [check] = judge(pair(base, candidate), parse_gate("overall >= -3")).checks
     assert check.verdict == "undecided"
     assert check.times_more is not None
-    assert check_words(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
+    assert format_check(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
     [far] = judge(pair(base, candidate), parse_gate("overall >= -0.1")).checks
     assert far.times_more is not None
     assert far.times_more > 1000
-    assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", check_words(far))
+    assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", format_check(far))
     near = replace(check, difference=-0.5)  # its whole interval lies below, but for the correction
-    assert check_words(near).endswith(": undecided; a few more samples would tell")
+    assert format_check(near).endswith(": undecided; a few more samples would tell")
     larger = round(2 * 2 * check.times_more)
     base = planted(flat(0.9), larger, rng)
     [again] = judge(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks

@@ -6,12 +6,17 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.stats.diagnose import depth_contrast, diagnose
-from support.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
+from leadline.results.verdict import format_finding
+from leadline.stats.diagnose import Diagnosis, depth_contrast, diagnose
 from leadline.stats.smooth import smooth, smooth_surface
 from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of
+from support.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
 
 RNG = np.random.default_rng
+
+
+def sentence(made: Diagnosis) -> str:
+    return format_finding(made.findings[0], made)
 
 
 @pytest.mark.parametrize("kind", ARCHETYPES)
@@ -25,8 +30,8 @@ def test_a_cliff_comes_with_the_lengths_it_lies_between() -> None:
     surface = np.where(np.arange(8)[:, None] < 5, 0.96, 0.04) * np.ones((1, 11))
     made = diagnose(planted(surface, 5, RNG(0)))
     [finding] = made.findings
-    assert finding.sentence.startswith("cliff: 9")
-    assert "a fall between 64k and 128k (95 %; weight" in finding.sentence
+    assert sentence(made).startswith("cliff: 9")
+    assert "a fall between 64k and 128k (95%; weight" in sentence(made)
     assert (finding.statistic["low"], finding.statistic["high"]) == (65536, 131072)
 
 
@@ -35,7 +40,7 @@ def test_a_window_comes_with_its_size_in_tokens() -> None:
     made = diagnose(planted(np.where(far <= 20_000, 0.95, 0.05), 5, RNG(0)))
     assert made.kind == "recency only"
     assert 14_000 < made.findings[0].statistic["window"] < 28_000
-    assert made.findings[0].sentence.startswith("recency only: 9")
+    assert sentence(made).startswith("recency only: 9")
 
 
 def test_a_decay_says_where_it_halves() -> None:
@@ -49,29 +54,29 @@ def test_a_slope_too_slight_for_a_name_is_not_called_the_same_everywhere() -> No
     surface = np.where(np.arange(8)[:, None] < 4, 0.80, 0.70) * np.ones((1, 11))
     made = diagnose(planted(surface, 60, RNG(0)), permutations=200)
     assert made.kind == "noise"
-    assert made.findings[0].sentence.startswith("no marked pattern: about 7")
-    assert "at every length" not in made.findings[0].sentence
+    assert sentence(made).startswith("no marked pattern: about 7")
+    assert "at every length" not in sentence(made)
     even = diagnose(planted(np.full((8, 11), 0.75), 60, RNG(0)), permutations=200)
-    assert "at every length and depth" in even.findings[0].sentence
+    assert "at every length and depth" in sentence(even)
 
 
 def test_few_right_answers_are_healthy_with_a_doubt_and_many_without() -> None:
     right = np.ones((8, 11))
     few = planted(right, 1, RNG(0)).take(np.arange(4))
-    assert diagnose(few).findings[0].sentence.endswith("; but 4 samples leave room down to 51")
-    assert diagnose(planted(right, 1, RNG(0))).findings[0].sentence.endswith("no length or depth falls behind")
+    assert sentence(diagnose(few)).endswith("; but 4 samples leave room down to 51")
+    assert sentence(diagnose(planted(right, 1, RNG(0)))).endswith("no length or depth falls behind")
 
 
 @pytest.mark.parametrize(("last", "doubted"), [(0.5, True), (0.02, False)])
 def test_a_fall_at_the_last_length_may_be_a_decay_unless_it_goes_to_the_ground(last: float, doubted: bool) -> None:
     surface = np.where(np.arange(8)[:, None] < 7, 0.96, last) * np.ones((1, 11))
-    finding = diagnose(planted(surface, 10, RNG(0))).findings[0]
-    assert finding.kind == "cliff"
-    assert ("longer lengths would tell" in finding.sentence) is doubted
+    made = diagnose(planted(surface, 10, RNG(0)))
+    assert made.kind == "cliff"
+    assert ("longer lengths would tell" in sentence(made)) is doubted
 
 
 def test_a_model_that_fails_everywhere_is_not_called_noise_in_words() -> None:
-    assert "fails nearly everywhere" in diagnose(planted(np.full((8, 11), 0.01), 5, RNG(0))).findings[0].sentence
+    assert "fails nearly everywhere" in sentence(diagnose(planted(np.full((8, 11), 0.01), 5, RNG(0))))
 
 
 def test_shapes_with_weight_between_them_are_called_mixed() -> None:
@@ -79,7 +84,7 @@ def test_shapes_with_weight_between_them_are_called_mixed() -> None:
     few = [diagnose(planted(surface[:, ::5], 1, RNG(i), depths=DEPTHS[::5]), permutations=100) for i in range(20)]
     mixed = [d for d in few if d.kind == "mixed"]
     assert mixed
-    assert mixed[0].findings[0].sentence.startswith("mixed: ")
+    assert sentence(mixed[0]).startswith("mixed: ")
     assert len(mixed[0].findings) >= 3
     assert sum(mixed[0].weights.values()) == pytest.approx(1.0)
 

@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
-from leadline.stats.intervals import clopper_pearson, jeffreys, mean_interval, t_quantile, wilson
+from leadline.stats.intervals import mean_interval, t_quantile, wilson
 
 
-@pytest.mark.parametrize(
-    ("successes", "n", "low"), [(3, 3, (0.4385, 0.4644, 0.2924)), (10, 10, (0.7225, 0.7828, 0.6915))]
-)
-def test_all_right_leaves_room_below_one(successes: int, n: int, low: tuple[float, float, float]) -> None:
-    made = [f(successes, n) for f in (wilson, jeffreys, clopper_pearson)]
-    assert [m.low for m in made] == pytest.approx(low, abs=5e-5)
-    assert all(m.high == 1.0 for m in made)
+@pytest.mark.parametrize(("successes", "n", "low"), [(3, 3, 0.4385), (10, 10, 0.7225)])
+def test_all_right_leaves_room_below_one(successes: int, n: int, low: float) -> None:
+    made = wilson(successes, n)
+    assert made.low == pytest.approx(low, abs=5e-5)
+    assert made.high == 1.0
 
 
 @pytest.mark.parametrize(("successes", "n"), [(0, 5), (1, 5), (7, 12), (44, 50), (93, 93)])
-def test_intervals_agree_with_scipys(successes: int, n: int) -> None:
-    from scipy.stats import beta, binomtest
-
-    test = binomtest(successes, n)
-    for ours, theirs in ((wilson, "wilson"), (clopper_pearson, "exact")):
-        expected = test.proportion_ci(method=theirs)  # type: ignore[arg-type]
-        made = ours(successes, n)
-        assert (made.low, made.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
-    shape = successes + 0.5, n - successes + 0.5
-    # Closed at an end that was reached, as Brown, Cai and DasGupta advise.
-    low = 0.0 if successes == 0 else float(beta.ppf(0.025, *shape))
-    high = 1.0 if successes == n else float(beta.ppf(0.975, *shape))
-    assert (jeffreys(successes, n).low, jeffreys(successes, n).high) == pytest.approx((low, high), abs=1e-9)
+def test_wilson_agrees_with_scipy(successes: int, n: int) -> None:
+    expected = binomtest(successes, n).proportion_ci(method="wilson")
+    made = wilson(successes, n)
+    assert (made.low, made.high) == pytest.approx((expected.low, expected.high), abs=1e-9)
 
 
 def test_no_samples_leave_everything_open() -> None:
@@ -42,7 +30,6 @@ def test_no_samples_leave_everything_open() -> None:
     nothing = mean_interval([], [])
     assert math.isnan(nothing.mean)
     assert (nothing.n, nothing.interval.low, nothing.interval.high) == (0, 0.0, 1.0)
-    assert nothing.warning == "no answers behind this number"
 
 
 def test_more_successes_than_samples_are_refused() -> None:
@@ -54,7 +41,7 @@ def test_independent_yes_no_answers_get_wilson() -> None:
     made = mean_interval([1, 0, 1, 1, 1], list("abcde"))
     assert made.method == "wilson"
     assert (made.interval.low, made.interval.high) == pytest.approx((wilson(4, 5).low, wilson(4, 5).high))
-    assert made.warning == ""
+    assert not made.few_documents
 
 
 def test_answers_from_one_document_are_not_taken_for_independent() -> None:
@@ -62,7 +49,7 @@ def test_answers_from_one_document_are_not_taken_for_independent() -> None:
     shared = mean_interval([1, 1, 0, 1] * 5, list("abcd") * 5)
     assert shared.n_clusters == 4
     assert shared.interval.half_width > alone.interval.half_width
-    assert "only 4 documents" in shared.warning
+    assert shared.few_documents
 
 
 def test_one_document_says_nothing_about_others() -> None:
@@ -109,9 +96,3 @@ def test_intervals_cover_the_truth(documents: int, probes: int, correlation: flo
         names = [f"{run}.{g}" for g in range(groups) for _ in range(probes)]
         held += mean_interval(values.ravel().tolist(), names).interval.holds(truth)
     assert 0.915 <= held / runs <= 0.99
-
-
-def test_the_module_imports_without_scipy_or_numpy() -> None:
-    program = "import sys, leadline.stats.intervals; print('scipy' in sys.modules, 'numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False"]

@@ -7,32 +7,14 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.stats.compare import mcnemar_midp
+from leadline.stats.power import detectable_drop, paired_sample_size, seen_variance
 from support.planted import planted
-from leadline.stats.power import (
-    detectable_drop,
-    paired_sample_size,
-    paired_sample_size_for_scores,
-    parse_drop,
-    seen_variance,
-    unpaired_sample_size,
-)
 
 
 @pytest.mark.parametrize(("discordance", "one", "two"), [(0.05, 122, 155), (0.10, 246, 312), (0.20, 493, 626)])
 def test_a_five_point_drop_needs_so_many_prompts(discordance: float, one: int, two: int) -> None:
     assert paired_sample_size(0.05, discordance).prompts == one
     assert paired_sample_size(0.05, discordance, sides="two").prompts == two
-
-
-def test_pairing_saves_prompts() -> None:
-    assert unpaired_sample_size(0.05, 0.9).prompts == 540 > paired_sample_size(0.05, 0.1).prompts
-
-
-def test_the_words_say_what_was_assumed() -> None:
-    assert str(paired_sample_size(0.05)) == (
-        "246 prompts in each run would see a drop of 5 points in 80 of 100 comparisons "
-        "(same prompts, 10 % of answers flip)"
-    )
 
 
 def test_a_drop_cannot_be_larger_than_what_flips() -> None:
@@ -57,22 +39,6 @@ def test_an_earlier_run_says_how_noisy_a_comparison_will_be() -> None:
     assert seen.design_effect == 1.0
     shared = planted(np.full((8, 11), 0.9), 10, np.random.default_rng(0), reading="shared", correlation=0.4)
     assert seen_variance(shared).design_effect > 1.5
-
-
-def test_scores_between_zero_and_one_use_their_deviation() -> None:
-    expected = ((1.6449 + 0.8416) * 0.3 / 0.05) ** 2
-    assert paired_sample_size_for_scores(0.05, 0.3).prompts == pytest.approx(expected, abs=1)
-
-
-@pytest.mark.parametrize(("text", "drop"), [("5pt", 0.05), ("2.5 points", 0.025), ("3%", 0.03), ("0.1", 0.1)])
-def test_a_drop_reads_as_people_write_it(text: str, drop: float) -> None:
-    assert parse_drop(text) == pytest.approx(drop)
-
-
-@pytest.mark.parametrize("text", ["five", "-3pt", "200pt", "5"])
-def test_a_drop_that_cannot_be_is_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        parse_drop(text)
 
 
 @pytest.mark.parametrize("drop", [0.0, -0.1, 5.0])

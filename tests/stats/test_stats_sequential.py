@@ -10,19 +10,20 @@ from scipy.special import betaln
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
-from leadline.stats.allocate import Design, Step, parse_until, saving_words, until_cells, until_effective, until_verdict
+from leadline.results.decisions import format_saving, format_step
+from leadline.stats.allocate import Design, Step, parse_until, until_cells, until_effective, until_verdict
 from leadline.stats.effective import Line
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations
-from support.planted import DEPTHS, LENGTHS, planted
 from leadline.stats.sequential import (
     asymptotic_half_width,
     asymptotic_p,
     beta_binomial_sequence,
     next_length,
     rounds_by_length,
-    standings,
+    statuses,
 )
+from support.planted import DEPTHS, LENGTHS, planted
 
 LINE = 0.85
 
@@ -56,7 +57,7 @@ def test_looking_after_every_round_rarely_shuts_out_the_truth(prompts: int) -> N
     # Prompts of a round may differ in difficulty; the line is exactly their mean.
     shares = np.linspace(0.75, 0.95, prompts) if prompts > 1 else np.array([LINE])
     rounds = (rng.random((1500, 200, prompts)) < shares).mean(axis=2)
-    false = (standings(rounds, prompts, float(shares.mean())) != 0).any(axis=1).mean()
+    false = (statuses(rounds, prompts, float(shares.mean())) != 0).any(axis=1).mean()
     assert false <= 0.05
     naive = np.abs(np.cumsum(rounds, axis=1) / np.arange(1, 201) - LINE)
     width = 1.96 * np.sqrt(LINE * (1 - LINE) / prompts / np.arange(1, 201))
@@ -65,8 +66,8 @@ def test_looking_after_every_round_rarely_shuts_out_the_truth(prompts: int) -> N
 
 def test_a_clear_length_is_settled_after_few_rounds() -> None:
     rng = np.random.default_rng(0)
-    good = standings((rng.random((200, 30, 11)) < 0.98).mean(axis=2), 11, LINE)
-    bad = standings((rng.random((200, 30, 11)) < 0.2).mean(axis=2), 11, LINE)
+    good = statuses((rng.random((200, 30, 11)) < 0.98).mean(axis=2), 11, LINE)
+    bad = statuses((rng.random((200, 30, 11)) < 0.2).mean(axis=2), 11, LINE)
     assert (np.argmax(good != 0, axis=1) + 1).mean() < 8
     assert (good[:, -1] == 1).mean() > 0.95
     assert (np.argmax(bad != 0, axis=1) + 1).mean() < 2
@@ -159,9 +160,9 @@ def run_effective(surface: FloatArray, plan: Design, line: Line | None = None) -
 def test_a_cliff_is_found_for_a_fraction_of_the_fixed_cost() -> None:
     step = run_effective(np.where(np.arange(8)[:, None] < 5, 0.98, 0.03) * np.ones((1, 11)), design())
     assert step.outcome == "decided"
-    assert step.sentence == "64k clears score 85, 128k does not (95 % at every look)"
+    assert format_step(step) == "64k reaches a score of 85, 128k does not (95% at every look)"
     assert step.saving > 10
-    assert saving_words(step, 100).startswith("spent ")
+    assert format_saving(step, 100).startswith("spent ")
 
 
 def test_a_model_on_the_line_ends_undecided_and_says_what_more_would_cost() -> None:
@@ -170,22 +171,22 @@ def test_a_model_on_the_line_ends_undecided_and_says_what_more_would_cost() -> N
     )
     step = run_effective(surface, design(cap=60))
     assert step.outcome == "undecided"
-    assert (
-        step.sentence == "undecided: at least 8k, less than 32k, 16k sits on the line of score 85 (95 % at every look)"
+    assert format_step(step) == (
+        "at least 8k, less than 32k, 16k is too close to the line, a score of 85 (95% at every look)"
     )
     assert step.more is None or step.more > 0
 
 
 def test_good_and_bad_models_end_at_the_ends_of_the_grid() -> None:
-    assert run_effective(np.full((8, 11), 0.99), design()).sentence.startswith("at least 512k")
-    assert run_effective(np.full((8, 11), 0.1), design()).sentence.startswith("below 4k")
+    assert format_step(run_effective(np.full((8, 11), 0.99), design())).startswith("at least 512k")
+    assert format_step(run_effective(np.full((8, 11), 0.1), design())).startswith("below 4k")
 
 
 def test_a_share_of_the_own_score_can_be_the_line() -> None:
     surface = np.where(np.arange(8)[:, None] < 4, 0.7, 0.2) * np.ones((1, 11))
     step = run_effective(surface, design(), Line(share=0.8))
     assert step.outcome == "decided"
-    assert step.sentence.startswith("32k clears 80 % of the score at the shortest length, 64k does not")
+    assert format_step(step).startswith("32k reaches 80% of the score at the shortest length, 64k does not")
 
 
 def test_a_stopped_run_goes_on_from_its_records_alone() -> None:
@@ -226,7 +227,7 @@ def test_cells_that_stay_wide_at_the_cap_are_counted() -> None:
     while not (step := until_cells(sampler.data, plan, 0.10)).done:
         sampler.ask(step.next)
     assert step.outcome == "undecided"
-    assert step.sentence == "16 of 16 cells are wider than +-0.1 at 20 samples"
+    assert format_step(step) == "16 of 16 cells are wider than +-0.1 at 20 samples"
     assert step.more is not None
 
 
@@ -237,7 +238,7 @@ def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
     clauses = parse_gate("overall >= -2")
     while not (step := until_verdict(bad.data, base.data, plan, clauses)).done:
         bad.ask(step.next)
-    assert step.sentence == "fail: overall"
+    assert format_step(step) == "fail: overall"
     assert len(bad.data) < 0.5 * len(base.data)
 
 
@@ -248,7 +249,7 @@ def test_a_verdict_asks_nothing_that_the_base_was_not_asked() -> None:
     while not (step := until_verdict(same.data, base.data, plan, parse_gate("overall >= -1"))).done:
         same.ask(step.next)
     assert step.outcome == "undecided"
-    assert step.sentence.endswith("the base has no more samples to compare with")
+    assert format_step(step).endswith("the base has no more samples to compare with")
     assert len(same.data) == len(base.data)
 
 

@@ -20,7 +20,7 @@ from leadline.report.charts.grid import difference_map, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
-from leadline.results.verdict import Verdict, length_range
+from leadline.results.verdict import Verdict, effective_interval, effective_point, length_range
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, compare, pair
 from leadline.store.manifest import Manifest
@@ -76,6 +76,8 @@ class BoardCell:
 class BoardRow:
     name: str
     effective: str
+    """With its interval, on one line; `effective_cell` has them apart."""
+    effective_cell: BoardCell
     cells: tuple[BoardCell, ...]
     average: BoardCell
 
@@ -123,9 +125,13 @@ def _rank(run: Run, found: Verdict) -> tuple[float, float]:
 
 def _row(run: Run, found: Verdict, name: str, lengths: Sequence[int]) -> BoardRow:
     by_length: Mapping[int, Tally] = run.table.by_length
+    reach = found.effective
     return BoardRow(
         name=name,
-        effective=length_range(found.effective) if found.effective else NO_NUMBER,
+        effective=length_range(reach) if reach else NO_NUMBER,
+        effective_cell=BoardCell(effective_point(reach), effective_interval(reach, with_confidence=False))
+        if reach
+        else BoardCell(NO_NUMBER, ""),
         cells=tuple(_cell(by_length.get(n)) for n in lengths),
         average=_cell(run.table.whole),
     )

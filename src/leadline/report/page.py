@@ -32,7 +32,7 @@ from leadline.report.terminal import small_print
 from leadline.results.run import Run, interval_words
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
-from leadline.results.verdict import READING_WORDS, Verdict, length_range, verdict
+from leadline.results.verdict import READING_WORDS, Verdict, effective_interval, effective_point, verdict
 from leadline.store.runs import read_records
 
 # --- What pages are made from: templates, styles and scripts of this package, and the policy that lets nothing else in.
@@ -300,11 +300,12 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
 def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
     """Name, value and what stands small under it."""
     whole, totals = run.table.whole, run.totals
-    reach, _, spread = length_range(found.effective).partition(" (") if found.effective else (words.NO_NUMBER, "", "")
+    reach = effective_point(found.effective) if found.effective else words.NO_NUMBER
+    spread = effective_interval(found.effective) if found.effective else ""
     took = words.format_duration(max(0.0, totals.ended - totals.started))
     return [
         ("claimed window", words.format_length(run.window) if run.window else "not stated", "tokens"),
-        ("effective length", reach, spread.removesuffix(")")),
+        ("effective length", reach, spread),
         (
             "accuracy overall",
             f"{words.format_percent(whole.mean)}%",

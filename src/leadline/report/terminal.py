@@ -237,8 +237,7 @@ def _board_table(board: Board, *, plain: bool) -> Grid:
     lengths = map(format_length, board.lengths)
     grid = _grid(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
     for row in board.rows:
-        effective, _, spread = row.effective.removesuffix(")").partition(" (95%: ")
-        cells = (BoardCell(effective, spread), *row.cells, row.average)
+        cells = (row.effective_cell, *row.cells, row.average)
         grid.add_row(Text(row.name), *map(_cell, cells), end_section=True)
     return grid
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from leadline.results.run import Run
 from leadline.results.table import Place, Tally
-from leadline.results.verdict import effective_in, effective_parts, length_range, shapes
+from leadline.results.verdict import effective_in, effective_parts, effective_warning, length_range, shapes
 from leadline.stats.effective import EffectiveLength
 
 
@@ -66,7 +66,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
         "largest_measured": found.largest_measured,
-        "warning": found.warning,
+        "warning": effective_warning(found),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a run says, in sentences: the first thing on the page and the first line in the terminal."""
+"""The verdict on a run in sentences: headline, findings, and what was not measured."""
 
 from __future__ import annotations
 
@@ -7,10 +7,18 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
+from leadline.core.format import (
+    format_count,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_tokens,
+    sanitise,
+)
 from leadline.results.run import Run
-from leadline.stats.diagnose import diagnose
-from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
+from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
+from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
 
@@ -112,30 +120,57 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
             return "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
-    words, _, spread = length_range(found).partition(" (")
-    spread = f" ({spread}" if spread else ""
+    point, spread = effective_point(found), effective_interval(found)
+    spread = f" ({spread})" if spread else ""
     if run.window and found.bound != "below" and found.length > run.window:
         about = "about " if found.bound == "crossing" else ""
         sure = found.low > run.window and not found.low_open  # else the claim lies inside the interval
-        beside = (
-            f", more than the {format_length(run.window)} it claims"
-            if sure
-            else f"; it claims {format_length(run.window)}"
-        )
-        return f"can use {about}{words} tokens{spread}{beside}."
+        claimed = format_length(run.window)
+        beside = f", more than the {claimed} it claims" if sure else f"; it claims {claimed}"
+        return f"can use {about}{point} tokens{spread}{beside}."
     if found.bound == "crossing":
-        return f"can use about {words}{claims}{spread}."
+        return f"can use about {point}{claims}{spread}."
     if found.bound == "at least":
-        return f"can use {words}{claims}{spread}: it never fell below the line at any length measured."
-    return f"falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
+        return f"can use {point}{claims}{spread}: it never fell below the line at any length measured."
+    return f"falls short at every length measured, from {format_tokens(found.scores[0].length)} on{spread}."
 
 
 def length_range(found: EffectiveLength) -> str:
-    """`43k (95%: 35k to 52k)`."""
-    return str(found).replace(" %", "%")
+    """`43k (95%: 35k to 52k)`, `at least 128k`, `below 4k`."""
+    spread = effective_interval(found)
+    return f"{effective_point(found)} ({spread})" if spread else effective_point(found)
 
 
-def line_words(found: EffectiveLength) -> str:
+def effective_point(found: EffectiveLength) -> str:
+    """`43k`, `at least 128k` or `below 4k`."""
+    point = format_tokens(found.length)
+    return point if found.bound == "crossing" else f"{found.bound} {point}"
+
+
+def effective_interval(found: EffectiveLength, *, with_confidence: bool = True) -> str:
+    """`95%: 35k to 52k`; empty when the whole interval lies outside the lengths measured."""
+    shortest, longest = found.scores[0].length, found.scores[-1].length
+    surely_below = found.low_open and not found.high_open and found.high <= shortest
+    surely_beyond = found.high_open and not found.low_open and found.low >= longest
+    if surely_below or surely_beyond:
+        return ""
+    low = f"below {format_tokens(shortest)}" if found.low_open else format_tokens(found.low)
+    high = f"to {format_tokens(found.high)}"
+    if found.high_open:
+        high = f"to beyond {format_tokens(longest)}" if found.low_open else "or more"
+    return f"{100 * found.confidence:g}%: {low} {high}" if with_confidence else f"{low} {high}"
+
+
+def effective_warning(found: EffectiveLength) -> str:
+    """What makes an effective length unreliable; empty when nothing does."""
+    few = ""
+    if found.n_clusters < FEW_CLUSTERS:
+        few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
+    gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
+    return "; ".join(part for part in (few, gap) if part)
+
+
+def format_line(found: EffectiveLength) -> str:
     if found.line.share is not None:
         return f"{format_percent(found.line.share)}% of its score at the shortest length"
     known = ", the line RULER uses" if found.line.threshold == RULER_THRESHOLD else ""
@@ -151,12 +186,54 @@ def shapes(run: Run) -> list[str]:
         if len(np.unique(mine.counted().length)) > 1:
             found[task] = diagnose(mine)
     if len(tasks) == 1:
-        sentences = [f.sentence.replace(" %", "%") for d in found.values() for f in d.findings]
+        sentences = [format_finding(f, d) for d in found.values() for f in d.findings]
         return [f"{s[:1].upper()}{s[1:]}." for s in sentences]
     kinds: dict[str, list[str]] = {}
     for task, diagnosis in found.items():
         kinds.setdefault(diagnosis.kind, []).append(sanitise(task, 40))
     return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
+
+
+def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
+    """A finding of a diagnosis in a sentence without its capital and full stop."""
+    numbers = found.statistic
+    weight = f"weight {numbers['weight']:.2f}" if "weight" in numbers else ""
+    mean = f"{100 * numbers.get('mean', 0.0):.0f}"
+    if found.kind == "healthy":
+        text = f"healthy: {mean} everywhere, no length or depth falls behind"
+        if "may_be" in numbers:
+            text += f"; but {diagnosis.samples} samples leave room down to {100 * numbers['may_be']:.0f}"
+        return text
+    if found.kind == "noise" and "lowest" in numbers:
+        low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
+        return f"no marked pattern: about {mean} over all, between {low:.0f} and {high:.0f}"
+    if found.kind == "noise":
+        how = "right or wrong by chance" if numbers["mean"] >= 0.05 else "it fails nearly everywhere"
+        return f"no pattern: about {mean} at every length and depth, {how}"
+    if found.kind == "cliff":
+        before, after = 100 * numbers["before"], 100 * numbers["after"]
+        fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
+        more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
+        return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
+    if found.kind == "smooth decay":
+        return (
+            f"smooth decay: the score halves at {format_tokens(numbers['middle'])} and takes "
+            f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
+        )
+    if found.kind == "lost in the middle":
+        more = f"{100 * numbers['contrast']:.0f} more than"
+        if not weight:
+            return f"the ends of documents score {more} their middle (p = {numbers['p']:.2g})"
+        return f"lost in the middle: the ends score {more} the middle, p = {numbers['p']:.2g} ({weight})"
+    if found.kind == "mixed":
+        first, second = (other.kind for other in diagnosis.findings[1:3])
+        return (
+            f"mixed: {first} (weight {numbers['first']:.2f}) or {second} ({numbers['second']:.2f}); "
+            "more samples would tell"
+        )
+    side = "end" if found.kind == "recency only" else "start"
+    inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
+    return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
 
 
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
@@ -165,10 +242,10 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     if found is not None:
         lines.append(
             "Effective length is the longest prompt at which a falling curve through its scores still reaches "
-            f"{line_words(found)}."
+            f"{format_line(found)}."
         )
-        if found.warning:
-            lines.append(f"{found.warning[0].upper()}{found.warning[1:]}.")
+        if warning := effective_warning(found):
+            lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:
         lines.append(
             f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
@@ -184,7 +261,8 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     if len(known) > 1:
         (short, first), (long, last) = known[0], known[-1]
         lines.append(
-            f"From {format_percent(first.mean)}% at {format_length(short)} to {format_percent(last.mean)}% at {format_length(long)}."
+            f"From {format_percent(first.mean)}% at {format_length(short)} "
+            f"to {format_percent(last.mean)}% at {format_length(long)}."
         )
     return lines
 

@@ -1,9 +1,9 @@
-"""What is wrong with a length x depth map, in one sentence a finding, each with its statistic.
+"""What shape a length x depth map has, and the numbers that describe it.
 
-Six shapes are fitted to the counts and weighed by BIC: of two that explain the map alike, the simpler one wins.
-Shapes that mean the same are named the same (a decay within one step of the grid is a cliff), and their weights are
-added. The U over depth also gets a test of its own, by shuffling depths within each length. When no name carries
-80 % of the weight the map is called mixed, and the two leading names are given.
+Six shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one wins.
+Shapes that mean the same get one label (a decay within one step of the grid is a cliff), and their weights are added.
+The U over depth also has its own test, by shuffling depths within each length. When no label carries 80 % of the weight
+the map is called mixed. `leadline.results.verdict` turns findings into sentences.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.effective import RULER_THRESHOLD, token_words
+from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import wilson
 from leadline.stats.marginals import group_means
 from leadline.stats.observations import Observations
-from leadline.stats.surfaces import PARAMETERS, SHAPES, Fit, Shape, Surface, depth_bands, fit, placed, surface_of
+from leadline.stats.surfaces import PARAMETERS, SHAPES, Fit, ShapeFamily, Surface, depth_bands, fit, placed, surface_of
 
-Kind = Literal[
+MapLabel = Literal[
     "healthy", "cliff", "smooth decay", "lost in the middle", "recency only", "primacy only", "noise", "mixed"
 ]
 SURE = 0.8
@@ -32,11 +32,10 @@ SLIGHT = 0.15
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing seen on a map."""
+class MapFinding:
+    """One thing seen on a map, with the numbers that its sentence is made from."""
 
-    kind: Kind
-    sentence: str
+    kind: MapLabel
     statistic: Mapping[str, float]
 
 
@@ -44,9 +43,9 @@ class Finding:
 class Diagnosis:
     """`kind` is the first finding's. `weights` are the BIC weights of the shapes, which add up to one."""
 
-    kind: Kind
-    findings: tuple[Finding, ...]
-    weights: Mapping[Shape, float]
+    kind: MapLabel
+    findings: tuple[MapFinding, ...]
+    weights: Mapping[ShapeFamily, float]
     samples: int
 
 
@@ -69,19 +68,19 @@ def diagnose(
     design_effect = _design_effect(data)
     weights = _weights(fits, float(surface.n.sum()), design_effect)
     contrast = depth_contrast(surface, permutations=permutations, seed=seed)
-    by_kind: dict[Kind, list[Shape]] = {}
+    by_kind: dict[MapLabel, list[ShapeFamily]] = {}
     for shape in sorted(fits, key=lambda shape: -weights[shape]):
         by_kind.setdefault(_kind(fits[shape], surface, contrast, healthy), []).append(shape)
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
     ranked = sorted(share, key=lambda kind: -share[kind])
     findings = [_finding(kind, fits, by_kind[kind], share[kind], surface, contrast) for kind in ranked[:2]]
-    findings = [_modest(f, surface, design_effect, healthy) if f.kind == "healthy" else f for f in findings]
+    findings = [_with_lowest_mean(f, surface, design_effect, healthy) if f.kind == "healthy" else f for f in findings]
     if share[ranked[0]] >= SURE:
         findings = findings[:1]
     else:
         findings.insert(0, _mixed(ranked, share))
     if contrast is not None and contrast.p < 0.01 and contrast.difference > 0.1 and not _about_depth(findings):
-        findings.append(_u_finding(contrast))
+        findings.append(MapFinding("lost in the middle", {"contrast": contrast.difference, "p": contrast.p}))
     return Diagnosis(findings[0].kind, tuple(findings), weights, int(surface.n.sum()))
 
 
@@ -103,7 +102,7 @@ def depth_contrast(surface: Surface, *, permutations: int = 2000, seed: int = 0)
     return Contrast(seen, float((1 + np.sum(drawn >= seen - 1e-12)) / (permutations + 1)))
 
 
-def _possible(shape: Shape, surface: Surface) -> bool:
+def _possible(shape: ShapeFamily, surface: Surface) -> bool:
     lengths, depths = surface.n.shape
     if shape in ("step", "decay"):
         return bool(lengths >= 2)
@@ -121,7 +120,7 @@ def _design_effect(data: Observations) -> float:
     return max(1.0, float(groups.variances.sum()) / rows) if rows > 0 else 1.0
 
 
-def _weights(fits: Mapping[Shape, Fit], samples: float, design_effect: float) -> dict[Shape, float]:
+def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: float) -> dict[ShapeFamily, float]:
     """Schwarz 1978; the place of an edge is paid for by how many places were tried. Samples that share documents
     count for less."""
     effective = max(samples / design_effect, 2.0)
@@ -137,7 +136,7 @@ def _weights(fits: Mapping[Shape, Fit], samples: float, design_effect: float) ->
     return {shape: value / whole for shape, value in raw.items()}
 
 
-def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: float) -> Kind:
+def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: float) -> MapLabel:
     """What a fitted shape means."""
     mean = float(surface.total.sum() / surface.n.sum())
     if float(found.predicted.min()) >= healthy:
@@ -157,85 +156,50 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: floa
 
 
 def _finding(
-    kind: Kind,
-    fits: Mapping[Shape, Fit],
-    shapes: list[Shape],
+    kind: MapLabel,
+    fits: Mapping[ShapeFamily, Fit],
+    shapes: list[ShapeFamily],
     weight: float,
     surface: Surface,
     contrast: Contrast | None,
-) -> Finding:
-    """The sentence of a kind, from the shape that says it best."""
-    mean = 100 * float(surface.total.sum() / surface.n.sum())
-    seen = {"weight": round(weight, 4), **fits[shapes[0]].details}
-    if kind == "healthy":
-        return Finding(kind, f"healthy: {mean:.0f} everywhere, no length or depth falls behind", seen)
-    if kind == "noise" and shapes[0] != "constant":
-        low, high = (100 * float(end) for end in (fits[shapes[0]].predicted.min(), fits[shapes[0]].predicted.max()))
-        return Finding(kind, f"no marked pattern: about {mean:.0f} over all, between {low:.0f} and {high:.0f}", seen)
-    if kind == "noise":
-        how = "right or wrong by chance" if mean >= 5 else "it fails nearly everywhere"
-        return Finding(kind, f"no pattern: about {mean:.0f} at every length and depth, {how}", seen)
+) -> MapFinding:
+    """A label with its numbers, from the shape that describes it best."""
+    seen = {"weight": round(weight, 4), "mean": float(surface.total.sum() / surface.n.sum())}
     if kind == "cliff":
-        return _cliff(fits["step"], surface, weight)
+        return MapFinding(kind, seen | _cliff(fits["step"], surface))
     if kind == "smooth decay":
-        return _decay(fits["decay"], weight)
+        return MapFinding(kind, {**seen, **fits["decay"].details})
+    best = fits[shapes[0]]
+    seen |= best.details
+    if kind == "noise" and best.shape != "constant":
+        seen |= {"lowest": float(best.predicted.min()), "highest": float(best.predicted.max())}
     if kind == "lost in the middle":
         assert contrast is not None
-        numbers = {**seen, "contrast": contrast.difference, "p": contrast.p}
-        ends = f"the ends score {100 * contrast.difference:.0f} more than the middle"
-        return Finding(kind, f"lost in the middle: {ends}, p = {contrast.p:.2g} (weight {weight:.2f})", numbers)
-    side = "end" if kind == "recency only" else "start"
-    inside = f"{100 * seen['inside']:.0f} within {token_words(seen['window'])} tokens of the {side}"
-    return Finding(kind, f"{kind}: {inside}, {100 * seen['outside']:.0f} beyond (weight {weight:.2f})", seen)
+        seen |= {"contrast": contrast.difference, "p": contrast.p}
+    return MapFinding(kind, seen)
 
 
-def _modest(found: Finding, surface: Surface, design_effect: float, healthy: float) -> Finding:
-    """A healthy map, and what else it may be where its samples are too few to say that it is above the line."""
+def _with_lowest_mean(found: MapFinding, surface: Surface, design_effect: float, healthy: float) -> MapFinding:
+    """A healthy map whose samples are too few to show that it is above the line says how low its mean may be."""
     samples = float(surface.n.sum())
     low = wilson(float(surface.total.sum()) / design_effect, samples / design_effect).low
-    if low >= healthy:
-        return found
-    return replace(found, sentence=f"{found.sentence}; but {samples:.0f} samples leave room down to {100 * low:.0f}")
+    return found if low >= healthy else replace(found, statistic={**found.statistic, "may_be": low})
 
 
-def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
+def _cliff(found: Fit, surface: Surface) -> dict[str, float]:
     assert found.profile is not None
     # Every fall within 3.84 / 2 of the best log-likelihood: a 95 % profile interval, in whole lengths.
     close = np.flatnonzero(2 * (found.profile.max() - found.profile) < 3.84)
-    low, high = int(surface.lengths[close[0]]), int(surface.lengths[close[-1] + 1])
-    before, after = 100 * found.details["before"], 100 * found.details["after"]
-    sentence = (
-        f"cliff: {before:.0f} before and {after:.0f} after a fall between {token_words(low)} and {token_words(high)} "
-        f"(95 %; weight {weight:.2f})"
-    )
-    if close[0] == len(surface.lengths) - 2 and after > before / 10:
-        sentence += "; longer lengths would tell it from a decay that begins there"
-    return Finding(
-        "cliff", sentence, {"weight": round(weight, 4), **found.details, "low": float(low), "high": float(high)}
-    )
+    low, high = float(surface.lengths[close[0]]), float(surface.lengths[close[-1] + 1])
+    before, after = found.details["before"], found.details["after"]
+    may_be_decay = close[0] == len(surface.lengths) - 2 and after > before / 10
+    return {**found.details, "low": low, "high": high} | ({"may_be_decay": 1.0} if may_be_decay else {})
 
 
-def _decay(found: Fit, weight: float) -> Finding:
-    sentence = (
-        f"smooth decay: the score halves at {token_words(found.details['middle'])} and takes "
-        f"{found.details['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth "
-        f"(weight {weight:.2f})"
-    )
-    return Finding("smooth decay", sentence, {"weight": round(weight, 4), **found.details})
-
-
-def _mixed(ranked: list[Kind], share: Mapping[Kind, float]) -> Finding:
+def _mixed(ranked: list[MapLabel], share: Mapping[MapLabel, float]) -> MapFinding:
     first, second = ranked[:2]
-    sentence = f"mixed: {first} (weight {share[first]:.2f}) or {second} ({share[second]:.2f}); more samples would tell"
-    return Finding("mixed", sentence, {"first": share[first], "second": share[second]})
+    return MapFinding("mixed", {"first": share[first], "second": share[second]})
 
 
-def _about_depth(findings: list[Finding]) -> bool:
+def _about_depth(findings: list[MapFinding]) -> bool:
     return any(f.kind in ("lost in the middle", "recency only", "primacy only") for f in findings)
-
-
-def _u_finding(contrast: Contrast) -> Finding:
-    sentence = (
-        f"the ends of documents score {100 * contrast.difference:.0f} more than their middle (p = {contrast.p:.2g})"
-    )
-    return Finding("lost in the middle", sentence, {"contrast": contrast.difference, "p": contrast.p})

@@ -47,7 +47,6 @@ class Line:
     threshold_error: float = 0.0
 
 
-
 @dataclass(frozen=True, slots=True)
 class LengthScore:
     """One measured length. `clears` is the share of bootstrap draws in which its fitted score reached the line."""

@@ -153,7 +153,9 @@ def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime:
     bound = clause.bound * base if clause.relative else clause.bound
     interval = difference_interval(grouped, j, confidence, anytime=anytime)
     p = _p_below(grouped, j, bound, anytime)
-    return GateCheck(clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided")
+    return GateCheck(
+        clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided"
+    )
 
 
 def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
@@ -192,7 +194,9 @@ def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anyt
     interval = Interval(float(drawn[tail]), float(drawn[-1 - tail]), confidence, "bootstrap over documents")
     p = float((1 + np.sum(drawn >= clause.bound)) / (draws + 1))
     base, candidate = found[0].tolist()
-    return GateCheck(clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided")
+    return GateCheck(
+        clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided"
+    )
 
 
 def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, seed: int) -> FloatArray:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit, logit, xlog1py, xlogy
 
 from leadline.core.errors import UsageError
@@ -147,8 +148,6 @@ def _kernel(apart: _Distances, scales: Scales) -> FloatArray:
 
 def _laplace(kernel: FloatArray, total: FloatArray, n: FloatArray, level: float) -> _Posterior:
     """The mode of the posterior by Newton's steps, its variance, and the log evidence."""
-    from scipy.linalg import cho_factor, cho_solve, solve_triangular  # a quarter of a second for everybody else
-
     latent = np.zeros(len(n))
     previous = -np.inf
     for _ in range(50):

@@ -19,12 +19,13 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
+from scipy.special import expit, xlog1py, xlogy
 
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
-Shape = Literal["constant", "step", "decay", "bump", "last", "first"]
-SHAPES: tuple[Shape, ...] = ("constant", "step", "decay", "bump", "last", "first")
-PARAMETERS: Mapping[Shape, int] = {"constant": 1, "step": 2, "decay": 3, "bump": 4, "last": 2, "first": 2}
+ShapeFamily = Literal["constant", "step", "decay", "bump", "last", "first"]
+SHAPES: tuple[ShapeFamily, ...] = ("constant", "step", "decay", "bump", "last", "first")
+PARAMETERS: Mapping[ShapeFamily, int] = {"constant": 1, "step": 2, "decay": 3, "bump": 4, "last": 2, "first": 2}
 """Free numbers of each shape, without the place of an edge, which is one of `Fit.places`."""
 _EDGE = 1e-3  # no cell is fitted closer to 0 or 1 than this
 
@@ -56,7 +57,7 @@ class Surface:
 class Fit:
     """A fitted shape. `details` holds its parameters by name."""
 
-    shape: Shape
+    shape: ShapeFamily
     log_likelihood: float
     predicted: FloatArray
     details: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +89,7 @@ def placed(data: Observations) -> Observations:
     return counted.take(~nowhere)
 
 
-def fit(surface: Surface, shape: Shape) -> Fit:
+def fit(surface: Surface, shape: ShapeFamily) -> Fit:
     if shape == "constant":
         mean = _share(surface.total.sum(), surface.n.sum())
         return _made(surface, shape, np.full(surface.n.shape, mean), {"score": float(mean)})
@@ -103,8 +104,6 @@ def fit(surface: Surface, shape: Shape) -> Fit:
 
 def likelihood(total: FloatArray, n: FloatArray, share: FloatArray) -> FloatArray:
     """Log-likelihood of scores `total` out of `n` at a share, element by element."""
-    from scipy.special import xlog1py, xlogy  # half a second of start-up for those who fit nothing
-
     return np.asarray(xlogy(total, share) + xlog1py(n - total, -share))
 
 
@@ -122,7 +121,7 @@ def _step(surface: Surface) -> Fit:
     return replace(_made(surface, "step", predicted, details), places=len(profile), profile=profile)
 
 
-def _window(surface: Surface, shape: Shape, distance: FloatArray) -> Fit:
+def _window(surface: Surface, shape: ShapeFamily, distance: FloatArray) -> Fit:
     """Cells sorted by distance; every place between two distances is a possible edge of the window."""
     order = np.argsort(distance, axis=None, kind="stable")
     far = distance.ravel()[order]
@@ -148,8 +147,6 @@ def _window(surface: Surface, shape: Shape, distance: FloatArray) -> Fit:
 @lru_cache(maxsize=8)
 def _decay_grid(octaves: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
     """Parameters (ceiling, slope, middle) and the log2-length curves they give."""
-    from scipy.special import expit
-
     ceilings = (0.999, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35)
     slopes = np.exp(np.linspace(np.log(0.15), np.log(8.0), 18))
     middles = np.arange(octaves[0] - 3, octaves[-1] + 3.01, 0.2)
@@ -170,8 +167,6 @@ def _decay(surface: Surface) -> Fit:
 
 def _bump(surface: Surface) -> Fit:
     """Logistic regression by Newton's steps; a small ridge holds the weights where all scores are perfect."""
-    from scipy.special import expit
-
     octave = surface.octaves[:, None] - surface.octaves[0]
     middle = 1 - 4 * (surface.depths[None, :] - 0.5) ** 2
     columns = [np.ones(surface.n.shape), octave + 0 * middle, middle + 0 * octave, middle * octave]
@@ -202,6 +197,6 @@ def _share(total: FloatArray, n: FloatArray) -> FloatArray:
     return np.clip(np.divide(total, np.maximum(n, 1e-12)), _EDGE, 1 - _EDGE)
 
 
-def _made(surface: Surface, shape: Shape, predicted: FloatArray, details: Mapping[str, float]) -> Fit:
+def _made(surface: Surface, shape: ShapeFamily, predicted: FloatArray, details: Mapping[str, float]) -> Fit:
     score = float(likelihood(surface.total, surface.n, predicted).sum())
     return Fit(shape, score, np.broadcast_to(predicted, surface.n.shape), details)

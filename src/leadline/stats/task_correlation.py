@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
+from scipy.spatial.distance import squareform
+from scipy.stats import rankdata
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.observations import FloatArray
 from leadline.stats.ruler_summary import AVERAGES, EMPTY, length_of, read_cells, score_of
-
-# --- Which tasks measure the same? Rank correlations between tasks over models, and how tasks cluster by
 
 FEWEST_MODELS = 4
 FEWEST_TASKS = 2
@@ -131,8 +132,6 @@ def _check(scores: TaskScores) -> None:
 
 def spearman_matrix(values: FloatArray) -> FloatArray:
     """Spearman's correlation of every two columns, for each of a stack of tables; NaN where a column is constant."""
-    from scipy.stats import rankdata
-
     ranks = rankdata(values, axis=1)
     centred = ranks - ranks.mean(axis=1, keepdims=True)
     scale = np.sqrt(np.sum(centred * centred, axis=1))
@@ -165,9 +164,6 @@ def _quantiles(drawn: FloatArray, confidence: float) -> tuple[FloatArray, FloatA
 
 def _tree(matrix: FloatArray, cut: float) -> tuple[list[int], tuple[Merge, ...], list[list[int]]]:
     """The order of tasks along the tree, its merges in places of that order, and the clusters below the cut."""
-    from scipy.cluster.hierarchy import fcluster, leaves_list, linkage
-    from scipy.spatial.distance import squareform
-
     distance = np.where(np.isfinite(matrix), 1.0 - matrix, 1.0)  # a task that never varies is like no other
     np.fill_diagonal(distance, 0.0)
     condensed = squareform((distance + distance.T) / 2, checks=False)
@@ -188,15 +184,15 @@ def _tree(matrix: FloatArray, cut: float) -> tuple[list[int], tuple[Merge, ...],
     return order, tuple(merges), list(clusters.values())
 
 
-# --- Published scores by model and task, as tables print them:
+# --- Published scores by model and task
 #
 # model,length,niah_single_1,vt ...      a row for each model (and length, if there is such a column), a column a task
 # model,task,4k,8k ...                   a row for each model and task, a column for each length
 
-Scores = dict[Point, dict[str, float]]
+ScoresByPoint = dict[Point, dict[str, float]]
 
 
-def read_task_table(path: Path) -> Scores:
+def read_task_table(path: Path) -> ScoresByPoint:
     """The score of each task, by model and length."""
     header, *body = read_cells(path)
     names = [name.lower() for name in header]
@@ -212,11 +208,11 @@ def read_task_table(path: Path) -> Scores:
     return _by_model(header, body, names, path)
 
 
-def _by_model(header: list[str], body: list[list[str]], names: list[str], path: Path) -> Scores:
+def _by_model(header: list[str], body: list[list[str]], names: list[str], path: Path) -> ScoresByPoint:
     length_column = names.index("length") if "length" in names else None
     kinds = ["".join(c for c in name if c.isalpha()) for name in names]
     columns = [c for c in range(1, len(header)) if c != length_column and kinds[c] not in AVERAGES]
-    scores: Scores = {}
+    scores: ScoresByPoint = {}
     for number, line in enumerate(body, 2):
         where = f"{path}:{number}"
         point = (line[0], _length_in(line[length_column], where) if length_column is not None else None)
@@ -230,11 +226,11 @@ def _by_model(header: list[str], body: list[list[str]], names: list[str], path: 
     return scores
 
 
-def _by_task(header: list[str], body: list[list[str]], lengths: dict[int, int], task: int, path: Path) -> Scores:
+def _by_task(header: list[str], body: list[list[str]], lengths: dict[int, int], task: int, path: Path) -> ScoresByPoint:
     if not lengths:
         raise UsageError("no column of the table is a length", where=str(path), fix="name columns 4k, 8k ...")
     model = header.index("model") if "model" in header else 0
-    scores: Scores = {}
+    scores: ScoresByPoint = {}
     for number, line in enumerate(body, 2):
         for column, length in lengths.items():
             if column < len(line) and line[column].lower() not in EMPTY:
