@@ -74,19 +74,19 @@ def _mean_words(mean: RowSummary) -> dict[str, Any]:
         "average": mean.averages.average,
         "wavg_inc": mean.averages.increasing,
         "wavg_dec": mean.averages.decreasing,
-        "effective": mean.effective.words,
-        "effective_own": mean.effective_own.words,
+        "effective": str(mean.effective),
+        "effective_own": str(mean.effective_own),
     }
 
 
 def _show(graded: list[Graded], mean: RowSummary | None) -> None:
     from leadline.cli.output import print_table
-    from leadline.stats.ruler_summary import length_words
+    from leadline.core.format import format_length
 
     rows = [
         (
             g.task,
-            "-" if g.length is None else length_words(g.length),
+            "-" if g.length is None else format_length(g.length),
             str(g.published.n),
             f"{g.score:.2f}",
             _range(g.published),
@@ -102,12 +102,12 @@ def _show(graded: list[Graded], mean: RowSummary | None) -> None:
         return
     typer.echo()
     for length, value in mean.row.scores.items():
-        typer.echo(f"{mean.row.name} at {length_words(length)}: {value:.2f}")
+        typer.echo(f"{mean.row.name} at {format_length(length)}: {value:.2f}")
     averages = mean.averages
     typer.echo(
         f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}"
     )
-    typer.echo(f"effective length: {mean.effective.words} above 85.6, {mean.effective_own.words} at 85 % of its own")
+    typer.echo(f"effective length: {mean.effective} above 85.6, {mean.effective_own} at 85 % of its own")
 
 
 def _range(estimate: Estimate) -> str:
@@ -144,9 +144,9 @@ def _table_words(summary: RowSummary) -> dict[str, Any]:
         "average": averages.average,
         "wavg_inc": averages.increasing,
         "wavg_dec": averages.decreasing,
-        "effective": summary.effective.words,
+        "effective": str(summary.effective),
         "effective_tokens": summary.effective.length,
-        "effective_own": summary.effective_own.words,
+        "effective_own": str(summary.effective_own),
         "effective_own_tokens": summary.effective_own.length,
         "consistent": not summary.disagreements,
         "disagreements": list(summary.disagreements),
@@ -155,16 +155,16 @@ def _table_words(summary: RowSummary) -> dict[str, Any]:
 
 def _show_table(found: list[RowSummary], lengths: tuple[int, ...], threshold: float, share: float) -> None:
     from leadline.cli.output import print_table, warn
-    from leadline.stats.ruler_summary import length_words
+    from leadline.core.format import format_length
 
-    header = ("", *map(length_words, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
+    header = ("", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
     rows = [
         (
             s.row.name,
             *(f"{s.row.scores[n]:.1f}" if n in s.row.scores else "-" for n in lengths),
             *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
-            s.effective.words,
-            s.effective_own.words,
+            str(s.effective),
+            str(s.effective_own),
         )
         for s in found
     ]

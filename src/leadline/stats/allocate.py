@@ -213,7 +213,7 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
             stuck += 1
             more += (needed - n) * design.cost_of(place[1])
             continue
-        # Steps of half as much again: the share may turn out kinder than it looks now.
+        # Grow by half at most: fewer samples may do when the share turns out to be more extreme than it is now.
         target = min(needed, max(4, math.ceil(1.5 * n)), design.cap)
         follow += _missing(place, set(rows.sample.tolist()), max(1, target - n))
     widths = CellWidths(half_width, confidence, widest, stuck, len(design.places), design.cap)

@@ -1,4 +1,4 @@
-"""May these two runs be compared? A plain function over two identities, with the reason for every no."""
+"""Whether two runs may be compared: what differs between their identities, and why that matters."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Obstacle:
 
 
 def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
-    """What stands between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
+    """What differs between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
     The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
-    was wrapped ("frame"), what differs of that is told by name.
+    was wrapped ("frame"), the parts that differ are named.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
     wrapped = [*_frame(base.get("frame", {}), candidate.get("frame", {}))]
@@ -83,7 +83,7 @@ def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
 
 
 def _frame(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """The parts of what stands around a question that differ; none where one of the runs does not say."""
+    """The parts of the prompt around a question that differ; none where one of the runs has no record of them."""
     if not base or not candidate:
         return
 

@@ -1,6 +1,6 @@
-"""Two runs of the same prompts: what changed, by how much, and could it be chance?
+"""Paired comparison of two runs of the same prompts: differences, intervals, tests.
 
-Records are paired by their coordinates, so that what is hard about a prompt cancels. Differences are candidate less
+Records are paired by their coordinates, so that the difficulty of a prompt cancels. Differences are candidate less
 base, with intervals over documents. Yes/no answers from documents of their own are tested by McNemar's mid-p; all
 else by flipping the sign of each document's difference. Verdicts come from pooled, per-length, per-task and
 depth-third tests, corrected together; at ten samples a single cell has no power, so cells are only described.
@@ -25,11 +25,11 @@ from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatA
 from leadline.stats.sequential import asymptotic_half_width
 
 EXACT_UP_TO = 12
-"""So many documents have few enough sign patterns to go through all of them."""
+"""Up to this many documents all sign patterns are tried."""
 
 
 def mcnemar_midp(lost: int, gained: int) -> float:
-    """Two-sided mid-p of McNemar's test: were so many of the changed prompts lost by chance? (Fagerland et al. 2013)"""
+    """Two-sided mid-p of McNemar's test: could this many of the changed prompts be lost by chance? (Fagerland et al. 2013)"""
     n = lost + gained
     fewer = min(lost, gained)
     if lost == gained:

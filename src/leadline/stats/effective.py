@@ -150,11 +150,11 @@ def draw_means(
         design_effect = max(1.0, variances.sum() / rows.sum())
     else:
         design_effect = groups.n.sum() / groups.n_clusters.sum()
-    calm = rows <= 1e-12
+    constant = rows <= 1e-12
     shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
     means = groups.means
     size = np.where(
-        calm, groups.n / design_effect, shrink * means * (1 - means) / np.where(calm, 1.0, rows) / design_effect
+        constant, groups.n / design_effect, shrink * means * (1 - means) / np.where(constant, 1.0, rows) / design_effect
     )
     z = rng.standard_normal((draws, len(means))) @ _root_of_correlation(groups.covariance)
     return np.asarray(betaincinv(size * means + 0.5, size * (1 - means) + 0.5, ndtr(z)))
@@ -191,7 +191,7 @@ def falling(curves: FloatArray, weights: FloatArray) -> FloatArray:
 def crossings(
     curves: FloatArray, places: FloatArray, thresholds: FloatArray, chance: FloatArray, weights: FloatArray
 ) -> FloatArray:
-    """Where each falling curve passes its threshold: -inf when it starts below it, inf when it never gets there.
+    """Where each falling curve passes its threshold: -inf when it starts below it, inf when it never falls below.
 
     `chance` in 0..1 places the crossing where the curve does not: at random in a bootstrap, 0.5 for an estimate.
     """

@@ -55,7 +55,7 @@ METRICS: Mapping[str, LogprobMetric] = {
 
 
 def metric_of(name: str) -> LogprobMetric:
-    """What is known of a metric; a stranger's is a plain mean, the higher the better."""
+    """What is known of a metric; one that is not listed is a plain mean, higher is better."""
     return METRICS.get(name, LogprobMetric("higher"))
 
 
@@ -116,7 +116,7 @@ def by_length(records: Iterable[Record], name: str) -> dict[int, Estimate]:
 
 
 def by_distance(records: Iterable[Record], name: str) -> dict[int, Estimate]:
-    """By how far back the answer stands, in octaves: the key 4096 holds distances from 4096 up to 8191."""
+    """By the distance back to the answer, in octaves: the key 4096 holds distances from 4096 up to 8191."""
     there = (r for r in records if isinstance(r.outcome, Measurement) and r.outcome.numbers.get("distance", 0) >= 1)
     return _grouped(there, name, lambda record: 1 << (int(_number(record, "distance")).bit_length() - 1))
 

@@ -170,8 +170,8 @@ def _strata(data: Observations, group: IntArray, task: IntArray, cell: IntArray,
     _, length = np.unique(data.length, return_inverse=True)
     stratum = cell
     for wider in (_pairs(_pairs(group, task), length), group):
-        lonely = _distinct(stratum, cluster)[stratum] < 2
-        stratum = np.where(lonely, stratum.max() + 1 + wider, stratum)
+        single = _distinct(stratum, cluster)[stratum] < 2
+        stratum = np.where(single, stratum.max() + 1 + wider, stratum)
     return _compact(stratum)
 
 

@@ -34,30 +34,30 @@ class FromMemory:
 def from_memory(records: Iterable[Record]) -> list[FromMemory]:
     """By task and length. Pairs are found by question and place in the grid, whatever the tasks are called."""
     read: list[Record] = []
-    bare: dict[tuple[object, ...], Record] = {}
+    without: dict[tuple[object, ...], Record] = {}
     for record in records:
         if isinstance(record.outcome, Completion) and record.score is not None:
             if NO_CONTEXT in record.labels:
-                bare[_place(record)] = record
+                without[_place(record)] = record
             else:
                 read.append(record)
     groups: dict[tuple[str, int], list[tuple[Record, Record]]] = {}
-    for record in read if bare else ():
-        twin = bare.get(_place(record))
-        if twin is not None:
-            groups.setdefault((record.cell.task, record.cell.length), []).append((record, twin))
+    for record in read if without else ():
+        other = without.get(_place(record))
+        if other is not None:
+            groups.setdefault((record.cell.task, record.cell.length), []).append((record, other))
     return [_count(task, length, pairs) for (task, length), pairs in sorted(groups.items())]
 
 
 def _count(task: str, length: int, pairs: list[tuple[Record, Record]]) -> FromMemory:
-    wrong = [(record, twin) for record, twin in pairs if record.score == 0]
+    wrong = [(record, other) for record, other in pairs if record.score == 0]
     return FromMemory(
         task=task,
         length=length,
         both=len(pairs),
-        right_without=sum(twin.score == 1 for _, twin in pairs),
+        right_without=sum(other.score == 1 for _, other in pairs),
         wrong=len(wrong),
-        wrong_from_memory=sum(_said(record) == _said(twin) != "" for record, twin in wrong),
+        wrong_from_memory=sum(_said(record) == _said(other) != "" for record, other in wrong),
     )
 
 

@@ -42,8 +42,8 @@ class Observations:
     value: FloatArray
     failed: BoolArray
     document: WordArray
-    """What samples hang together by where two runs are paired prompt by prompt: what a haystack does to both cancels,
-    and only those of one document are left."""
+    """The cluster when two runs are paired prompt by prompt: the effect of a shared haystack on both runs cancels, so
+    only samples of one document stay correlated."""
 
     def __len__(self) -> int:
         return len(self.value)

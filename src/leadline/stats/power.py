@@ -1,7 +1,7 @@
-"""How many samples would see a drop: planning a comparison before paying for it.
+"""Sample sizes: how many prompts a comparison needs to see a given drop.
 
-Two runs of the same prompts differ only where one is right and the other wrong. Their share, the discordance, is
-what noise there is; measure it by running one model twice (an A/A run), or take it from an earlier comparison.
+Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts, the
+discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier comparison.
 Formula for paired yes/no answers: Connett, Smith and McHugh 1987.
 """
 
@@ -97,7 +97,7 @@ def detectable_drop(
     sides: Sides = "one",
     design_effect: float = 1.0,
 ) -> float | None:
-    """The smallest drop that so many prompts would see, or None when none can be seen."""
+    """The smallest drop that this many prompts would see, or None when none can be seen."""
     low, high = 1e-4, 1.0
     needed = paired_sample_size(
         high, discordance, power=power, alpha=alpha, sides=sides, design_effect=design_effect

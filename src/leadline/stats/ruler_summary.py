@@ -1,4 +1,4 @@
-"""Tables of published scores by length, summed up as RULER does and held against what they say of themselves.
+"""Tables of published scores by length, summarised as RULER does and compared with the averages they print.
 
 Effective length is RULER's: the longest length whose score is above a line, 85.6 in the paper (Llama-2-7B-chat at 4k).
 Beside it, the longest length that keeps a share of the row's own score at its shortest length.
@@ -16,12 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.format import format_length
 from leadline.core.spec import parse_length
 from leadline.stats.intervals import Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import Failures, FloatArray, Observations
 
-# --- RULER's own summary of a row: the mean, and two means that lean towards long or short prompts.
+# --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
 # wAvg (inc) weighs the lengths 1, 2, 3 ... from the shortest up, for people who use long prompts; wAvg (dec) the
 # other way round (Hsieh et al. 2024). Least squares on the published table recovers these weights.
@@ -80,7 +81,7 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confid
     return Estimate(mean, interval, int(whole.n[0]), clusters)
 
 
-# --- Tables of published scores by length, summed up as RULER does and held against what they say of them
+# --- Tables of published scores by length
 
 THRESHOLD = 85.6
 SHARE = 0.85
@@ -111,26 +112,26 @@ class ScoreTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class LongestLength:
     """The longest length that is good enough; None when none is. `beyond` when it is the longest of all."""
 
     length: int | None
     shortest: int
     beyond: bool
 
-    @property
-    def words(self) -> str:
+    def __str__(self) -> str:
+        """As tables print it: `<4k`, `32k`, `>128k`."""
         if self.length is None:
-            return f"<{length_words(self.shortest)}"
-        return f"{'>' if self.beyond else ''}{length_words(self.length)}"
+            return f"<{format_length(self.shortest)}"
+        return f"{'>' if self.beyond else ''}{format_length(self.length)}"
 
 
 @dataclass(frozen=True, slots=True)
 class RowSummary:
     row: ScoreRow
     averages: RulerAverage
-    effective: Reach
-    effective_own: Reach
+    effective: LongestLength
+    effective_own: LongestLength
     disagreements: tuple[str, ...]
     """What the table prints that its own scores do not give."""
 
@@ -183,17 +184,10 @@ def mean_of_tasks(rows: Sequence[ScoreRow]) -> ScoreRow:
     )
 
 
-def reach(scores: Mapping[int, float], good: Callable[[float], bool]) -> Reach:
+def reach(scores: Mapping[int, float], good: Callable[[float], bool]) -> LongestLength:
     passed = [length for length, score in scores.items() if good(score)]
     longest = max(passed, default=None)
-    return Reach(longest, min(scores), longest == max(scores))
-
-
-def length_words(tokens: int) -> str:
-    """`4k`, `128k`, `1m`, and other numbers as they are."""
-    if tokens % (1 << 20) == 0:
-        return f"{tokens >> 20}m"
-    return f"{tokens >> 10}k" if tokens % 1024 == 0 else str(tokens)
+    return LongestLength(longest, min(scores), longest == max(scores))
 
 
 def length_of(name: str) -> int | None:
@@ -241,13 +235,13 @@ def _in_percent(rows: Sequence[ScoreRow]) -> tuple[ScoreRow, ...]:
     )  # fmt: skip
 
 
-def _disagreements(row: ScoreRow, averages: RulerAverage, effective: Reach) -> list[str]:
+def _disagreements(row: ScoreRow, averages: RulerAverage, effective: LongestLength) -> list[str]:
     found = []
     names = {"average": "average", "increasing": "wAvg (inc)", "decreasing": "wAvg (dec)"}
     for key, printed in row.printed.items():
         ours = getattr(averages, key)
         if abs(ours - printed) > ROUNDING + 1e-9:
             found.append(f"{names[key]} is printed as {printed:g}; the scores give {ours:.1f}")
-    if row.printed_effective and row.printed_effective.lower().replace(" ", "") != effective.words:
-        found.append(f"effective length is printed as {row.printed_effective}; the scores give {effective.words}")
+    if row.printed_effective and row.printed_effective.lower().replace(" ", "") != str(effective):
+        found.append(f"effective length is printed as {row.printed_effective}; the scores give {effective}")
     return found

@@ -33,9 +33,9 @@ BURN_IN = 8
 """Rounds before an estimated scatter is trusted."""
 
 PRETENDED = 2.5
-"""How much scatter is taken for granted before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
+"""How much scatter is assumed before any is seen, as a sum of yes/no variances: ten fair coins' worth."""
 EXACT_SHARE = 0.2
-"""The part of the allowed error that the exact sequence gets. It decides clear cases, where little is enough."""
+"""The part of the allowed error that the exact sequence gets; it decides the clear cases."""
 HOPELESS = 0.05
 """A length is given up when the chance that it is settled before its cap has fallen to this."""
 
@@ -133,7 +133,7 @@ def statuses(
 
 
 def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit: bool = True) -> LengthStatus:
-    """The status of one length now. Once apart is apart: an earlier look that decided stays decided."""
+    """The status of one length now. A decision at an earlier look is kept."""
     n = len(rounds.means)
     if n == 0:
         nothing = Interval(0.0, 1.0, confidence, "confidence sequence")
@@ -195,7 +195,7 @@ def statuses_by_length(
 
 
 def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequence[float]) -> int | None:
-    """Which length to sample next, or None when the search is over. Takes for granted that longer is not easier.
+    """Which length to sample next, or None when the search is over. Assumes that longer is not easier.
 
     Every place of the crossing that is still possible is taken as equally likely, and the order of tests with the
     smallest expected cost is found from the shortest stretch up.
@@ -223,7 +223,7 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
 
 
 def scatter_of(means: FloatArray, prompts: float, line: float) -> FloatArray:
-    """The standard deviation of a round as it stands after each round of each row of `means` (runs x rounds)."""
+    """The standard deviation of a round after each round of each row of `means` (runs x rounds)."""
     totals, squares = np.cumsum(means, axis=1), np.cumsum(means**2, axis=1)
     return _scatter(totals, squares, np.arange(1, means.shape[1] + 1), prompts, line)
 
@@ -247,7 +247,7 @@ def hopeless(
     cap: int,
     confidence: float,
 ) -> BoolArray:
-    """Whether sampling on to the cap would almost surely end undecided, as the mean and its own error stand now."""
+    """Whether sampling on to the cap would almost surely end undecided, given the mean and its error now."""
     rounds = np.asarray(n, dtype=np.float64)
     gap = np.abs(np.asarray(mean) - line)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])

@@ -1,9 +1,9 @@
-"""A smoothed map that borrows strength between neighbouring cells. Shown beside the raw cells, never instead of them.
+"""A smoothed map in which neighbouring cells inform one another. Shown beside the raw cells, never instead of them.
 
 A Gaussian process on the logit of the score, with binomial counts, by Laplace's approximation (Rasmussen and
 Williams 2006, algorithms 3.1 and 5.1). Cells are alike when their log2 lengths and depths are near, and also when
-their facts stand at a like distance from the end of the prompt, or from its start: without that second kernel a model
-that remembers only the last so many tokens, a diagonal edge on the map, would be smoothed away. Scales are chosen by
+their facts have a similar distance from the end of the prompt, or from its start: without that second kernel a model
+that reads only a last window of tokens, a diagonal edge on the map, would be smoothed away. Scales are chosen by
 the evidence, one at a time. Set OMP_NUM_THREADS=1: the matrices are small, and threads make them slower.
 """
 

@@ -124,7 +124,7 @@ def _check(scores: TaskScores) -> None:
     have = f"{len(scores.models)} model{'' if len(scores.models) == 1 else 's'} with a score for every task"
     why = f"; {len(scores.left_out)} rows lack a task" if scores.left_out else ""
     raise UsageError(
-        f"tasks are correlated over models, and {have} is too little{why}",
+        f"tasks are correlated over models, and {have} are too few{why}",
         where="task correlation",
         fix=f"give runs of {FEWEST_MODELS} models or more, each with the same tasks at the same lengths",
     )
@@ -217,7 +217,7 @@ def _by_model(header: list[str], body: list[list[str]], names: list[str], path: 
         where = f"{path}:{number}"
         point = (line[0], _length_in(line[length_column], where) if length_column is not None else None)
         if point in scores:
-            raise UsageError(f"{line[0]} stands in the table twice", where=where, fix="add a column `length`")
+            raise UsageError(f"{line[0]} is in the table twice", where=where, fix="add a column `length`")
         scores[point] = {
             header[c]: score_of(line[c], f"{where}, column {header[c]}")
             for c in columns
