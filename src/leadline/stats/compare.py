@@ -29,7 +29,7 @@ EXACT_UP_TO = 12
 
 
 def mcnemar_midp(lost: int, gained: int) -> float:
-    """Two-sided mid-p of McNemar's test: could this many of the changed prompts be lost by chance? (Fagerland et al. 2013)"""
+    """Two-sided mid-p of McNemar's test on the prompts whose answer changed (Fagerland et al. 2013)."""
     n = lost + gained
     fewer = min(lost, gained)
     if lost == gained:
