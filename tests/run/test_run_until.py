@@ -25,8 +25,8 @@ def spec(model: str, until: str, *, samples: int = 60, lengths: str = "512,1k,2k
 def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None:
     stopped = measure_until(make_spec(spec("sim:cliff?window=1100", "effective")), tmp_path / "run", fixed=60)
     assert stopped.step.outcome == "decided"
-    assert "1k clears" in stopped.step.sentence
-    assert "2k does not" in stopped.step.sentence
+    assert "1k reaches" in stopped.sentence
+    assert "2k does not" in stopped.sentence
     assert stopped.step.saving > 2
     assert "less than 60 samples a cell" in stopped.saving
     assert stopped.summary.planned == stopped.summary.done < 3 * 3 * 60
@@ -40,7 +40,7 @@ def test_an_interrupted_run_goes_on_and_comes_to_the_same_end(tmp_path: Path) ->
     lines = (parts / "records.jsonl").read_text().splitlines(keepends=True)
     (parts / "records.jsonl").write_text("".join(lines[: len(lines) // 3]))
     again = measure_until(asked, parts)
-    assert again.step.sentence == whole.step.sentence
+    assert again.sentence == whole.sentence
     scores = [{r.cell.key: r.score for r in read_records(tmp_path / name)} for name in ("whole", "parts")]
     common = scores[0].keys() & scores[1].keys()
     assert len(common) > 0.9 * len(scores[0])
@@ -65,7 +65,7 @@ def test_a_model_on_the_line_ends_undecided_and_not_in_a_guess(tmp_path: Path) -
     model = "sim:perfect?high=0.856"
     stopped = measure_until(make_spec(spec(model, "effective", samples=30, lengths="512")), tmp_path / "run")
     assert stopped.step.outcome == "undecided"
-    assert "sits on the line" in stopped.step.sentence
+    assert "too close to the line" in stopped.sentence
 
 
 def test_a_verdict_needs_a_base_and_a_gate(tmp_path: Path) -> None:
