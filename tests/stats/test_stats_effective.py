@@ -11,7 +11,8 @@ from scipy.optimize import isotonic_regression
 from scipy.special import expit, logit
 
 from leadline.core.errors import UsageError
-from leadline.stats.effective import Line, claim_words, effective_length, effective_lengths, falling, token_words
+from leadline.core.format import format_tokens
+from leadline.stats.effective import Line, claim_words, effective_length, effective_lengths, falling
 from leadline.stats.observations import Observations, parts_by_depth
 from leadline.stats.planted import DEPTHS, LENGTHS, planted
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate
@@ -30,14 +31,14 @@ def falling_run(scores: list[float], samples: int = 40, seed: int = 0) -> Observ
     [(131072, "128k"), (44000, "43k"), (4096, "4k"), (3482, "3.4k"), (1024 * 1024, "1M"), (900, "900"), (10200, "10k")],
 )
 def test_lengths_read_as_people_write_them(tokens: int, words: str) -> None:
-    assert token_words(tokens) == words
+    assert format_tokens(tokens) == words
 
 
 def test_a_crossing_is_stated_with_its_interval() -> None:
     made = effective_length(falling_run([0.99, 0.98, 0.96, 0.93, 0.75, 0.5]))
     assert made.bound == "crossing"
     assert 32768 < made.low < made.length < made.high < 65536
-    assert str(made) == f"{token_words(made.length)} (95 %: {token_words(made.low)} to {token_words(made.high)})"
+    assert str(made) == f"{format_tokens(made.length)} (95 %: {format_tokens(made.low)} to {format_tokens(made.high)})"
     assert made.largest_measured == 32768
 
 

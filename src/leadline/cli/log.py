@@ -112,11 +112,12 @@ def _written(book: str, entry: TrackerEntry) -> str:
 
 
 def _warn(book: str, error: Exception) -> None:
-    from leadline.cli.output import harmless, say, warn
+    from leadline.cli.output import say, warn
+    from leadline.core.format import sanitise
 
-    warn(f"not logged to {book}: {harmless(getattr(error, 'what', f'{type(error).__name__}: {error}'))}")
+    warn(f"not logged to {book}: {sanitise(getattr(error, 'what', f'{type(error).__name__}: {error}'))}")
     if fix := getattr(error, "fix", ""):
-        say(f"       fix: {harmless(fix)}")
+        say(f"       fix: {sanitise(fix)}")
 
 
 def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry]) -> None:

@@ -9,20 +9,16 @@ from typing import Any
 import typer
 
 from leadline.core.errors import LeadlineError
+from leadline.core.format import sanitise
 
 
 def show_error(error: LeadlineError) -> None:
     """Three lines: what, where, fix."""
-    say(f"{_bold('error:', 'red')} {harmless(error.what)}")
+    say(f"{_bold('error:', 'red')} {sanitise(error.what, None)}")
     if error.where:
-        say(f"{_bold('where:', 'cyan')} {harmless(error.where)}")
+        say(f"{_bold('where:', 'cyan')} {sanitise(error.where, None)}")
     if error.fix:
-        say(f"{_bold('fix:', 'green')}   {harmless(error.fix)}")
-
-
-def harmless(text: str) -> str:
-    """One line without control characters: errors quote servers, and a terminal obeys what it is sent."""
-    return "".join(c if c.isprintable() else " " for c in text)
+        say(f"{_bold('fix:', 'green')}   {sanitise(error.fix, None)}")
 
 
 def say(text: str = "") -> None:
@@ -51,18 +47,6 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right:
     typer.secho(line(header), bold=True)
     for row in rows:
         typer.echo(line(row))
-
-
-def seconds_words(seconds: float) -> str:
-    """`45 s`, `3 min 20 s`, `2 h 05 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours / 24:.1f} days"
 
 
 def _bold(text: str, colour: str) -> str:

@@ -226,11 +226,11 @@ def _header(first: str, words: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _show_time_and_money(words: dict[str, Any], how: str = "") -> None:
-    from leadline.cli.output import seconds_words
+    from leadline.core.format import format_duration
 
     typer.echo()
     if words["seconds"] is not None:
-        typer.echo(f"time    {seconds_words(words['seconds'])}{how}")
+        typer.echo(f"time    {format_duration(words['seconds'])}{how}")
     if words["money"] is not None:
         money = words["money"]
         shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # little is not nothing

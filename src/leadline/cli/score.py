@@ -81,12 +81,12 @@ def _mean_words(mean: RowSummary) -> dict[str, Any]:
 
 def _show(graded: list[Graded], mean: RowSummary | None) -> None:
     from leadline.cli.output import print_table
-    from leadline.stats.ruler_summary import length_words
+    from leadline.core.format import format_length
 
     rows = [
         (
             g.task,
-            "-" if g.length is None else length_words(g.length),
+            "-" if g.length is None else format_length(g.length),
             str(g.published.n),
             f"{g.score:.2f}",
             _range(g.published),
@@ -102,7 +102,7 @@ def _show(graded: list[Graded], mean: RowSummary | None) -> None:
         return
     typer.echo()
     for length, value in mean.row.scores.items():
-        typer.echo(f"{mean.row.name} at {length_words(length)}: {value:.2f}")
+        typer.echo(f"{mean.row.name} at {format_length(length)}: {value:.2f}")
     averages = mean.averages
     typer.echo(
         f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}"
@@ -155,9 +155,9 @@ def _table_words(summary: RowSummary) -> dict[str, Any]:
 
 def _show_table(found: list[RowSummary], lengths: tuple[int, ...], threshold: float, share: float) -> None:
     from leadline.cli.output import print_table, warn
-    from leadline.stats.ruler_summary import length_words
+    from leadline.core.format import format_length
 
-    header = ("", *map(length_words, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
+    header = ("", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
     rows = [
         (
             s.row.name,

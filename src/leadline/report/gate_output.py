@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
+from leadline.core.format import format_tokens
 from leadline.stats.compare import Comparison, Difference
-from leadline.stats.effective import token_words
 from leadline.stats.gate import Check, GateResult
 
 
@@ -80,7 +80,7 @@ def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> st
 
 def _check_row(check: Check) -> str:
     if check.name == "effective":
-        sides = f"{token_words(check.base)} | {token_words(check.candidate)}"
+        sides = f"{format_tokens(check.base)} | {format_tokens(check.candidate)}"
     else:
         sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
     unit = " %" if check.name == "effective" else ""

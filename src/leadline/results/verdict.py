@@ -7,10 +7,17 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
+from leadline.core.format import (
+    format_count,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_tokens,
+    sanitise,
+)
 from leadline.results.run import Run
 from leadline.stats.diagnose import diagnose
-from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
 
@@ -127,7 +134,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         return f"can use about {words}{claims}{spread}."
     if found.bound == "at least":
         return f"can use {words}{claims}{spread}: it never fell below the line at any length measured."
-    return f"falls short at every length measured, from {token_words(found.scores[0].length)} on{spread}."
+    return f"falls short at every length measured, from {format_tokens(found.scores[0].length)} on{spread}."
 
 
 def length_range(found: EffectiveLength) -> str:

@@ -17,9 +17,10 @@ from typing import Literal
 import numpy as np
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
-from leadline.stats.effective import Line, token_words
+from leadline.stats.effective import Line
 from leadline.stats.gate import Clause, judge
 from leadline.stats.observations import Observations
 from leadline.stats.sequential import (
@@ -138,7 +139,13 @@ def until_effective(
         wanted = list(lengths) if design.nested else wanted
         follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
         return Step(
-            "going on", f"looking at {token_words(lengths[at])}", follow, spent, design.fixed_cost, None, tuple(stands)
+            "going on",
+            f"looking at {format_tokens(lengths[at])}",
+            follow,
+            spent,
+            design.fixed_cost,
+            None,
+            tuple(stands),
         )
     outcome, sentence, open_ones = _effective_words(stands, line, confidence)
     return Step(
@@ -285,19 +292,19 @@ def _effective_words(
     open_ones = list(stands[low + 1 : high])
     sure = f"({_percent(confidence)} at every look)"
     if open_ones:
-        bounds = [f"at least {token_words(stands[low].length)}"] if low >= 0 else []
-        bounds += [f"less than {token_words(stands[high].length)}"] if high < len(stands) else []
-        *others, last = [token_words(s.length) for s in open_ones]
+        bounds = [f"at least {format_tokens(stands[low].length)}"] if low >= 0 else []
+        bounds += [f"less than {format_tokens(stands[high].length)}"] if high < len(stands) else []
+        *others, last = [format_tokens(s.length) for s in open_ones]
         names = f"{', '.join(others)} and {last}" if others else last
         on = f"{names} {'sits' if len(open_ones) == 1 else 'sit'} on the line of {line}"
         return "undecided", f"undecided: {', '.join([*bounds, on])} {sure}", open_ones
     if low < 0:
-        return "decided", f"below {token_words(stands[0].length)} {sure}", []
+        return "decided", f"below {format_tokens(stands[0].length)} {sure}", []
     if high == len(stands):
-        return "decided", f"at least {token_words(stands[-1].length)} {sure}", []
+        return "decided", f"at least {format_tokens(stands[-1].length)} {sure}", []
     return (
         "decided",
-        f"{token_words(stands[low].length)} clears {line}, {token_words(stands[high].length)} does not {sure}",
+        f"{format_tokens(stands[low].length)} clears {line}, {format_tokens(stands[high].length)} does not {sure}",
         [],
     )
 

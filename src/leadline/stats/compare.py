@@ -17,8 +17,8 @@ import numpy as np
 from scipy.special import bdtr, gammaln
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.effective import token_words
 from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
 from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Key, Observations
@@ -287,7 +287,7 @@ def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[Key, str]], In
         keys, code = data.codes(("task", "length", "depth"))
         return [(key, _cell_name(key)) for key in keys], code
     keys, code = data.codes((scope,))
-    return [(key, f"{scope}:{token_words(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
+    return [(key, f"{scope}:{format_tokens(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
 
 
 def _differences(
@@ -358,4 +358,4 @@ def coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
 def _cell_name(key: Key) -> str:
     task, length, depth = key
     assert isinstance(length, int)
-    return f"{task} {token_words(length)}" + ("" if depth is None else f" at depth {depth}")
+    return f"{task} {format_tokens(length)}" + ("" if depth is None else f" at depth {depth}")

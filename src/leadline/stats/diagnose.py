@@ -15,8 +15,9 @@ from typing import Literal
 import numpy as np
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.effective import RULER_THRESHOLD, token_words
+from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import wilson
 from leadline.stats.marginals import group_means
 from leadline.stats.observations import Observations
@@ -185,7 +186,7 @@ def _finding(
         ends = f"the ends score {100 * contrast.difference:.0f} more than the middle"
         return Finding(kind, f"lost in the middle: {ends}, p = {contrast.p:.2g} (weight {weight:.2f})", numbers)
     side = "end" if kind == "recency only" else "start"
-    inside = f"{100 * seen['inside']:.0f} within {token_words(seen['window'])} tokens of the {side}"
+    inside = f"{100 * seen['inside']:.0f} within {format_tokens(seen['window'])} tokens of the {side}"
     return Finding(kind, f"{kind}: {inside}, {100 * seen['outside']:.0f} beyond (weight {weight:.2f})", seen)
 
 
@@ -205,7 +206,7 @@ def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
     low, high = int(surface.lengths[close[0]]), int(surface.lengths[close[-1] + 1])
     before, after = 100 * found.details["before"], 100 * found.details["after"]
     sentence = (
-        f"cliff: {before:.0f} before and {after:.0f} after a fall between {token_words(low)} and {token_words(high)} "
+        f"cliff: {before:.0f} before and {after:.0f} after a fall between {format_tokens(low)} and {format_tokens(high)} "
         f"(95 %; weight {weight:.2f})"
     )
     if close[0] == len(surface.lengths) - 2 and after > before / 10:
@@ -217,7 +218,7 @@ def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
 
 def _decay(found: Fit, weight: float) -> Finding:
     sentence = (
-        f"smooth decay: the score halves at {token_words(found.details['middle'])} and takes "
+        f"smooth decay: the score halves at {format_tokens(found.details['middle'])} and takes "
         f"{found.details['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth "
         f"(weight {weight:.2f})"
     )

@@ -21,6 +21,7 @@ from typing import Literal
 import numpy as np
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import few_clusters_warning, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
@@ -225,17 +226,17 @@ def crossings(
 def words(result: EffectiveLength) -> str:
     """`43k (95 %: 35k to 52k)`, `at least 128k`, `below 4k`."""
     shortest, longest = result.scores[0].length, result.scores[-1].length
-    point = token_words(result.length)
+    point = format_tokens(result.length)
     if result.bound != "crossing":
         point = f"{result.bound} {point}"
     certainly_below = result.low_open and not result.high_open and result.high <= shortest
     certainly_beyond = result.high_open and not result.low_open and result.low >= longest
     if certainly_below or certainly_beyond:
         return point
-    low = f"below {token_words(shortest)}" if result.low_open else token_words(result.low)
-    high = f"to {token_words(result.high)}"
+    low = f"below {format_tokens(shortest)}" if result.low_open else format_tokens(result.low)
+    high = f"to {format_tokens(result.high)}"
     if result.high_open:
-        high = f"to beyond {token_words(longest)}" if result.low_open else "or more"
+        high = f"to beyond {format_tokens(longest)}" if result.low_open else "or more"
     return f"{point} ({100 * result.confidence:g} %: {low} {high})"
 
 
@@ -245,16 +246,7 @@ def claim_words(result: EffectiveLength) -> str:
         return words(result)
     share = 100 * result.length / result.claimed
     sign = {"crossing": "", "at least": "at least ", "below": "less than "}[result.bound]
-    return f"{words(result)}, {sign}{share:.0f} % of the {token_words(result.claimed)} claimed"
-
-
-def token_words(tokens: float) -> str:
-    """43k for 44,032: thousands are 1,024 as everywhere in Leadline, to two digits below 10k."""
-    if tokens >= 1024 * 1000:
-        return f"{tokens / 1024**2:.3g}M"
-    if tokens >= 9.95 * 1024:
-        return f"{tokens / 1024:.0f}k"
-    return f"{float(f'{tokens / 1024:.1f}'):g}k" if tokens >= 1024 else f"{tokens:.0f}"
+    return f"{words(result)}, {sign}{share:.0f} % of the {format_tokens(result.claimed)} claimed"
 
 
 def _thresholds(line: Line, curves: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.format import format_length
 from leadline.core.spec import parse_length
 from leadline.stats.intervals import Estimate, Interval, few_clusters_warning, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
@@ -121,8 +122,8 @@ class Reach:
     @property
     def words(self) -> str:
         if self.length is None:
-            return f"<{length_words(self.shortest)}"
-        return f"{'>' if self.beyond else ''}{length_words(self.length)}"
+            return f"<{format_length(self.shortest)}"
+        return f"{'>' if self.beyond else ''}{format_length(self.length)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,13 +188,6 @@ def reach(scores: Mapping[int, float], good: Callable[[float], bool]) -> Reach:
     passed = [length for length, score in scores.items() if good(score)]
     longest = max(passed, default=None)
     return Reach(longest, min(scores), longest == max(scores))
-
-
-def length_words(tokens: int) -> str:
-    """`4k`, `128k`, `1m`, and other numbers as they are."""
-    if tokens % (1 << 20) == 0:
-        return f"{tokens >> 20}m"
-    return f"{tokens >> 10}k" if tokens % 1024 == 0 else str(tokens)
 
 
 def length_of(name: str) -> int | None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import altair as alt
 
-from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
+from leadline.core.format import (
+    format_count,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_tokens,
+    sanitise,
+)
 from leadline.report.charts.heatmap import across, columns_for
 from leadline.report.charts.theme import (
     HEAD,
@@ -28,7 +35,7 @@ from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
 from leadline.results.run import Run, interval_words
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
-from leadline.stats.effective import EffectiveLength, token_words
+from leadline.stats.effective import EffectiveLength
 
 # --- Tasks that were run once with each value of an option: `vt[hops=2]`, `vt[hops=4]` ... belong together.
 
@@ -333,7 +340,7 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
         "start": start, "end": end, "reached": reached,
         "low": start if found.low_open else found.low,
         "high": end if found.high_open else found.high,
-        "value": f"< {token_words(shortest)}" if found.bound == "below" else token_words(found.length),
+        "value": f"< {format_tokens(shortest)}" if found.bound == "below" else format_tokens(found.length),
     }  # fmt: skip
     ticks = [n for n in (2**k for k in range(7, 27)) if start <= n <= end]
     scale = alt.Scale(type="log", base=2, domain=[start, end], nice=False)
