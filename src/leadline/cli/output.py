@@ -1,4 +1,4 @@
-"""Words out: errors as what / where / fix, notes, numbers people can read. Everything but results goes to stderr."""
+"""Terminal output: errors as what / where / fix, notes, tables and JSON. Only results go to stdout."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import typer
 
 from leadline.core.errors import LeadlineError
@@ -13,7 +14,7 @@ from leadline.core.format import sanitise
 
 
 def show_error(error: LeadlineError) -> None:
-    """Three lines: what, where, fix."""
+    """Up to three lines: what, where, fix."""
     say(f"{_bold('error:', 'red')} {sanitise(error.what, None)}")
     if error.where:
         say(f"{_bold('where:', 'cyan')} {sanitise(error.where, None)}")
@@ -22,31 +23,25 @@ def show_error(error: LeadlineError) -> None:
 
 
 def say(text: str = "") -> None:
-    """To stderr, so that stdout holds results only. Colours are left out where nobody sees them."""
+    """Prints to stderr. Colours are dropped where stderr is not a terminal."""
     typer.echo(text, err=True)
 
 
 def warn(text: str) -> None:
-    say(f"{_bold('note:', 'yellow')}  {text}")
+    say(f"{_bold('note:', 'yellow')}  {sanitise(text, None)}")
 
 
 def print_json(value: Any) -> None:
-    import msgspec
-
     sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode() + "\n")
 
 
 def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right: frozenset[int] = frozenset()) -> None:
-    """Columns set apart by two spaces. `right` names the columns of numbers."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-
-    def line(row: tuple[str, ...]) -> str:
+    """Prints columns separated by two spaces. `right` lists the right-aligned columns."""
+    rows = [tuple(sanitise(cell, None) for cell in row) for row in (header, *rows)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    for number, row in enumerate(rows):
         cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        return "  ".join(cells).rstrip()
-
-    typer.secho(line(header), bold=True)
-    for row in rows:
-        typer.echo(line(row))
+        typer.secho("  ".join(cells).rstrip(), bold=number == 0)
 
 
 def _bold(text: str, colour: str) -> str:
