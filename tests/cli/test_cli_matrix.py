@@ -1,4 +1,4 @@
-"""`leadline run`, `plan` and `submit` with a list of models, as people type it."""
+"""`leadline run` and `leadline plan` with a list of models."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from leadline.run.events import Started, Stopping
 from leadline.run.many_models import Ended, ModelRun, ModelRunResult
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
+from leadline.store.submissions import read_submission
 
 LIST = """
 models = ["sim:perfect", {name = "short sight", model = "sim:cliff?window=1500"}]
@@ -71,14 +72,14 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
     bad, good = json.loads(printed.out)["models"]
     assert "nobody" in bad["error"]
     assert (good["error"], good["done"]) == ("", 1)
-    assert "1 of 2 models is not measured whole: sim:nobody" in printed.err
+    assert "1 of 2 models incomplete: sim:nobody" in printed.err
 
 
 def test_samples_without_an_answer_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = write(tmp_path, 'models = ["sim:flaky?rate=1"]', "models.toml")
     grid = ["--lengths", "1k", "--depths", "1", "--samples", "2", "--attempts", "1", "--out", str(tmp_path / "out")]
     assert answer(["run", "niah", "--models", models, *grid]) == 1
-    assert "2 samples without an answer" in capsys.readouterr().err
+    assert "2 failed samples" in capsys.readouterr().err
 
 
 def test_one_model_of_a_list_is_asked_with_a_flag(measured: Path, tmp_path: Path) -> None:
@@ -128,19 +129,20 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
     last = shown.partition("all 2 models\n")[2]
     assert f"{tokens:,}" in last
     assert f"money   {tokens / 1000:,.2f} in the currency of the prices" in last
-    assert "there   16 samples" in last
+    assert "done    16 samples" in last
 
 
 @pytest.mark.parametrize(
     ("text", "words", "complaint"),
     [
-        ('model = "sim:perfect"' + LIST + ASKED, [], "a model or a list"),
-        (LIST + ASKED, ["--until", "effective"], "a rule stops one run"),
-        (LIST + ASKED + 'until = "effective"', [], "a rule stops one run"),
+        ('model = "sim:perfect"' + LIST + ASKED, [], "either model or models"),
+        (LIST + ASKED, ["--until", "effective"], "--until cannot be used with a list"),
+        (LIST + ASKED + 'until = "effective"', [], "--until cannot be used with a list"),
         (LIST + ASKED, ["--shard", "3/3"], "no models"),
-        (LIST + ASKED, ["--shard", "4/3"], "no shard"),
-        (ASKED, ["--model", "sim:perfect", "--models", "x.toml"], "--models for many"),
-        ("models = []" + ASKED, [], "no models"),
+        (LIST + ASKED, ["--shard", "4/3"], "not a shard"),
+        (ASKED, ["--model", "sim:perfect", "--shard", "1/2"], "--shard needs a list of models"),
+        (ASKED, ["--model", "sim:perfect", "--models", "x.toml"], "exclude each other"),
+        ("models = []" + ASKED, [], "the list of models is empty"),
         (ASKED, ["--models", "nowhere.toml"], "cannot read"),
     ],
 )
@@ -156,14 +158,19 @@ def test_a_spec_is_not_taken_for_a_list_of_models_and_half_forgotten(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
-    assert "a list of models holds nothing else" in capsys.readouterr().err
+    assert "a list of models must contain nothing else" in capsys.readouterr().err
 
 
 def test_a_submission_takes_the_list_of_its_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = write(tmp_path, LIST + ASKED)
-    assert answer(["submit", spec, "--out", str(tmp_path / "out"), "--json"]) == 0
-    assert [e["name"] for e in json.loads(capsys.readouterr().out)["entries"]] == ["sim:perfect", "short sight"]
-    assert answer(["submit", write(tmp_path, ASKED)]) == 64
+    file = tmp_path / "scores" / "submission.json"
+    words = ["--out", str(tmp_path / "out"), "--submission", str(file)]
+    assert answer(["run", spec, *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["submission"] == str(file)
+    assert [entry.name for entry in read_submission(file).entries] == ["sim:perfect", "short sight"]
+    assert answer(["run", spec, *words]) == 0
+    assert "higher is better" in capsys.readouterr().out
+    assert answer(["run", write(tmp_path, ASKED), "--model", "sim:perfect", *words]) == 64
     assert "--models FILE" in capsys.readouterr().err
 
 

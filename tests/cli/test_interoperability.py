@@ -302,7 +302,8 @@ def test_a_chat_template_counts_where_it_is_asked_for(say: Say, tmp_path: Path) 
     assert "chat template" in say("build", "passkey", "-o", "x.jsonl", "--tokenizer", "bytes", "--chat").err
     assert "either --tokenizer" in say("build", "passkey", "-o", "x.jsonl").err
     assert (
-        "did you mean 'ruler'" in say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--format", "rulers").err
+        "is not one of 'jsonl', 'ruler'"
+        in say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--format", "rulers").err
     )
     assert not (tmp_path / "x.jsonl").exists()
 
@@ -364,6 +365,6 @@ def test_questions_without_documents_are_asked_beside_them(say: Say, tmp_path: P
         scores.setdefault(record.cell.task, set()).add(record.score)
     assert scores == {"qa_fiction_1": {1.0}, "qa_fiction_1[no context]": {0.0}}
     assert "[no context]" in said.out
-    assert "none of the tasks asks questions" in say("run", "niah", *ask[2:]).err
+    assert "none of the tasks is a question-answering task" in say("run", "niah", *ask[2:]).err
     planned = json.loads(say("plan", *ask[1:-1], "--json").out)["tasks"]
     assert planned["qa_fiction_1[no context]"]["prompt_tokens"] < 4 * 40 < planned["qa_fiction_1"]["prompt_tokens"]

@@ -124,7 +124,7 @@ def test_a_terminal_gets_a_live_screen_with_blocks_of_colour(tmp_path: Path, rec
     assert process.wait(20) == 0
     os.close(ours)
     assert "48;2;198;245;218" in seen, "all right, in the colour of the scale"
-    assert "Ctrl-C leaves; the run goes on." in seen
+    assert "Ctrl-C leaves; the run continues." in seen
     assert seen.rstrip().endswith("12 of 12 samples")
 
 
@@ -201,7 +201,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, monkeypatch:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert err == "Ctrl-C ends it.\n"
+    assert err == "Press Ctrl-C to stop.\n"
 
 
 @pytest.mark.parametrize("words", [["view"], ["view", "nothing/here"]])
@@ -228,7 +228,7 @@ def test_a_taken_port_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
 def test_an_address_that_is_not_this_machines_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["view", str(tmp_path), "--host", "203.0.113.7", "--port", "0"]) == 69
     err = capsys.readouterr().err
-    assert "whoever can reach this machine" in err
+    assert "everyone who can reach this address" in err
     assert "cannot listen on 203.0.113.7" in err
 
 

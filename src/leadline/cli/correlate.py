@@ -1,4 +1,4 @@
-"""`leadline correlate`: whether a cheap score ranks models as an expensive one does, and which tasks measure the same."""
+"""`leadline correlate`: whether a cheap score ranks models as an expensive one does, and which tasks agree."""
 
 from __future__ import annotations
 

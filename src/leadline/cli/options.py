@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -176,7 +177,9 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
 
 def _prompts(flags: Flags) -> tuple[dict[str, Any], str]:
     if flags.what or flags.task:
-        raise UsageError("--prompts cannot be combined with a task or suite", where="--prompts", fix="remove one")
+        raise UsageError(
+            "--prompts cannot be combined with a task or suite", where="--prompts", fix="leave out the task or suite"
+        )
     found = prompts_spec(flags.prompts or [])
     for note in found.notes:
         warn(note)
@@ -245,8 +248,10 @@ def parse_choices(task: Task, key: str, text: str) -> list[Any]:
     option and several values of a number, choice or haystack; text options keep theirs.
     """
     annotation = type(task).model_fields[key].annotation
-    is_list, is_text = get_origin(annotation) in (tuple, list), annotation is str or str in get_args(annotation)
-    if text.lstrip().startswith("{" if get_origin(annotation) is dict else "["):
+    origin = get_origin(annotation)
+    is_list = origin in (tuple, list)
+    is_text = annotation is str or (origin in (Union, UnionType) and str in get_args(annotation))
+    if text.lstrip().startswith("{" if origin is dict else "["):
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -91,7 +91,7 @@ def tracker(text: str) -> tuple[Tracker, str]:
         raise UsageError(
             f"{text!r} is not TRACKER:PLACE",
             where="tracker",
-            fix=f"for example mlflow:http://127.0.0.1:5000 or tensorboard:logs; known trackers: {', '.join(names('trackers'))}",
+            fix=f"for example mlflow:http://127.0.0.1:5000 or tensorboard:logs; known: {', '.join(names('trackers'))}",
         )
     name = ModelName.parse(text)
     found = find("trackers", name.provider)

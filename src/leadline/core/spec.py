@@ -109,7 +109,7 @@ class Spec(FrozenModel):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits, as plain values. An empty `until` is omitted, so that digests of older runs match."""
+        """The spec without limits, as plain values. An empty `until` is omitted: older runs have the same digest."""
         return self.model_dump(mode="json", exclude={"limits"} if self.until else {"limits", "until"})
 
     @property
