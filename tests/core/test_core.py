@@ -26,12 +26,12 @@ from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec, parse_depth
     ("text", "tokens"),
     [("4k", 4096), ("128k", 131072), ("1m", 1048576), ("4096", 4096), (512, 512), ("1.5k", 1536), (" 2K ", 2048)],
 )
-def test_lengths_read_as_people_write_them(text: str | int, tokens: int) -> None:
+def test_lengths_may_be_written_with_k_and_m(text: str | int, tokens: int) -> None:
     assert parse_length(text) == tokens
 
 
 @pytest.mark.parametrize("text", ["4q", "", "-1", "0", "1.0001k", True, "k", "9" * 400, 10**30])
-def test_what_is_not_a_length_says_how_to_write_one(text: str | bool) -> None:
+def test_a_wrong_length_is_refused_with_an_example(text: str | bool) -> None:
     with pytest.raises(UsageError) as caught:
         parse_length(text)
     assert "4k" in caught.value.fix
@@ -149,7 +149,7 @@ def test_a_spec_is_frozen() -> None:
 # --- names ---
 
 
-def test_a_model_name_is_taken_apart() -> None:
+def test_a_model_name_is_split_into_provider_name_and_options() -> None:
     name = ModelName.parse("openai:org/model-7b?base_url=http://127.0.0.1:8000/v1&api=chat")
     assert (name.provider, name.name) == ("openai", "org/model-7b")
     assert name.options == {"base_url": "http://127.0.0.1:8000/v1", "api": "chat"}
@@ -198,7 +198,7 @@ def test_the_same_coordinates_draw_the_same_numbers(coordinates: list[int | floa
     assert bulk_rng(*coordinates).integers(1 << 40) == bulk_rng(*coordinates).integers(1 << 40)
 
 
-def test_neighbouring_coordinates_draw_other_numbers() -> None:
+def test_different_coordinates_draw_different_numbers() -> None:
     places = [(0, "niah", 4096, d / 10, s) for d in range(11) for s in range(20)]
     assert len({seed_of(*p) for p in places}) == len(places)
     assert seed_of("1") != seed_of(1) != seed_of(1.0)

@@ -50,9 +50,7 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
     assert plain.name == ""
 
 
-def test_models_stand_side_by_side_the_furthest_reader_first(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_are_shown_side_by_side_by_effective_length(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(measured / "release.toml"), "--out", str(measured / "out"), "--no-figure"]
     assert answer(words) == 0
     printed = capsys.readouterr()
@@ -75,20 +73,20 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
     assert "1 of 2 models incomplete: sim:nobody" in printed.err
 
 
-def test_samples_without_an_answer_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_samples_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = write(tmp_path, 'models = ["sim:flaky?rate=1"]', "models.toml")
     grid = ["--lengths", "1k", "--depths", "1", "--samples", "2", "--attempts", "1", "--out", str(tmp_path / "out")]
     assert answer(["run", "niah", "--models", models, *grid]) == 1
     assert "2 failed samples" in capsys.readouterr().err
 
 
-def test_one_model_of_a_list_is_asked_with_a_flag(measured: Path, tmp_path: Path) -> None:
+def test_a_model_option_overrides_the_list_of_a_spec(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--model", "sim:decay", "--no-figure"]
     assert answer([*words, "--out", str(tmp_path / "one")]) == 0
     assert len(list(read_records(tmp_path / "one"))) == 8
 
 
-def test_folders_of_a_list_have_no_brackets_unless_they_are_there_with_them(
+def test_folders_of_a_list_have_no_brackets_unless_they_exist_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,7 +102,7 @@ def test_folders_of_a_list_have_no_brackets_unless_they_are_there_with_them(
     assert [p.name for p in (tmp_path / "runs").glob("*/*/")] == ["[a]-and-[b]"]
 
 
-def test_shards_share_out_the_models(measured: Path, tmp_path: Path) -> None:
+def test_shards_divide_the_models(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(tmp_path / "out"), "--shard"]
     assert answer([*words, "2/2"]) == 0
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["short-sight"]
@@ -146,7 +144,7 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
         (ASKED, ["--models", "nowhere.toml"], "cannot read"),
     ],
 )
-def test_mistakes_are_named(
+def test_wrong_lists_and_options_are_refused(
     text: str, words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["run", write(tmp_path, text), "--out", str(tmp_path / "out"), *words]) == 64
@@ -154,14 +152,12 @@ def test_mistakes_are_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_spec_is_not_taken_for_a_list_of_models_and_half_forgotten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_is_refused_as_a_list_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
     assert "a list of models must contain nothing else" in capsys.readouterr().err
 
 
-def test_a_submission_takes_the_list_of_its_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_submission_is_written_for_the_list_of_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = write(tmp_path, LIST + ASKED)
     file = tmp_path / "scores" / "submission.json"
     words = ["--out", str(tmp_path / "out"), "--submission", str(file)]
@@ -181,7 +177,7 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
     return Started(Path(folder), planned, done, 0, (planned - done) * 100, 0, notes=("float32 on cpu",))
 
 
-def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None:
+def test_the_bar_counts_waiting_models_and_not_failed_ones() -> None:
     counts = ManyModelsCounts(4)
     counts.begin(started("a"))
     assert (counts.planned, counts.tokens_total) == (40, 4000)
@@ -192,7 +188,7 @@ def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None
     assert counts.words().startswith("1 of 4 models, 4 of 30 samples")
 
 
-def test_what_several_runs_say_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(said.append))
     monkeypatch.setattr("leadline.cli.progress.say", said.append)

@@ -73,7 +73,7 @@ def test_flags_override_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spec("tiny", lengths="4k").lengths == (4096,)
 
 
-def test_limits_are_no_part_of_the_identity() -> None:
+def test_limits_are_not_part_of_the_identity() -> None:
     assert spec(workers=1, attempts=1, timeout=5.0).digest == spec().digest
     assert spec(samples=4).digest != spec().digest
 
@@ -109,7 +109,7 @@ def test_lists_are_lists_and_text_keeps_its_commas() -> None:
         assert task.options["needle"] == "On a sunny day, the cat sat on it."
 
 
-def test_tasks_may_be_named_several_times_and_come_from_files(tmp_path: Path) -> None:
+def test_several_tasks_may_be_given_also_from_files(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MINE)
     made = spec(task=[f"{path}:Mine"], set_=['shade=["red", "green"]'])
@@ -146,7 +146,7 @@ def test_wrong_values_are_usage_errors_with_a_fix(flags: dict[str, Any], said: s
         assert said in refused.value.fix
 
 
-def test_an_unknown_key_in_a_file_is_named_with_its_neighbour(tmp_path: Path) -> None:
+def test_an_unknown_key_in_a_file_suggests_the_closest_key(tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text('model = "sim:perfect"\ntasks = ["niah"]\nlenghts = "4k"\n')
     with pytest.raises(UnknownName) as refused:
