@@ -24,12 +24,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("candidate", "code"), [("same", 0), ("bad", 1)])
-def test_a_gate_answers_with_its_exit_code(runs: Path, candidate: str, code: int) -> None:
+def test_the_exit_code_is_the_result_of_the_gate(runs: Path, candidate: str, code: int) -> None:
     words = ["compare", str(runs / "good"), str(runs / candidate), "--gate", "overall >= -5; length:* >= -9"]
     assert answer(words) == code
 
 
-def test_too_few_prompts_for_a_narrow_demand_are_undecided(runs: Path) -> None:
+def test_too_few_prompts_for_a_narrow_margin_are_undecided(runs: Path) -> None:
     assert answer(["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1"]) == 2
 
 
@@ -60,7 +60,7 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert said.count("- candidate: sim:cliff?window=600") == 1
 
 
-def test_both_runs_are_named_above_the_table_and_told_apart(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["compare", str(runs / "good"), str(runs / "bad")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[:3] == [
@@ -75,7 +75,9 @@ def test_both_runs_are_named_above_the_table_and_told_apart(runs: Path, capsys: 
     assert [words.partition(":")[0] for words in found["differing"]] == ["seed differs (0 / 9)"]
 
 
-def test_runs_that_asked_something_else_are_refused_by_name(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_with_different_settings_are_refused_and_the_setting_is_named(
+    runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["compare", str(runs / "good"), str(runs / "seed")]
     assert answer(words) == 64
     assert "seed differs" in capsys.readouterr().err

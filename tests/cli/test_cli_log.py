@@ -36,12 +36,12 @@ def test_several_checkpoints_go_to_several_trackers_in_one_command(
     assert len({w["where"] for w in written}) == 2, "one folder and one run for both steps"
 
 
-def test_two_runs_cannot_be_one_step(checkpoints: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_runs_cannot_be_the_same_step(checkpoints: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["log", *checkpoints, "--to", "tensorboard:x", "--step", "5", "--run-name", "mine"]) == 64
     assert "--step auto" in capsys.readouterr().err
 
 
-def test_a_tracker_that_fails_has_an_exit_code_of_its_own(
+def test_a_tracker_that_fails_has_its_own_exit_code(
     checkpoints: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -66,7 +66,7 @@ def test_a_run_logs_at_its_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert list((tmp_path / "tb" / "sim-perfect").glob("*.leadline-step-7"))
 
 
-def test_a_run_goes_on_and_ends_well_when_it_cannot_be_logged(
+def test_a_run_succeeds_even_if_it_cannot_be_logged(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*anything: object) -> str:
@@ -86,13 +86,13 @@ def test_a_run_goes_on_and_ends_well_when_it_cannot_be_logged(
 @pytest.mark.parametrize(
     "words", [["--log-to", "mlfow:x"], ["--log-to", "mlflow:x", "--step", "twelve"], ["--log-to", "wandb:x?mod=1"]]
 )
-def test_wrong_words_stop_a_run_before_it_asks_anything(tmp_path: Path, words: list[str]) -> None:
+def test_wrong_tracker_options_stop_a_run_before_any_request(tmp_path: Path, words: list[str]) -> None:
     assert answer(run_words(tmp_path, "run", *words)) == 64
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--step", "12000"), ("--step", "0"), ("--run-name", "mine")])
-def test_a_step_that_is_logged_nowhere_is_refused_before_anything_is_asked(
+def test_a_step_without_a_tracker_is_refused_before_any_request(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flag: str, value: str
 ) -> None:
     assert answer(run_words(tmp_path, "run", flag, value)) == 64

@@ -59,7 +59,7 @@ def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp
 # --- tables ---
 
 
-def test_a_table_is_summed_up_as_published_and_rows_that_disagree_are_named(say: Say, tmp_path: Path) -> None:
+def test_a_table_is_summarized_as_published_and_rows_that_disagree_are_named(say: Say, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text(ROWS)
     found = {row["name"]: row for row in json.loads(say("summarize", "table.csv", "--json").out)}
     assert [name for name, row in found.items() if not row["consistent"]] == [
@@ -105,7 +105,7 @@ def test_tasks_of_one_model_have_a_mean_and_shares_are_read_as_percent(tmp_path:
     [("", SourceError), ("model,a\nx,1\n", UsageError), ("model,4k\nx,\n", SourceError),
      ("model,4k\nx,abc\n", UsageError), ("model,4k\nx,101\n", UsageError)],
 )  # fmt: skip
-def test_a_table_that_is_none_says_what_is_wrong(tmp_path: Path, text: str, error: type[Exception]) -> None:
+def test_a_wrong_table_is_refused_with_the_reason(tmp_path: Path, text: str, error: type[Exception]) -> None:
     path = tmp_path / "table.csv"
     path.write_text(text)
     with pytest.raises(error):
@@ -155,7 +155,7 @@ def test_chunks_of_a_task_are_one_and_lengths_make_a_mean(say: Say, tmp_path: Pa
     assert "95 %" in say("score", ".").out
 
 
-def test_a_file_of_no_task_of_rulers_says_so(say: Say, tmp_path: Path) -> None:
+def test_a_file_of_an_unknown_task_is_refused(say: Say, tmp_path: Path) -> None:
     predictions(tmp_path, "poems", [("x", ["x"])])
     said = say("score", "poems.jsonl")
     assert (said.code, "not a task of RULER" in said.err) == (64, True)
@@ -172,7 +172,7 @@ def test_a_tasks_name_decides_its_metric_and_its_answer_tokens(task: str, family
     assert (family_of_task(task), new_tokens(task)) == (family, tokens)
 
 
-def test_paths_say_task_and_length(tmp_path: Path) -> None:
+def test_task_and_length_are_read_from_the_path(tmp_path: Path) -> None:
     path = tmp_path / "llama" / "synthetic" / "131072" / "pred"
     predictions(path, "niah_single_2", [("x", ["x"])], "niah_single_2-17")
     [found] = find_predictions([tmp_path])
@@ -194,7 +194,7 @@ def prompts(folder: Path, length: int, task: str, count: int = 3, prefix: str = 
     return path
 
 
-def test_rulers_prompts_are_asked_as_they_stand_and_scored_as_it_does(say: Say, tmp_path: Path) -> None:
+def test_rulers_prompts_are_sent_unchanged_and_scored_as_ruler_does(say: Say, tmp_path: Path) -> None:
     prompts(tmp_path / "data", 4096, "qa_1")
     prompts(tmp_path / "data", 8192, "qa_1")
     said = say("run", "--prompts", "data", "--model", "sim:perfect", "--out", "run", "--no-figure", "--keep-prompts")
@@ -215,7 +215,7 @@ def test_rulers_prompts_are_asked_as_they_stand_and_scored_as_it_does(say: Say, 
     assert records[0].prompt_tokens == len(WhitespaceTokenizer().encode(kept[0]))
 
 
-def test_prompts_that_do_not_make_a_grid_say_so(say: Say, tmp_path: Path) -> None:
+def test_prompts_that_do_not_form_a_grid_are_refused(say: Say, tmp_path: Path) -> None:
     prompts(tmp_path, 4096, "qa_1")
     prompts(tmp_path, 8192, "vt", 2)
     ask = ("run", "--prompts", ".", "--model", "sim:perfect", "--no-figure")
@@ -226,7 +226,7 @@ def test_prompts_that_do_not_make_a_grid_say_so(say: Say, tmp_path: Path) -> Non
     assert "leave out the task" in say("run", "niah", *ask[1:]).err
 
 
-def test_prompts_with_a_template_of_their_own_are_pointed_out(say: Say, tmp_path: Path) -> None:
+def test_prompts_that_contain_a_chat_template_are_noted(say: Say, tmp_path: Path) -> None:
     path = prompts(tmp_path, 4096, "qa_1")
     path.write_text(path.read_text().replace('?"', '?<|im_end|>\\n<|im_start|>assistant\\n"'))
     said = say("run", "--prompts", str(path), "--model", "sim:perfect", "--no-figure", "--out", "run")
@@ -245,7 +245,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_prompts_and_keys_are_written_without_asking_anybody(say: Say, tmp_path: Path) -> None:
+def test_prompts_and_answers_are_written_without_a_model(say: Say, tmp_path: Path) -> None:
     said = say(
         "build", "qa_fiction_1", "-o", "out/prompts.jsonl", "--tokenizer", "whitespace", "--lengths", "1k,2k",
         "--depths", "3", "--samples", "2",
@@ -264,7 +264,7 @@ def test_prompts_and_keys_are_written_without_asking_anybody(say: Say, tmp_path:
     assert "model" not in about["spec"]
 
 
-def test_prompts_are_written_in_rulers_layout_and_can_be_asked_again(say: Say, tmp_path: Path) -> None:
+def test_prompts_are_written_in_rulers_layout_and_can_be_run(say: Say, tmp_path: Path) -> None:
     made = (
         "build",
         "--tokenizer",
@@ -298,11 +298,12 @@ def test_prompts_are_written_in_rulers_layout_and_can_be_asked_again(say: Say, t
     assert {record.score for record in read_records(tmp_path / "run")} == {1.0}
 
 
-def test_a_chat_template_counts_where_it_is_asked_for(say: Say, tmp_path: Path) -> None:
+def test_a_chat_template_counts_only_on_request(say: Say, tmp_path: Path) -> None:
     assert "chat template" in say("build", "passkey", "-o", "x.jsonl", "--tokenizer", "bytes", "--chat").err
     assert "either --tokenizer" in say("build", "passkey", "-o", "x.jsonl").err
     assert (
-        "did you mean 'ruler'" in say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--format", "rulers").err
+        "is not one of 'jsonl', 'ruler'"
+        in say("build", "passkey", "-o", "x", "--tokenizer", "bytes", "--format", "rulers").err
     )
     assert not (tmp_path / "x.jsonl").exists()
 
@@ -316,7 +317,7 @@ DRAWN = [
 
 
 @pytest.mark.parametrize("task", DRAWN)
-def test_what_is_written_for_training_shares_no_answer_with_what_is_tested(say: Say, tmp_path: Path, task: str) -> None:
+def test_training_prompts_share_no_answer_with_test_prompts(say: Say, tmp_path: Path, task: str) -> None:
     """Answers, and whatever else of the vocabulary the questions name, are on one side of the split only."""
     rows = {}
     for split in ("test", "train"):
@@ -337,7 +338,7 @@ def test_what_is_written_for_training_shares_no_answer_with_what_is_tested(say: 
         assert not [answer for answer in answers[one] if answer in text.split()]
 
 
-def test_every_registered_task_knows_its_side() -> None:
+def test_every_registered_task_has_a_split() -> None:
     for name in registry.names("tasks"):
         assert "split" in type(registry.task(TaskSpec(name=name))).model_fields
 
@@ -354,7 +355,7 @@ def test_ablations_sweep_any_option_of_these_tasks(say: Say, tmp_path: Path) -> 
     assert float(np.mean([r.score or 0 for r in records])) == 1.0
 
 
-def test_questions_without_documents_are_asked_beside_them(say: Say, tmp_path: Path) -> None:
+def test_no_context_asks_each_question_without_its_document_too(say: Say, tmp_path: Path) -> None:
     ask = ("run", "qa_fiction_1", "--no-context", "--model", "sim:perfect", "--lengths", "1k", "--depths", "2",
            "--samples", "2", "--no-figure")  # fmt: skip
     said = say(*ask, "--out", "run")
@@ -364,6 +365,6 @@ def test_questions_without_documents_are_asked_beside_them(say: Say, tmp_path: P
         scores.setdefault(record.cell.task, set()).add(record.score)
     assert scores == {"qa_fiction_1": {1.0}, "qa_fiction_1[no context]": {0.0}}
     assert "[no context]" in said.out
-    assert "none of the tasks asks questions" in say("run", "niah", *ask[2:]).err
+    assert "none of the tasks is a question-answering task" in say("run", "niah", *ask[2:]).err
     planned = json.loads(say("plan", *ask[1:-1], "--json").out)["tasks"]
     assert planned["qa_fiction_1[no context]"]["prompt_tokens"] < 4 * 40 < planned["qa_fiction_1"]["prompt_tokens"]

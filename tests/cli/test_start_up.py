@@ -1,4 +1,4 @@
-"""Start-up is part of every run: what a run does not need is not imported."""
+"""What a command does not need is not imported. Checked by module names."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from leadline.cli.main import COMMANDS
+
 HEAVY = {"altair", "matplotlib", "pandas", "ray", "sklearn", "statsmodels", "torch", "transformers"}
+LIBRARIES = HEAVY | {"jinja2", "numpy", "pydantic", "rich", "scipy", "tokenizers"}
 PROGRAM = """
 import sys
 from leadline.cli.main import main
 try:
     main()
 finally:
-    print(*sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+    print(*sorted(sys.modules), file=sys.stderr)
 """
 
 
@@ -23,18 +28,24 @@ def imported(*arguments: str, status: int = 0) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
+def test_help_and_version_import_no_command_and_no_library() -> None:
+    commands = {f"leadline.cli.{module}" for module, _ in COMMANDS.values()}
+    for argument in ("--help", "--version"):
+        assert not imported(argument) & (LIBRARIES | commands), argument
+
+
+@pytest.mark.parametrize("arguments", [["tasks"], ["models"], ["suites"], ["run", "--help"], ["plan", "--help"]])
+def test_lists_and_the_help_of_a_run_import_nothing_heavy(arguments: list[str]) -> None:
+    assert not imported(*arguments) & (HEAVY | {"tokenizers"})
+
+
 def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path) -> None:
-    words = "run niah --model sim:perfect?window=8k --lengths 1k --depths 2 --samples 1 --json --no-figure --out"
-    found = imported(*words.split(), str(tmp_path / "run"))
-    assert "leadline" in found
+    options = "run niah --model sim:perfect?window=8k --lengths 1k --depths 2 --samples 1 --json --no-figure --out"
+    found = imported(*options.split(), str(tmp_path / "run"))
+    assert "leadline.run.measure" in found
     assert sorted(found & HEAVY) == []
 
 
-def test_help_and_lists_import_nothing_heavy() -> None:
-    for arguments in (["--help"], ["tasks"], ["models"], ["suites"]):
-        assert not imported(*arguments) & (HEAVY | {"tokenizers"}), arguments
-
-
-def test_a_folder_that_is_not_there_is_said_before_torch_comes_in() -> None:
+def test_a_missing_model_folder_is_an_error_before_torch_is_imported() -> None:
     found = imported("run", "niah", "--model", "hf:./nowhere", "--lengths", "1k", status=66)
     assert not found & HEAVY

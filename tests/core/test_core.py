@@ -1,4 +1,4 @@
-"""Spec, registry, seeds, digests and errors: the door that everything comes in by."""
+"""Spec, registry, seeds, digests and errors."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec, parse_depth
     ("text", "tokens"),
     [("4k", 4096), ("128k", 131072), ("1m", 1048576), ("4096", 4096), (512, 512), ("1.5k", 1536), (" 2K ", 2048)],
 )
-def test_lengths_read_as_people_write_them(text: str | int, tokens: int) -> None:
+def test_lengths_may_be_written_with_k_and_m(text: str | int, tokens: int) -> None:
     assert parse_length(text) == tokens
 
 
-@pytest.mark.parametrize("text", ["4q", "", "-1", "0", "1.0001k", True, "k"])
-def test_what_is_not_a_length_says_how_to_write_one(text: str | bool) -> None:
+@pytest.mark.parametrize("text", ["4q", "", "-1", "0", "1.0001k", True, "k", "9" * 400, 10**30])
+def test_a_wrong_length_is_refused_with_an_example(text: str | bool) -> None:
     with pytest.raises(UsageError) as caught:
         parse_length(text)
     assert "4k" in caught.value.fix
@@ -54,8 +54,10 @@ def test_a_depth_grid_is_even_a_list_or_dense_at_both_ends() -> None:
     assert min(steps[1:-1]) == min(steps[1], steps[-2])
 
 
-@pytest.mark.parametrize("grid", ["0,1.5", "-0.1", "x", "0", [2.0], "sigmoid:x"])
-def test_a_depth_outside_the_document_is_refused(grid: object) -> None:
+@pytest.mark.parametrize(
+    "grid", ["0,1.5", "-0.1", "x", "0", [2.0], "sigmoid:x", 2**63, "9" * 5000, f"sigmoid:{2**63}", "nan"]
+)
+def test_a_wrong_depth_grid_is_refused_at_once(grid: object) -> None:
     with pytest.raises(UsageError):
         parse_depths(grid)
 
@@ -119,6 +121,12 @@ def test_a_wrong_value_is_one_clear_error(change: dict[str, object]) -> None:
     assert "validation error" not in str(caught.value)
 
 
+def test_a_wrong_choice_asks_what_was_meant() -> None:
+    with pytest.raises(UnknownName, match="unknown reading 'freshh'") as caught:
+        make_spec({**MINIMAL, "reading": "freshh"})
+    assert caught.value.fix == "did you mean 'fresh'?"
+
+
 def test_a_missing_value_is_named() -> None:
     with pytest.raises(UsageError, match="'model' is missing"):
         make_spec({"tasks": ["niah"], "lengths": "1k"})
@@ -141,11 +149,11 @@ def test_a_spec_is_frozen() -> None:
 # --- names ---
 
 
-def test_a_model_name_is_taken_apart() -> None:
+def test_a_model_name_is_split_into_provider_name_and_options() -> None:
     name = ModelName.parse("openai:org/model-7b?base_url=http://127.0.0.1:8000/v1&api=chat")
     assert (name.provider, name.name) == ("openai", "org/model-7b")
     assert name.options == {"base_url": "http://127.0.0.1:8000/v1", "api": "chat"}
-    with pytest.raises(UsageError, match="does not name a provider"):
+    with pytest.raises(UsageError, match="has no provider"):
         ModelName.parse("gpt-4")
 
 
@@ -171,12 +179,12 @@ def test_a_task_in_a_file_needs_no_installing(tmp_path: Path) -> None:
     assert task.model_dump()["size"] == 5
     with pytest.raises(UnknownName, match="unknown name 'Mime'"):
         registry.task(TaskSpec(name=f"{file}:Mime"))
-    with pytest.raises(UsageError, match="no file"):
+    with pytest.raises(UsageError, match="no such file"):
         registry.task(TaskSpec(name=f"{tmp_path}/other.py:Mine"))
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "scorers", "sources", "suites"])
-def test_every_registered_plugin_loads(kind: registry.Kind) -> None:
+def test_every_registered_plugin_loads(kind: registry.PluginKind) -> None:
     for name in registry.names(kind):
         assert registry.find(kind, name) is not None
 
@@ -190,7 +198,7 @@ def test_the_same_coordinates_draw_the_same_numbers(coordinates: list[int | floa
     assert bulk_rng(*coordinates).integers(1 << 40) == bulk_rng(*coordinates).integers(1 << 40)
 
 
-def test_neighbouring_coordinates_draw_other_numbers() -> None:
+def test_different_coordinates_draw_different_numbers() -> None:
     places = [(0, "niah", 4096, d / 10, s) for d in range(11) for s in range(20)]
     assert len({seed_of(*p) for p in places}) == len(places)
     assert seed_of("1") != seed_of(1) != seed_of(1.0)
@@ -225,11 +233,14 @@ def test_exit_codes_leave_0_1_and_2_to_verdicts() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"samples": "many"}, "samples: a whole number is wanted"),
-        ({"tasks": 5}, "tasks: a list is wanted"),
-        ({"limits": {"timeout": "long"}}, "timeout: a number is wanted"),
+        ({"samples": "many"}, "samples: expected a whole number, got 'many'"),
+        ({"tasks": 5}, "tasks: expected a list, got 5"),
+        ({"samples": 0}, "samples: must be at least 1, got 0"),
+        ({"samples": 10**30}, "samples: must be at most 1,000,000"),
+        ({"limits": {"timeout": float("inf")}}, "timeout: must be at most 1,000,000, got inf"),
+        ({"limits": {"timeout": "long"}}, "timeout: expected a number, got 'long'"),
     ],
 )
-def test_a_value_of_another_kind_is_refused_in_plain_words(change: dict[str, object], words: str) -> None:
+def test_a_wrong_value_is_refused_in_plain_words(change: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make_spec({**MINIMAL, **change})

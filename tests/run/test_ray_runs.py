@@ -69,9 +69,10 @@ def test_models_side_by_side_are_scored_as_one_by_one_and_the_missing_one_is_nam
     models: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = ["--set", f"documents={models}/texts.json"]
-    words = ["submit", "mean_nll", *texts, "--models", str(models / "models.json"), *GRID[:-1], "--out"]
-    assert answer([*words, str(tmp_path / "one")]) == 1
-    assert answer([*words, str(tmp_path / "two"), "--ray", "2"]) == 1
+    words = ["run", "mean_nll", *texts, "--models", str(models / "models.json"), *GRID]
+    for name, more in (("one", []), ("two", ["--ray", "2"])):
+        places = ["--out", str(tmp_path / name), "--submission", str(tmp_path / name / "submission.json")]
+        assert answer([*words, *places, *more]) == 1
     assert "gone: not measured: there is no model folder" in capsys.readouterr().err
     one, two = (read_submission(tmp_path / name / "submission.json") for name in ("one", "two"))
     assert [(e.name, e.score) for e in one.entries] == [(e.name, e.score) for e in two.entries]

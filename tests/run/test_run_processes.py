@@ -103,7 +103,7 @@ def test_interrupted_twice_a_run_leaves_at_once(server: FakeServerProcess, tmp_p
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert time.monotonic() - began < 5
-    assert "left at once; run the same command again to go on" in err
+    assert "interrupted; run the same command again to continue" in err
     assert "Traceback" not in err
     assert all(line.endswith(b"}\n") for line in lines(folder))
 

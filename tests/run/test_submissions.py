@@ -37,12 +37,16 @@ def models_file(folder: Path, extra: list[Any] | None = None) -> Path:
     return path
 
 
+def submission_to(folder: Path, models: Path) -> list[str]:
+    places = ["--out", str(folder), "--submission", str(folder / "submission.json")]
+    return ["--models", str(models), *places, "--no-figure"]
+
+
 @pytest.fixture(scope="module")
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("submitted")
     file = models_file(folder, [{"name": "broken", "model": "sim:nobody"}])
-    out = ["--models", str(file), "--out", str(folder / "out")]
-    assert answer(["submit", "retrieval_gain", *GRID, *out]) == 1  # one model failed
+    assert answer(["run", "retrieval_gain", *GRID, *submission_to(folder / "out", file)]) == 1  # one model failed
     return folder
 
 
@@ -63,18 +67,18 @@ def test_every_model_has_an_entry_and_failures_say_why(submitted: Path) -> None:
 
 def test_submitting_again_measures_nothing_that_is_there(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = read_submission(submitted / "out" / "submission.json")
-    words = ["submit", "retrieval_gain", *GRID, "--models", str(submitted / "models.json")]
-    assert answer([*words, "--out", str(submitted / "out"), "--json"]) == 1
+    words = ["run", "retrieval_gain", *GRID, *submission_to(submitted / "out", submitted / "models.json")]
+    assert answer([*words, "--json"]) == 1
     printed = capsys.readouterr()
     assert printed.err.count("measured already") == len(WINDOWS)
-    after = json.loads(printed.out)
-    assert [e["score"] for e in after["entries"]] == [e.score for e in before.entries]
+    after = read_submission(Path(json.loads(printed.out)["submission"]))
+    assert [e.score for e in after.entries] == [e.score for e in before.entries]
 
 
 def test_shards_make_the_same_submission_as_one_run(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     for shard in ("1/2", "2/2"):
-        words = ["submit", "retrieval_gain", *GRID, "--models", str(file), "--out", str(tmp_path / "out")]
+        words = ["run", "retrieval_gain", *GRID, *submission_to(tmp_path / "out", file)]
         assert answer([*words, "--shard", shard]) == 0
     whole = {e.name: e.score for e in read_submission(submitted / "out" / "submission.json").entries if e.score}
     shards = {e.name: e.score for e in read_submission(tmp_path / "out" / "submission.json").entries}
@@ -107,7 +111,7 @@ def test_scores_that_are_all_the_same_rank_nothing(submitted: Path, capsys: pyte
 def test_answers_are_submitted_as_accuracy_and_may_be_targets(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     grid = ["--lengths", "2k", "--depths", "5", "--samples", "2"]
-    assert answer(["submit", "niah", *grid, "--models", str(file), "--out", str(tmp_path / "accuracy")]) == 0
+    assert answer(["run", "niah", *grid, *submission_to(tmp_path / "accuracy", file)]) == 0
     targets = tmp_path / "accuracy" / "submission.json"
     assert read_submission(targets).metric == "accuracy"
     words = ["correlate", str(submitted / "out" / "submission.json"), str(targets), "--resamples", "200"]

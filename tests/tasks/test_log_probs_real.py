@@ -43,8 +43,9 @@ def test_variants_of_a_real_model_are_submitted_and_correlated(
     grid = ["--lengths", "256", "--depths", "0.1,0.6", "--samples", "1"]
     asked = ["--lengths", "300", "--depths", "0.2,0.8", "--samples", "1", "--reading", "shared"]
     gain, chance = tmp_path / "gain", tmp_path / "chance"
-    assert answer(["submit", "retrieval_gain", *grid, "--set", "least=64", *listed, "--out", str(gain)]) == 1
-    assert answer(["submit", "needle_chance", *asked, *listed, "--out", str(chance)]) == 1
+    for folder, words in ((gain, ["retrieval_gain", *grid, "--set", "least=64"]), (chance, ["needle_chance", *asked])):
+        places = ["--out", str(folder), "--submission", str(folder / "submission.json")]
+        assert answer(["run", *words, *listed, *places, "--no-figure"]) == 1
     scores = {e.name: e.score for e in read_submission(gain / "submission.json").entries}
     assert scores.pop("missing") is None
     assert (scores["native"] or 0) > 2 > (scores["linear 4"] or 0)

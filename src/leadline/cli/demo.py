@@ -1,4 +1,4 @@
-"""`leadline demo`: a heatmap worth looking at, without any settings."""
+"""`leadline demo`: a needle heatmap of a small model, without any options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
+from leadline.cli.output import warn
+from leadline.cli.run import measure_one
+from leadline.cli.run_summary import finish
+from leadline.core.errors import LeadlineError
+from leadline.core.spec import make_spec
+from leadline.models.hf import load, smollm2
+
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
     "tasks": [{"name": "niah", "answer_tokens": 12}],
@@ -17,9 +24,9 @@ SPEC: dict[str, Any] = {
     "samples": 3,
     "reading": "shared",
 }
-"""A real model of 135M parameters, inside half of its window of 8k: that is where its own limits lie. `shared` rather
-than `nested`, since every other fact in a document is a distractor, and of the 32 of a nested one so small a model
-finds but the last."""
+"""A real model with 135M parameters, up to half of its 8k window, where its limits show. `shared` and not `nested`:
+every other fact in a document is a distractor, and among the 32 of a nested document so small a model finds only the
+last."""
 
 SIMULATED: dict[str, Any] = {
     "model": "sim:lost-in-the-middle?window=64k&strength=0.9&tokenizer=bytes",
@@ -31,35 +38,28 @@ SIMULATED: dict[str, Any] = {
 
 
 def demo(
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False,
-    simulated: Annotated[bool, typer.Option("--simulated", help="Seconds instead of minutes: no real model.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False,
+    simulated: Annotated[
+        bool, typer.Option("--simulated", help="Use a simulated model: seconds instead of minutes.")
+    ] = False,
 ) -> None:
-    """Draw a needle heatmap of a small real model: no settings, a few minutes on two CPU cores."""
-    from leadline.cli.run import carry_out
-    from leadline.cli.run_summary import finish
-    from leadline.core.spec import make_spec
-
+    """Draw a needle heatmap of a small real model; takes a few minutes on two CPU cores."""
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
-    summary = carry_out(make_spec(values, where="demo"), out)
+    summary = measure_one(make_spec(values, where="demo"), out)
     finish(summary, as_json=json)
     if not json:
-        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` leaves the PATH alone
-        typer.echo(f"next      {program} report {summary.folder}  # every answer, on a page")
+        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
+        typer.echo(f"next      {program} report {summary.folder}  # a page with every answer")
 
 
 def _real_model_is_here() -> bool:
-    """Fetches and converts it the first time. What stands in the way is said, and a simulated model takes its place."""
-    from leadline.cli.output import warn
-    from leadline.core.errors import LeadlineError
-    from leadline.models.hf import smollm2
-    from leadline.models.hf.load import require_torch
-
+    """Downloads and converts the model the first time. If that fails, says why; the demo then uses a simulated one."""
     try:
-        require_torch("demo")
+        load.require_torch("demo")
         smollm2.ensure_folder(warn)
     except LeadlineError as error:
-        warn(f"SmolLM2 cannot be had, so this is a simulated model instead: {error.what}")
+        warn(f"SmolLM2 is not available, so the demo uses a simulated model: {error.what}")
         if error.fix:
             warn(error.fix)
         return False

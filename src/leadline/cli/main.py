@@ -1,4 +1,5 @@
-"""The command line: one command a file, and the only place that catches, prints and exits."""
+"""The `leadline` program. Commands are imported when they are invoked; errors are caught, printed and turned into exit
+codes here and nowhere else."""
 
 from __future__ import annotations
 
@@ -15,91 +16,133 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from leadline.cli import catalogue
-from leadline.cli import output as screen
-from leadline.core.errors import Interrupted, LeadlineError, StoreError, UsageError
+import leadline
+from leadline.cli import output
+from leadline.core.errors import Interrupted, LeadlineError, StoreError, UnknownName, UsageError
 
 COMMANDS = {
-    "demo": "Draw a heatmap of a small real model, without any settings.",
-    "run": "Measure a model, or a list of models.",
-    "plan": "Say what a run would cost: requests, tokens, time, money.",
-    "report": "Look at runs: tables, heatmaps, one self-contained page.",
-    "log": "Log runs to MLflow, Weights & Biases or TensorBoard.",
-    "compare": "Compare two runs prompt by prompt, and judge a gate.",
-    "watch": "Watch a run that goes on elsewhere, to its end.",
-    "view": "Look at all runs in a browser, live.",
-    "summarize": "Sum up published scores as RULER does.",
-    "score": "Grade RULER's own prediction files.",
-    "build": "Write prompts and their keys for other programs.",
-    "submit": "Score a list of models.",
-    "correlate": "Correlate scores of models, or tasks over models.",
+    "demo": ("demo", "Draw a heatmap of a small model; needs no options."),
+    "run": ("run", "Measure a model, or a list of models."),
+    "plan": ("plan", "Show what a run would cost: requests, tokens, time, money."),
+    "report": ("report", "Show runs as tables, heatmaps and one HTML page."),
+    "log": ("log", "Log runs to MLflow, Weights & Biases or TensorBoard."),
+    "compare": ("compare", "Compare two runs prompt by prompt, and apply a gate."),
+    "watch": ("view", "Follow a run of another process in the terminal."),
+    "view": ("view", "Browse all runs in a web browser, live."),
+    "summarize": ("score", "Summarize published scores as RULER does."),
+    "score": ("score", "Grade RULER's prediction files."),
+    "build": ("build", "Write prompts and answers to files."),
+    "correlate": ("correlate", "Correlate scores of models, or tasks over models."),
+    "tasks": ("catalogue", "List tasks; `tasks show NAME` lists its options."),
+    "models": ("catalogue", "List model providers; `models show NAME` lists options."),
+    "sources": ("catalogue", "List haystacks; `sources pull` downloads public data."),
+    "suites": ("catalogue", "List suites; `suites show NAME` lists its tasks."),
 }
-_FILES = {"watch": "view", "summarize": "score"}
-"""Each is a function of this name in a file of this name, in a few words that fit a line of a terminal. Files import
-what is heavy inside the function."""
-REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR})
-"""What a system says of a place that cannot be read from or written to."""
+"""For each command the module of `leadline.cli` that defines it, and its one-line help."""
+REMOVED = {"submit": "leadline run TASK --models FILE --submission OUT.json"}
+"""Former commands, and what replaces them."""
+OTHER_TOOLS = {
+    "-m": "--model",
+    "-t": "--task",
+    "-n": "--samples",
+    "-o": "--out",
+    "--limit": "--samples N, the number of samples per cell",
+    "--num-samples": "--samples N, the number of samples per cell",
+    "--max-length": "--lengths 4k,8k,16k",
+    "--context-length": "--lengths 4k,8k,16k",
+    "--concurrency": "--workers",
+    "--max-connections": "--workers",
+    "--tasks": "--task",
+    "--model-args": "--model PROVIDER:NAME?key=value&key=value",
+    "--tokenizer": "--model PROVIDER:NAME?tokenizer=FOLDER",
+    "--base-url": "--model openai:NAME?base_url=URL",
+    "--output": "--out",
+    "--output-path": "--out",
+}
+"""Options that other tools have, and ours for the same purpose."""
+DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR}
 
 
-class Commands(TyperGroup):
-    """Hands an interruption on as what it is: typer itself makes a silent exit code of it."""
+class LazyGroup(TyperGroup):
+    """A command group that imports a command's module when the command is invoked or its own help is shown."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in REMOVED:
+            raise UsageError(
+                f"the command {cmd_name!r} no longer exists", where="leadline", fix=f"did you mean {REMOVED[cmd_name]}?"
+            )
+        if cmd_name not in COMMANDS:
+            raise UnknownName("command", cmd_name, COMMANDS, where="leadline")
+        found = getattr(import_module(f"leadline.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        if not isinstance(found, typer.Typer):
+            function, found = found, new_app()
+            found.command()(function)
+        command = typer.main.get_command(found)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt:  # typer itself would turn it into a silent exit code
             raise typer.Abort from None
 
 
-app = typer.Typer(
-    name="leadline",
-    cls=Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+def new_app(**settings: Any) -> typer.Typer:
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, **settings)
+
+
+app = new_app(
+    name="leadline", cls=LazyGroup, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(leadline.__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def leadline(
-    version: Annotated[bool, typer.Option("--version", help="Say the version.", is_eager=True)] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks; LEADLINE_DEBUG=1 does the same.")] = False,
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks of errors. LEADLINE_DEBUG=1 does the same.")
+    ] = False,
 ) -> None:
-    """How much of a context window can a language model really use?"""
+    """Measure how much of its context window a language model can really use.
 
-
-for name, short in COMMANDS.items():
-    app.command(short_help=short)(getattr(import_module(f"leadline.cli.{_FILES.get(name, name)}"), name))
-for kind in catalogue.KINDS:
-    app.add_typer(catalogue.commands(kind), name=kind, short_help=catalogue.SHORT[kind])
+    Start with `leadline demo`, or `leadline run niah --model hf:FOLDER`.
+    """
 
 
 def main() -> NoReturn:
-    """The entry point: every error becomes three lines and an exit code."""
-    words = sys.argv[1:]
+    """The entry point of the program."""
+    arguments = sys.argv[1:]
     debug = os.environ.get("LEADLINE_DEBUG", "") not in ("", "0")
-    if "--debug" in words:  # wherever it stands
-        words.remove("--debug")
+    if "--debug" in arguments:  # accepted at any position
+        arguments.remove("--debug")
         debug = True
-    if "--version" in words[:1]:
-        from leadline import __version__
-
-        print(__version__)
-        sys.exit(0)
     try:
-        code = answer(words, debug=debug)
-    except KeyboardInterrupt:  # another one, while the first was told
+        code = answer(arguments, debug=debug)
+    except KeyboardInterrupt:  # a second Ctrl-C while the first is handled
         code = Interrupted.exit_code
     if code == Interrupted.exit_code:
-        _leave(code)
+        _exit_at_once(code)
     sys.exit(code)
 
 
-def _leave(code: int) -> NoReturn:
-    """Without the interpreter's own way out, which calls on threads that a server keeps waiting, and which one more
-    Ctrl-C would break off anywhere. What was recorded has been written, and what was open has been closed."""
+def _exit_at_once(code: int) -> NoReturn:
+    """Exits without joining threads, which may be waiting for a server. Records are already written and closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError):
@@ -107,66 +150,55 @@ def _leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def answer(words: list[str], *, debug: bool = False) -> int:
-    """Carries out one command and says its exit code. The only place that catches."""
+def answer(arguments: list[str], *, debug: bool = False) -> int:
+    """Runs one command and returns its exit code."""
     try:
-        return int(app(args=words, prog_name="leadline", standalone_mode=False) or 0)
-    except LeadlineError as error:
-        screen.show_error(error)
-        if debug:
-            traceback.print_exc()
-        return error.exit_code
+        return int(app(args=arguments, prog_name="leadline", standalone_mode=False) or 0)
     except typer.TyperException as error:
-        return _usage(error)
+        return _show_usage_error(error)
     except (KeyboardInterrupt, typer.Abort):
-        screen.say("left at once; run the same command again to go on")
-        return 130
+        output.say("interrupted; run the same command again to continue")
+        return Interrupted.exit_code
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        shown = _of_the_disk(error) or _unexpected(error)
-        screen.show_error(shown)
+        shown = error if isinstance(error, LeadlineError) else _as_leadline_error(error)
+        output.show_error(shown)
         if debug:
             traceback.print_exc()
         return shown.exit_code
 
 
-def _usage(error: typer.TyperException) -> int:
-    """The parser's complaint in our three lines; without any word, the help."""
+def _show_usage_error(error: typer.TyperException) -> int:
+    """Prints an error of the argument parser as what / where / fix; without any arguments, the help."""
     if type(error).__name__ == "NoArgsIsHelpError":
-        screen.say(error.format_message())
+        output.say(error.format_message())
         return UsageError.exit_code
     context = getattr(error, "ctx", None)
-    place = context.command_path if context else "leadline"
-    what, fix = error.format_message(), f"see `{place} --help`"
-    near = get_close_matches(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or (), n=1)
-    if near:
-        what, fix = error.message, f"did you mean {near[0]}?"
-    elif " Did you mean " in what:
-        what, _, name = what.partition(" Did you mean ")
-        fix = f"did you mean {name}"
-    screen.show_error(UsageError(what, where=place, fix=fix))
+    command = context.command_path if context else "leadline"
+    what, fix = error.format_message(), f"see `{command} --help`"
+    option: str = getattr(error, "option_name", "")
+    if option:
+        options = [name for p in context.command.params for name in p.opts] if context else []
+        near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)
+        ours = OTHER_TOOLS.get(option.replace("_", "-"), "")
+        what = f"no such option: {option}"
+        if ours.split()[:1] and ours.split()[0] in options:
+            fix = f"did you mean {ours}?"
+        elif near:
+            fix = f"did you mean {near[0]}?"
+    output.show_error(UsageError(what, where=command, fix=fix))
     return UsageError.exit_code
 
 
-def _of_the_disk(error: Exception) -> LeadlineError | None:
-    """A file or folder that the system refuses, wherever it was met: nobody's defect."""
-    if not isinstance(error, OSError) or error.filename is None or error.errno not in REFUSED:
-        return None
-    return StoreError(
-        f"{error.strerror}", where=str(error.filename), fix="mend what stands there, or name another place"
-    )
-
-
-def _unexpected(error: Exception) -> LeadlineError:
+def _as_leadline_error(error: Exception) -> LeadlineError:
+    if isinstance(error, OSError) and error.filename is not None and error.errno in DISK_ERRORS:
+        fix = "fix its permissions, free some space, or choose another path"
+        return StoreError(f"{error.strerror}", where=str(error.filename), fix=fix)
+    frames = traceback.extract_tb(error.__traceback__)
     return LeadlineError(
         f"unexpected {type(error).__name__}: {error}",
-        where=_place(error),
-        fix="this is a defect of Leadline or of a plugin; `--debug` shows the traceback",
+        where=f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "",
+        fix="this is a bug in Leadline or in a plugin; --debug shows the traceback",
     )
-
-
-def _place(error: Exception) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

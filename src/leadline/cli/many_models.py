@@ -1,145 +1,204 @@
-"""Many models in one command: the list they come from, their runs, and how they compare in the end."""
+"""Runs of a list of models: reading the list, measuring each model, comparing them, and writing a submission file."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+import leadline
 from leadline.cli.options import Flags, spec_of
+from leadline.cli.output import print_json, print_table
+from leadline.cli.progress import ManyModelsWatcher
+from leadline.core.digest import digest
+from leadline.core.errors import FailedSamples, UsageError
+from leadline.core.format import format_count
+from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
+from leadline.results.run import load_run
+from leadline.run.many_models import ModelRun, ModelRunResult, entry_of, is_whole, measure_all
+from leadline.stats.logprobs import metric_of
+from leadline.store.manifest import now
+from leadline.store.runs import plain_place, slug
+from leadline.store.submissions import Entry, Submission, merged, read_submission, write_submission
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+Models = Annotated[
+    Path | None,
+    typer.Option(
+        help='TOML or JSON file with a list such as models = ["hf:a", "hf:b"]; one run per model. A spec may have the '
+        "list too.",
+        show_default=False,
+    ),
+]
+Shard = Annotated[
+    str, typer.Option(help="Measure a part of the models: 2/4 is every fourth from the second on.", metavar="N/COUNT")
+]
 
-    from leadline.core.errors import LeadlineError
-    from leadline.core.spec import Listed, Spec
-    from leadline.run.many_models import ModelRun, ModelRunResult
 
-MODELS_HELP = "A TOML or JSON file with a list `models`, each measured in a run of its own; a spec may hold it too."
-Models = Annotated[Path | None, typer.Option(help=MODELS_HELP, show_default=False)]
-Shard = Annotated[str, typer.Option(help="2/4 measures every fourth model from the second on.", metavar="N/COUNT")]
-
-
-def listed_models(flags: Flags, file: Path | None, shard: str = "") -> list[Listed]:
-    """The models of --models, else those of the spec file; none where the command is about one model."""
-    from leadline.core.errors import UsageError
-    from leadline.core.spec import load_spec, parse_models, read_models
-
+def listed_models(flags: Flags, file: Path | None, shard: str = "") -> list[NamedModel]:
+    """The models of --models or of the spec file, reduced to the shard; empty for a run of one model."""
     number, count = parse_shard(shard)
-    if flags.model is not None:
-        if file is not None:
-            raise UsageError("--model is for one model, --models for many", where="--models", fix="leave one out")
-        return []
+    if flags.model is not None and file is not None:
+        raise UsageError("--model and --models exclude each other", where="--models", fix="use one of them")
+    models: list[NamedModel] = []
     if file is not None:
-        return read_models(file)[number - 1 :: count]
-    values = load_spec(Path(flags.what)) if flags.what and flags.what.endswith(".toml") else {}
-    if "models" not in values:
-        return []
-    if "model" in values:
-        raise UsageError("a spec has a model or a list of models", where=str(flags.what), fix="leave one out")
-    return parse_models(values["models"], where=str(flags.what))[number - 1 :: count]
+        models = read_models(file)
+    elif flags.model is None and flags.what and flags.what.endswith(".toml"):
+        values = load_spec(Path(flags.what))
+        if "models" in values and "model" in values:
+            raise UsageError("a spec has either model or models", where=flags.what, fix="remove one of them")
+        models = parse_models(values["models"], where=flags.what) if "models" in values else []
+    if shard and not models:
+        raise UsageError("--shard needs a list of models", where="--shard", fix="add --models FILE")
+    part = models[number - 1 :: count]
+    if models and not part:
+        raise UsageError("this shard has no models", where="--shard", fix="use no more shards than models")
+    return part
 
 
 def parse_shard(text: str) -> tuple[int, int]:
     """`2/4` is the second of four."""
-    from leadline.core.errors import UsageError
-
     if not text:
         return 1, 1
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text)
     if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(f"{text!r} is no shard", where="--shard", fix="write 1/4 for the first of four")
+        raise UsageError(f"{text!r} is not a shard", where="--shard", fix="write 1/4 for the first of four")
     return int(match[1]), int(match[2])
 
 
-def entrants_of(flags: Flags, listed: Sequence[Listed], kind: str) -> tuple[Path, list[ModelRun]]:
-    """The folder of all and the run of each, named by `kind` and the question: the same whatever the models."""
-    from leadline.core.errors import UsageError
-    from leadline.run.many_models import ModelRun
-    from leadline.store.runs import plain_place, slug
-
-    specs = [spec_of(replace(flags, model=one.model)) for one in listed]
-    if not specs:
-        raise UsageError("this shard has no models", where="--shard", fix="use no more shards than models")
-    folder = flags.out or plain_place(Path("runs") / _folder_name(specs[0], kind))
-    places = [plain_place(folder / slug(one.name)) for one in listed]
-    return folder, [ModelRun(one.name, spec, at) for one, spec, at in zip(listed, specs, places, strict=True)]
-
-
-def _folder_name(spec: Spec, kind: str) -> str:
-    from leadline.core.digest import digest
-    from leadline.store.runs import slug
-
-    asked = {k: v for k, v in spec.identity().items() if k != "model"}
-    return f"{kind}-{slug(spec.tasks[0].title)}-{digest(asked, 8)}"
+def model_runs(flags: Flags, models: Sequence[NamedModel], until: str) -> tuple[Path, list[ModelRun]]:
+    """The common folder and the run of each model. The folder's name depends on the spec and not on the models."""
+    specs = [spec_of(replace(flags, model=one.model)) for one in models]
+    if until or specs[0].until:
+        raise UsageError(
+            "--until cannot be used with a list of models, because each model would get different samples",
+            where="--until",
+            fix="remove it, or give one --model",
+        )
+    asked = {k: v for k, v in specs[0].identity().items() if k != "model"}
+    folder = flags.out or plain_place(Path("runs") / f"models-{slug(specs[0].tasks[0].title)}-{digest(asked, 8)}")
+    return folder, [
+        ModelRun(one.name, spec, plain_place(folder / slug(one.name))) for one, spec in zip(models, specs, strict=True)
+    ]
 
 
-def carry_out_all(entrants: Sequence[ModelRun], *, keep_prompts: bool = False) -> list[ModelRunResult]:
-    """All runs, with their progress on the screen."""
-    from leadline.cli.progress import ManyModelsWatcher
-    from leadline.run.many_models import is_whole, measure_all
-
-    missing = sum(not is_whole(e.folder, e.spec) for e in entrants)
-    with ManyModelsWatcher(missing) as watcher:
-        return measure_all(entrants, listen=watcher.hear, keep_prompts=keep_prompts)
+def measure_models(runs: Sequence[ModelRun], *, keep_prompts: bool = False) -> list[ModelRunResult]:
+    """Measures all models, with their progress in the terminal."""
+    with ManyModelsWatcher(sum(not is_whole(run.folder, run.spec) for run in runs)) as watcher:
+        return measure_all(runs, listen=watcher.hear, keep_prompts=keep_prompts)
 
 
-def finish_all(outcomes: Sequence[ModelRunResult], folder: Path, *, as_json: bool, page: bool) -> None:
-    """Models side by side, and a page of all of them; then fails if any of them did."""
-    from leadline.cli.output import print_json
-    from leadline.results.run import load_run
-
-    measured = [o for o in outcomes if o.summary is not None]
-    runs = [load_run(o.entrant.folder) for o in measured]
+def finish_models(
+    results: Sequence[ModelRunResult],
+    folder: Path,
+    *,
+    as_json: bool,
+    page: bool,
+    submission: Path | None,
+    shard: str = "",
+) -> None:
+    """Shows the models side by side, writes a page and the submission; raises if a model or sample failed."""
+    measured = [result for result in results if result.summary is not None]
+    runs = [load_run(result.entrant.folder) for result in measured]
     written = None
     if page and runs:
-        from leadline.report.page import write_page
+        from leadline.report.page import write_page  # imports altair
 
         written = write_page(runs, folder / "report.html")
+    submitted = _submit(results, submission, shard) if submission is not None else None
     if as_json:
-        print_json({"folder": folder, "page": written, "models": [_as_json(o) for o in outcomes]})
+        models = [_as_json(result) for result in results]
+        print_json({"folder": folder, "page": written, "submission": submission, "models": models})
     elif runs:
         from rich.console import Console
 
-        from leadline.report.terminal import show_side_by_side
+        from leadline.report.terminal import show_side_by_side  # imports altair
 
-        show_side_by_side(runs, [o.entrant.name for o in measured], Console())
+        show_side_by_side(runs, [result.entrant.name for result in measured], Console())
         typer.echo()
+        if submitted is not None:
+            _show_ranking(submitted)
+            typer.echo(f"submission {submission}")
         typer.echo(f"records   {folder}")
         if written is not None:
             typer.echo(f"page      {written}")
-        asked = [run.folder for run in runs if run.table.tasks]
-        if len(asked) > 1:
-            typer.echo(f"pairs     leadline compare {asked[0]} {asked[1]}")
-    error = failed_models(outcomes, folder)
-    if error is not None:
-        raise error
+        answered = [run.folder for run in runs if run.table.tasks]
+        if len(answered) > 1:
+            typer.echo(f"pairs     leadline compare {answered[0]} {answered[1]}")
+    _raise_failures(results, folder)
 
 
-def failed_models(outcomes: Sequence[ModelRunResult], folder: Path) -> LeadlineError | None:
-    """What makes the command fail: models without a run, or samples without an answer."""
-    from leadline.core.errors import FailedSamples
+def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
+    reasons = [f"{r.entrant.name} ({r.error.what})" for r in results if r.error is not None]
+    reasons += [
+        f"{r.entrant.name} ({format_count(r.summary.failed, 'failed sample')})"
+        for r in results
+        if r.summary is not None and r.summary.failed
+    ]
+    if reasons:
+        raise FailedSamples(
+            f"{len(reasons)} of {format_count(len(results), 'model')} incomplete: {'; '.join(reasons[:3])}",
+            where=str(folder),
+            fix="run the same command again: it measures only what is missing",
+        )
 
-    lost = [o for o in outcomes if o.error is not None]
-    short = [o for o in outcomes if o.summary is not None and o.summary.failed]
-    if not lost and not short:
-        return None
-    reasons = [f"{o.entrant.name} ({o.error.what})" for o in lost if o.error]
-    count = len(lost) + len(short)
-    reasons += [f"{o.entrant.name} ({o.summary.failed:,} samples without an answer)" for o in short if o.summary]
-    return FailedSamples(
-        f"{count} of {len(outcomes)} models {'is' if count == 1 else 'are'} not measured whole: "
-        + "; ".join(reasons[:3]),
-        where=str(folder),
-        fix="run the same command again: only what is missing is asked",
+
+def _as_json(result: ModelRunResult) -> dict[str, Any]:
+    return {
+        "name": result.entrant.name,
+        "model": result.entrant.spec.model,
+        "folder": str(result.entrant.folder),
+        "error": result.error.what if result.error is not None else "",
+        **(result.summary.as_json() if result.summary is not None else {}),
+    }
+
+
+# --- submission files
+
+
+def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submission:
+    """Writes the scores of all models. Each shard writes its own file beside it and merges those that are there."""
+    entries = tuple(map(_entry, results))
+    spec = results[0].entrant.spec
+    metric = next((name for entry in entries for name in entry.scores), spec.tasks[0].title)
+    made = Submission(
+        metric=metric,
+        better=metric_of(metric).better,
+        spec={k: v for k, v in spec.identity().items() if k != "model"},
+        created=now(),
+        leadline=leadline.__version__,
+        entries=entries,
     )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if shard:
+        write_submission(made, path.with_name(f"{path.stem}-{shard.replace('/', '-of-')}{path.suffix}"))
+        shards = sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+        made = merged([read_submission(file) for file in shards])
+    write_submission(made, path)
+    return made
 
 
-def _as_json(outcome: ModelRunResult) -> dict[str, Any]:
-    entrant, summary = outcome.entrant, outcome.summary
-    found = {"name": entrant.name, "model": entrant.spec.model, "folder": str(entrant.folder)}
-    error = outcome.error.what if outcome.error is not None else ""
-    return {**found, "error": error, **(summary.as_json() if summary is not None else {})}
+def _entry(result: ModelRunResult) -> Entry:
+    run = result.entrant
+    if result.error is None:
+        return entry_of(run.name, run.spec.model, run.folder)
+    return Entry(name=run.name, model=run.spec.model, score=None, error=result.error.what, run=run.folder.name)
+
+
+def _show_ranking(made: Submission) -> None:
+    sign = -1 if made.better == "higher" else 1
+    ranked = sorted(made.entries, key=lambda e: (e.score is None, sign * (e.score or 0.0)))
+    rows = [(str(rank), *_ranking_cells(entry, made.metric)) for rank, entry in enumerate(ranked, 1)]
+    print_table(rows, ("rank", "model", made.metric, "95% interval", "documents"), right=frozenset({0, 2, 4}))
+    typer.echo(f"\n{made.better} is better")
+
+
+def _ranking_cells(entry: Entry, metric: str) -> tuple[str, str, str, str]:
+    if entry.score is None or metric not in entry.scores:
+        return entry.name, "failed", entry.error, ""
+    found = entry.scores[metric]
+    interval = f"{found.low:.4f} to {found.high:.4f}" if found.low is not None and found.high is not None else ""
+    return entry.name, f"{entry.score:.4f}", interval, str(found.documents)

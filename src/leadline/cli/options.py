@@ -1,7 +1,4 @@
-"""Words in: what is asked for, from a suite, a task or a spec file, and flags that override it.
-
-A TOML file and flags give the same Spec. Commands that ask something share these flags through `with_flags`.
-"""
+"""The options that `run`, `plan` and `build` share, and the Spec they make together with a suite, task or spec file."""
 
 from __future__ import annotations
 
@@ -10,81 +7,107 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-if TYPE_CHECKING:
-    from leadline.core.contracts import Task
-    from leadline.core.spec import Spec, TaskSpec
+from leadline.cli.output import warn
+from leadline.core import registry
+from leadline.core.contracts import Task
+from leadline.core.errors import UnknownName, UsageError
+from leadline.core.spec import Spec, Suite, TaskSpec, load_spec, make_spec
+from leadline.tasks.prompts import prompts_spec
+from leadline.tasks.wording import with_templates
 
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
-MOST = 100
-"""Samples a cell may have when a rule decides how many it gets, and nobody says otherwise."""
+MAX_SAMPLES_UNTIL = 100
+"""The default of --samples with --until."""
+QUESTION_ANSWERING = "question answering"
 UNTIL_HELP = (
-    'Ask in rounds, and stop when it is known: effective, "cell +-0.10" or "verdict 0.95". '
-    f"--samples is then the most a cell may have. [default there: {MOST}]"
+    'Stop as soon as the result is certain: effective, "cell +-0.10" or "verdict 0.95". '
+    f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]"
 )
+LENGTHS_HELP = f"Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. [default: {DEFAULT_LENGTHS}]"
+DEPTHS_HELP = "Depths of the evidence: 11 (evenly spaced), sigmoid:11 (denser at the ends) or 0,0.5,1. [default: 5]"
+SAMPLES_HELP = "Samples per cell, that is per length and depth. [default: 3]"
+READING_HELP = (
+    "fresh: one document per question; shared: one document for all depths; nested: one for all lengths too. "
+    "[default: fresh]"
+)
+SEED_HELP = "Random seed of the documents. [default: 0]"
+SET_HELP = (
+    "Set a task option; `leadline tasks show NAME` lists them. keys=1,4,16 runs the task once with each value; "
+    'lists are JSON, as in answers=["x","y"]. Repeatable.'
+)
+TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --template` prints one to start from."
 
 
 @dataclass(frozen=True)
 class Flags:
-    """The flags as typed. None: not given."""
+    """The options as given; None where an option was not given."""
 
     what: Annotated[
-        str | None, typer.Argument(metavar="SUITE|TASK|SPEC.toml", help="What to ask; see `leadline tasks`, `suites`.")
+        str | None,
+        typer.Argument(
+            metavar="SUITE|TASK|SPEC.toml",
+            help="What to run, such as niah; see `leadline tasks` and `leadline suites`.",
+        ),
     ] = None
     model: Annotated[
-        str | None, typer.Option(help="PROVIDER:NAME?key=value&key=value; see `leadline models`.", show_default=False)
+        str | None,
+        typer.Option(
+            help="PROVIDER:NAME?key=value&key=value, such as hf:FOLDER or "
+            "openai:NAME?base_url=http://127.0.0.1:8000/v1; see `leadline models`.",
+            show_default=False,
+        ),
     ] = None
     task: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="TASK", help="A task, also ./mine.py:Mine. May be repeated; replaces the tasks of a suite or spec."
+            metavar="TASK",
+            help="A task by name, or from a file as ./mine.py:Mine. Repeatable. Replaces the tasks of a suite or spec.",
         ),
     ] = None
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A task's option. KEY=A,B,C runs the task once with each."),
-    ] = None
-    templates: Annotated[
-        Path | None,
-        typer.Option(help="A file of texts in place of ours; `leadline tasks show NAME --template` prints a start."),
-    ] = None
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)] = None
+    templates: Annotated[Path | None, typer.Option(help=TEMPLATES_HELP)] = None
     no_context: Annotated[
-        bool, typer.Option("--no-context", help="Ask questions without their documents as well: answers from memory.")
+        bool, typer.Option("--no-context", help="Also ask each question without its document, as a baseline.")
     ] = False
     prompts: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="PATH", help="Ask RULER's own prompts: a validation.jsonl, or a folder of them. May be repeated."
+            metavar="PATH", help="Run RULER's own prompts: a validation.jsonl, or a folder of them. Repeatable."
         ),
     ] = None
-    lengths: Annotated[str | None, typer.Option(help=f"4k,8k,16k: 4k is 4096 tokens. [default: {DEFAULT_LENGTHS}]")] = (
-        None
-    )
-    depths: Annotated[str | None, typer.Option(help="11 (even), sigmoid:11, or 0,0.5,1. [default: 5]")] = None
-    samples: Annotated[int | None, typer.Option(help="Samples of every cell. [default: 3]")] = None
-    reading: Annotated[str | None, typer.Option(help="fresh, shared or nested. [default: fresh]")] = None
-    seed: Annotated[int | None, typer.Option(help="Another number, other samples. [default: 0]")] = None
-    workers: Annotated[int | None, typer.Option(help="Requests in flight. [default: 16]")] = None
-    attempts: Annotated[int | None, typer.Option(help="Times a sample is asked before it has failed. [default: 6]")] = (
-        None
-    )
-    timeout: Annotated[float | None, typer.Option(help="Seconds a request may take. [default: 600]")] = None
-    ray: Annotated[
-        int | None, typer.Option(min=0, help="Copies of an in-process model as Ray actors; 0 is one for every GPU.")
+    lengths: Annotated[str | None, typer.Option(help=LENGTHS_HELP)] = None
+    depths: Annotated[str | None, typer.Option(help=DEPTHS_HELP)] = None
+    samples: Annotated[int | None, typer.Option(help=SAMPLES_HELP)] = None
+    reading: Annotated[str | None, typer.Option(help=READING_HELP)] = None
+    seed: Annotated[int | None, typer.Option(help=SEED_HELP)] = None
+    workers: Annotated[int | None, typer.Option(help="Concurrent requests to a server. [default: 16]")] = None
+    attempts: Annotated[
+        int | None, typer.Option(help="Attempts per sample before it counts as failed. [default: 6]")
     ] = None
-    out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None
-    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False
+    timeout: Annotated[float | None, typer.Option(help="Seconds until a request times out. [default: 600]")] = None
+    ray: Annotated[int | None, typer.Option(min=0, help="Ray replicas of an in-process model; 0 is one per GPU.")] = (
+        None
+    )
+    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")] = None
+    json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False
+
+
+_SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose first parameter is Flags, with each flag as an option of its own."""
+    """Gives a command, whose first parameter is `flags: Flags`, every field of Flags as a command-line option."""
     hints = get_type_hints(Flags, include_extras=True)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
     shared = [
@@ -93,66 +116,53 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     ]
 
     @functools.wraps(command)
-    def typed(**values: Any) -> None:
-        given = {p.name: values.pop(p.name) for p in shared}
-        command(Flags(**given), **values)
+    def wrapper(**values: Any) -> None:
+        flags = Flags(**{p.name: values.pop(p.name) for p in shared})
+        command(flags, **values)
 
     parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
-    typed.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    typed.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
-    return typed
+    wrapper.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in parameters} | {"return": None}
+    return wrapper
 
 
 def spec_of(flags: Flags) -> Spec:
-    """Gate 1: one Spec from file or suite, and flags over it."""
-    from leadline.core.errors import UsageError
-    from leadline.core.spec import make_spec
-
+    """The validated Spec: values of the suite, task or spec file, overridden by flags."""
     values, where = _prompts(flags) if flags.prompts else _values(flags.what)
-    several = values.pop("models", None)  # for commands that take many; see leadline.cli.many_models
-    over: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
+    models = values.pop("models", None)  # a list of models is read in leadline.cli.many_models
+    given: dict[str, Any] = {k: v for k in _SPEC_FLAGS if (v := getattr(flags, k)) is not None}
     limits = {k: v for k in _LIMIT_FLAGS if (v := getattr(flags, k)) is not None}
-    values = {"lengths": DEFAULT_LENGTHS, **values, **over}
+    values = {"lengths": DEFAULT_LENGTHS, **values, **given}
     if limits:
         values["limits"] = {**values.get("limits", {}), **limits}
     if flags.task:
         values["tasks"] = [*(values["tasks"] if where == "task" else ()), *flags.task]
     if "tasks" not in values:
-        raise UsageError("nothing to ask", fix="name a suite, a task or a spec file, as in `leadline run niah`")
+        raise UsageError("no task given", fix="name a suite, a task or a spec file, for example `leadline run niah`")
     if "model" not in values:
-        given = "several models given, and this is about one" if several else "no model given"
-        raise UsageError(given, fix="add --model, as in --model sim:perfect; see `leadline models`")
-    spec = make_spec(values, where="flags" if where == "task" else f"{where}, flags" if over or limits else where)
+        what = "this spec has a list of models, and one model is needed here" if models else "no model given"
+        raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
+    spec = make_spec(values, where="flags" if where == "task" else f"{where}, flags" if given or limits else where)
     if flags.templates is not None:
-        from leadline.tasks.wording import with_templates
-
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
-    tasks = make_spec(_configured(spec, flags.set_ or []), where="flags").tasks
-    return spec.model_copy(update={"tasks": (*tasks, *from_memory(tasks)) if flags.no_context else tasks})
+    tasks = make_spec({**spec.identity(), "tasks": _configured(spec.tasks, flags.set_ or [])}, where="flags").tasks
+    return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
 
 
 def with_rule(spec: Spec, until: str) -> Spec:
-    """The spec with a rule that stops it. Samples that a flag, file or suite gives are then the most of a cell."""
+    """The spec with a stopping rule. Its samples, where given, become the maximum per cell."""
     if until:
-        samples = spec.samples if "samples" in spec.model_fields_set else MOST
+        samples = spec.samples if "samples" in spec.model_fields_set else MAX_SAMPLES_UNTIL
         spec = spec.model_copy(update={"until": until, "samples": samples})
     if spec.until:
-        from leadline.stats.allocate import parse_until  # scipy, which a run without a rule does not need
+        from leadline.stats.allocate import parse_until  # imports scipy, which other runs do not need
 
         parse_until(spec.until)
     return spec
 
 
-_SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray")
-
-
 def _values(what: str | None) -> tuple[dict[str, Any], str]:
-    """The plain values that the first word stands for, and what kind of word it is."""
-    from leadline.core import registry
-    from leadline.core.errors import UnknownName
-    from leadline.core.spec import Suite, load_spec
-
+    """The spec values of a suite, task or file, and where they come from."""
     if what is None:
         return {}, "flags"
     if what.endswith(".toml"):
@@ -166,96 +176,100 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
 
 
 def _prompts(flags: Flags) -> tuple[dict[str, Any], str]:
-    from leadline.cli.output import warn
-    from leadline.core.errors import UsageError
-    from leadline.tasks.prompts import prompts_spec
-
     if flags.what or flags.task:
-        raise UsageError("--prompts are all that is asked", where="--prompts", fix="leave out the task or suite")
-    asked = prompts_spec(flags.prompts or [])
-    for note in asked.notes:
-        warn(note)
-    return dict(asked.values), "--prompts"
-
-
-def from_memory(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
-    """The tasks that ask questions once more, without their documents."""
-    from leadline.core import registry
-    from leadline.core.errors import UsageError
-
-    asking = [t for t in tasks if registry.task(t).category == QUESTION_ANSWERING]
-    if not asking:
         raise UsageError(
-            "none of the tasks asks questions that could be answered from memory",
+            "--prompts cannot be combined with a task or suite", where="--prompts", fix="leave out the task or suite"
+        )
+    found = prompts_spec(flags.prompts or [])
+    for note in found.notes:
+        warn(note)
+    return dict(found.values), "--prompts"
+
+
+def without_context(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
+    """A copy of each question-answering task that asks without the document."""
+    answering = [t for t in tasks if registry.task(t).category == QUESTION_ANSWERING]
+    if not answering:
+        raise UsageError(
+            "none of the tasks is a question-answering task",
             where="--no-context",
             fix="use it with qa_1, qa_2 or qa_fiction_1, or set no_context=true for a task",
         )
     return [
         t.model_copy(update={"label": f"{t.title}[no context]", "options": {**t.options, "no_context": True}})
-        for t in asking
+        for t in answering
     ]
 
 
-QUESTION_ANSWERING = "question answering"
+# --- --set KEY=VALUE
 
 
-def _configured(spec: Spec, settings: list[str]) -> dict[str, Any]:
-    """The spec's values with every task's options in the type the task gives them, and swept where told to.
+def _configured(tasks: Sequence[TaskSpec], settings: Sequence[str]) -> list[dict[str, Any]]:
+    """The tasks with the options of --set; one task for each combination of values.
 
-    "4" from a flag and 4 from a file are one option; so the two are one run.
+    Options get the types that the task declares: 4 from a file and "4" from a flag are the same run.
     """
-    from leadline.core import registry
-    from leadline.core.errors import UnknownName, UsageError
-    from leadline.core.spec import TaskSpec
-
-    pairs = [_pair(s) for s in settings]
-    made = {t.title: registry.task(t) for t in spec.tasks}
-    known = {name for task in made.values() for name in type(task).model_fields}
+    pairs = [_pair(setting) for setting in settings]
+    found = {spec.title: registry.task(spec) for spec in tasks}
+    known = {name for task in found.values() for name in type(task).model_fields}
     for key, _ in pairs:
         if key not in known:
             raise UnknownName("option", key, known, where="--set")
-    tasks: list[dict[str, Any]] = []
-    for asked in spec.tasks:
-        mine = [(k, choices_of(made[asked.title], k, v)) for k, v in pairs if k in type(made[asked.title]).model_fields]
-        for choice in itertools.product(*(values for _, values in mine)):
-            chosen = dict(zip((k for k, _ in mine), choice, strict=True))
-            swept = {k: chosen[k] for k, values in mine if len(values) > 1}
-            options = {**asked.options, **chosen}
-            task = registry.task(TaskSpec(name=asked.name, options=options))
-            tasks.append(
+    configured: list[dict[str, Any]] = []
+    for spec in tasks:
+        task = found[spec.title]
+        choices = {key: parse_choices(task, key, text) for key, text in pairs if key in type(task).model_fields}
+        for combination in itertools.product(*choices.values()):
+            chosen = dict(zip(choices, combination, strict=True))
+            swept = ",".join(f"{key}={chosen[key]}" for key, values in choices.items() if len(values) > 1)
+            options = {**spec.options, **chosen}
+            made = registry.task(TaskSpec(name=spec.name, options=options))
+            configured.append(
                 {
-                    "name": asked.name,
-                    "label": _label(asked.title, swept) if swept else asked.label,
-                    "options": task.model_dump(mode="json", include=set(options)),
+                    "name": spec.name,
+                    "label": f"{spec.title}[{swept}]" if swept else spec.label,
+                    "options": made.model_dump(mode="json", include=set(options)),
                 }
             )
-    if not tasks:
-        raise UsageError("nothing to ask", where="--set")
-    return {**spec.identity(), "tasks": tasks}
+    return configured
 
 
 def _pair(setting: str) -> tuple[str, str]:
-    from leadline.core.errors import UsageError
-
     key, equals, value = setting.partition("=")
-    if not equals:
-        raise UsageError(f"{setting!r} sets nothing", where="--set", fix="write --set key=value")
+    if not equals or not key.strip():
+        raise UsageError(f"{setting!r} is not KEY=VALUE", where="--set", fix="write --set keys=4")
     return key.strip(), value
 
 
-def choices_of(task: Task, key: str, value: str) -> list[Any]:
-    """`2,4,8` is three choices; a list option takes its commas for itself; quotes and mixtures keep theirs."""
-    parts = [p.strip() for p in next(csv.reader([value], skipinitialspace=True), [""])]
-    kind = type(task).model_fields[key].annotation
-    if get_origin(kind) in (tuple, list):
+def parse_choices(task: Task, key: str, text: str) -> list[Any]:
+    """The values of an option to run the task with, from the text of --set.
+
+    A JSON list is the value of a list option, and several values of any other. Commas separate the items of a list
+    option and several values of a number, choice or haystack; text options keep theirs.
+    """
+    annotation = type(task).model_fields[key].annotation
+    origin = get_origin(annotation)
+    is_list = origin in (tuple, list)
+    is_text = annotation is str or (origin in (Union, UnionType) and str in get_args(annotation))
+    if text.lstrip().startswith("{" if origin is dict else "["):
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if not is_text:
+                fix = f'quote it for the shell: --set \'{key}=["a", "b"]\''
+                raise UsageError(f"{key}: {text} is not valid JSON: {error}", where="--set", fix=fix) from None
+        else:
+            if not value and not is_list:
+                raise UsageError(f"{key}: the list is empty", where="--set", fix=f"write --set {key}=VALUE")
+            return [value] if is_list or isinstance(value, dict) else list(value)
+    if is_text and key != "haystack":  # natural language has commas
+        quoted = len(text) > 1 and text[0] == text[-1] == '"'
+        return [text[1:-1] if quoted else text]
+    try:
+        parts = [part.strip() for part in next(csv.reader([text], skipinitialspace=True), [""])]
+    except csv.Error as error:
+        raise UsageError(f"{key}: cannot read the value: {error}", where="--set") from None
+    if is_list:
         return [parts]
-    return [value] if _is_mixture(parts) else parts
-
-
-def _is_mixture(parts: list[str]) -> bool:
-    """`prose:0.5,code:0.5` is one haystack."""
-    return len(parts) > 1 and all(re.search(r":\d*\.?\d+$", p) for p in parts)
-
-
-def _label(title: str, swept: Mapping[str, Any]) -> str:
-    return f"{title}[{','.join(f'{k}={v}' for k, v in swept.items())}]"
+    mixture = len(parts) > 1 and all(re.search(r":\d*\.?\d+$", part) for part in parts)  # prose:0.5,code:0.5
+    return [text] if mixture else parts

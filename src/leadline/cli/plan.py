@@ -1,53 +1,180 @@
-"""`leadline plan`: what a run would cost. Nothing is sent to the model beyond opening it."""
+"""`leadline plan`: what a run would cost. The model is opened, but no request is sent."""
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.many_models import Models, Shard, entrants_of, listed_models
+from leadline.cli.many_models import Models, Shard, listed_models, model_runs
 from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
-from leadline.cli.run import refuse_rule
+from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
+from leadline.core.format import format_duration
+from leadline.core.spec import Spec
+from leadline.run.plan import Plan, prepare
+from leadline.stats.observations import observations
+from leadline.stats.power import DEFAULT_DISCORDANCE, detectable_drop, paired_sample_size, seen_variance
+from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
+from leadline.store.runs import count_done, read_records
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from leadline.core.spec import Spec
-    from leadline.run.plan import Cost, Plan
+Ignored = Annotated[list[str] | None, typer.Option(hidden=True)]
+"""An option of `leadline run` that does not change the cost: accepted, so that `run` can be replaced by `plan`."""
+COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
 
-# --- What a run could see: the samples that a drop of so many points needs, for `leadline plan --detect`.
+@with_flags
+def plan(
+    flags: Flags,
+    tokens_per_second: Annotated[
+        float | None, typer.Option(min=0.001, help="Tokens per second that the model processes, to estimate the time.")
+    ] = None,
+    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")] = None,
+    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million output tokens.")] = None,
+    detect: Annotated[
+        str, typer.Option(metavar="POINTS", help="Show how many samples detect a drop of this size, such as 5pt.")
+    ] = "",
+    like: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to estimate the noise from.")
+    ] = None,
+    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
+    models: Models = None,
+    shard: Shard = "",
+    base: Ignored = None,
+    gate: Ignored = None,
+    log_to: Ignored = None,
+    step: Ignored = None,
+    run_name: Ignored = None,
+    submission: Ignored = None,
+    keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
+    figure: Annotated[bool, typer.Option(hidden=True)] = True,
+) -> None:
+    """Show what a run would cost: requests, tokens, time and money. Nothing is sent.
+
+    Takes the options of `leadline run`: replace `run` by `plan`. For a list of models it shows each and the total.
+    """
+    listed = listed_models(flags, models, shard)
+    planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), flags.out)] if not listed else []
+    if listed:
+        planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
+    found = []
+    for name, spec, folder in planned:
+        with prepare(with_rule(spec, until)) as made:
+            values = _plan_values(made, name, folder or made.folder)
+            values |= _time_and_money(made, tokens_per_second, price_in, price_out)
+            values["detection"] = _detection(detect, like, made.planned, made.spec.samples) if detect else None
+        found.append(values)
+        if not flags.json_:
+            if len(found) > 1:
+                typer.echo()
+            _show(values)
+    total = _total(found)
+    if flags.json_:
+        print_json({"models": found, "total": total} if listed else found[0])
+    elif listed:
+        _show_total(found, total)
 
 
-def detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict[str, Any]:
-    """How many prompts, and how many samples a cell of this grid, would see such a drop at 80 % power."""
-    from leadline.stats.power import DEFAULT_DISCORDANCE, detectable_drop, paired_sample_size
+def _plan_values(made: Plan, name: str, folder: Path) -> dict[str, Any]:
+    done = failed = 0
+    if (folder / MANIFEST).exists():
+        refuse_other_run(read_manifest(folder), made.manifest, folder)
+        done, failed = count_done(folder)
+    return {
+        "folder": str(folder),
+        "name": name or made.spec.model,
+        "model": made.spec.model,
+        "reading": made.spec.reading,
+        "until": made.spec.until,
+        "window": made.model.card.window,
+        "tasks": {title: asdict(cost) for title, cost in made.costs.items()},
+        "total": asdict(made.cost),
+        "already_done": done,
+        "failed_before": failed,
+        "notes": list(made.notes),
+    }
 
+
+def _time_and_money(
+    made: Plan, tokens_per_second: float | None, price_in: float | None, price_out: float | None
+) -> dict[str, float | None]:
+    priced = price_in is not None or price_out is not None
+    return {
+        "seconds": made.cost.seconds(tokens_per_second) if tokens_per_second else None,
+        "money": made.cost.money(price_in or 0.0, price_out or 0.0) if priced else None,
+    }
+
+
+def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    sums: dict[str, Any] = {column: sum(values["total"][column] for values in found) for column in COLUMNS}
+    for name in ("seconds", "money"):
+        sums[name] = None if found[0][name] is None else sum(values[name] for values in found)
+    return sums | {name: sum(values[name] for values in found) for name in ("already_done", "failed_before")}
+
+
+def _show(values: dict[str, Any]) -> None:
+    named = values["name"] != values["model"]
+    typer.secho(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
+    costs = dict(values["tasks"])
+    _show_costs("task", costs | ({"total": values["total"]} if len(costs) > 1 else {}), values["reading"])
+    _show_time_and_money(values)
+    if values["until"]:
+        typer.echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
+    if values["already_done"] or values["failed_before"]:
+        typer.echo(f"done    {values['already_done']:,} samples are already answered")
+    if values["detection"] is not None:
+        _show_detection(values["detection"])
+    typer.echo(f"folder  {values['folder']}")
+    for note in values["notes"]:
+        warn(note)
+
+
+def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
+    typer.secho(f"\nall {len(found)} models", bold=True)
+    _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
+    _show_time_and_money(total, ", one model after another")
+    if total["already_done"]:
+        typer.echo(f"done    {total['already_done']:,} samples are already answered")
+
+
+def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> None:
+    rows = [(title, *(f"{cost[column]:,}" for column in COLUMNS)) for title, cost in costs.items()]
+    header = (first, "requests", "prompt tokens", f"tokens read ({reading})", "max output tokens")
+    print_table(rows, header, right=frozenset({1, 2, 3, 4}))
+
+
+def _show_time_and_money(values: dict[str, Any], suffix: str = "") -> None:
+    typer.echo()
+    if values["seconds"] is not None:
+        typer.echo(f"time    {format_duration(values['seconds'])}{suffix}")
+    if (money := values["money"]) is not None:
+        shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # never rounded down to 0.00
+        typer.echo(f"money   {shown} in the currency of the prices")
+
+
+# --- --detect: the samples that detect a drop of a given size
+
+
+def _detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict[str, Any]:
+    """The prompts, and samples per cell of this grid, that detect the drop with 80 % power."""
     discordance, design_effect = DEFAULT_DISCORDANCE, 1.0
     if like is not None:
-        from leadline.stats.observations import observations
-        from leadline.stats.power import seen_variance
-        from leadline.store.manifest import read_manifest
-        from leadline.store.runs import read_records
-
-        read_manifest(like)  # says so if this is no run
+        read_manifest(like)  # raises if the folder is not a run
         seen = seen_variance(observations(read_records(like)))
         discordance, design_effect = seen.discordance, seen.design_effect
     needed = paired_sample_size(parse_points(drop), discordance, design_effect=design_effect)
-    smallest = detectable_drop(prompts, discordance, design_effect=design_effect)
     return {
         "sentence": f"{needed.prompts:,} prompts in each run would see a drop of {100 * needed.drop:g} points in "
         f"{100 * needed.power:g} of 100 comparisons (same prompts, {100 * needed.discordance:g}% of answers flip)",
         "prompts": needed.prompts,
         "samples_a_cell": math.ceil(needed.prompts / (prompts / samples)),
-        "this_run_sees": smallest,
-        "from": str(like) if like else f"no earlier run: {100 * DEFAULT_DISCORDANCE:g} % of answers taken to flip",
+        "this_run_sees": detectable_drop(prompts, discordance, design_effect=design_effect),
+        "from": str(like) if like else f"no earlier run: {100 * DEFAULT_DISCORDANCE:g} % of answers assumed to flip",
     }
 
 
@@ -61,185 +188,8 @@ def parse_points(text: str) -> float:
     return points
 
 
-# --- `leadline plan`: what a run would cost. Nothing is sent to the model beyond opening it.
-
-Free = Annotated[list[str] | None, typer.Option(hidden=True)]
-"""A word of `leadline run` that costs nothing: taken, so that a run's own line can be planned."""
-
-COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
-
-
-@with_flags
-def plan(
-    flags: Flags,
-    tokens_per_second: Annotated[
-        float | None, typer.Option(min=0.001, help="The speed the model reads at, to say how long it takes.")
-    ] = None,
-    price_in: Annotated[
-        float | None, typer.Option(min=0, help="Price of a million prompt tokens, in any currency.")
-    ] = None,
-    price_out: Annotated[
-        float | None, typer.Option(min=0, help="Price of a million output tokens, in the same.")
-    ] = None,
-    detect: Annotated[
-        str, typer.Option(metavar="POINTS", help="5pt: say how many samples would see a drop of five points.")
-    ] = "",
-    like: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to take the noise from.")
-    ] = None,
-    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
-    models: Models = None,
-    shard: Shard = "",
-    base: Free = None,
-    gate: Free = None,
-    log_to: Free = None,
-    step: Free = None,
-    run_name: Free = None,
-    keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
-    figure: Annotated[bool, typer.Option(hidden=True)] = True,
-) -> None:
-    """Say what a run would cost: requests, tokens, time and money; of a list of models, each and all. Sends nothing.
-
-    Takes the words of `leadline run`: put `plan` in the place of `run`.
-    """
-    from leadline.cli.output import print_json
-    from leadline.run.plan import prepare
-
-    listed = listed_models(flags, models, shard)
-    asked: list[tuple[str, Spec, Path | None]] = (
-        [(e.name, e.spec, e.folder) for e in entrants_of(flags, listed, "models")[1]] if listed else []
-    )
-    for _, spec, _ in asked:
-        refuse_rule(until or spec.until)
-    rates = Rates(tokens_per_second, price_in, price_out)
-    found = []
-    for name, spec, place in asked or [("", spec_of(flags), flags.out)]:
-        with prepare(with_rule(spec, until)) as made:
-            words = _words(made, name, place or made.folder, rates)
-            words["detection"] = detection(detect, like, made.planned, made.spec.samples) if detect else None
-        found.append(words)
-        if not flags.json_:
-            _show(words, first=len(found) == 1)
-    total = _total(found)
-    if flags.json_:
-        print_json({"models": found, "total": total} if listed else found[0])
-    elif listed:
-        _show_total(found, total)
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What people say of a model's speed and price. None: they do not."""
-
-    tokens_per_second: float | None
-    price_in: float | None
-    price_out: float | None
-
-    def of(self, cost: Cost) -> dict[str, float | None]:
-        priced = self.price_in is not None or self.price_out is not None
-        return {
-            "seconds": cost.seconds(self.tokens_per_second) if self.tokens_per_second else None,
-            "money": cost.money(self.price_in or 0.0, self.price_out or 0.0) if priced else None,
-        }
-
-
-def _words(made: Plan, name: str, folder: Path, rates: Rates) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    done, failed = _already(made, folder)
-    total = made.cost
-    return {
-        "folder": str(folder),
-        "name": name or made.spec.model,
-        "model": made.spec.model,
-        "reading": made.spec.reading,
-        "until": made.spec.until,
-        "window": made.model.card.window,
-        "tasks": {title: asdict(cost) for title, cost in made.costs.items()},
-        "total": asdict(total),
-        "already_done": done,
-        "failed_before": failed,
-        **rates.of(total),
-        "notes": list(made.notes),
-    }
-
-
-def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Over all models, one after another."""
-    sums: dict[str, Any] = {c: sum(words["total"][c] for words in found) for c in COLUMNS}
-    for name in ("seconds", "money"):
-        sums[name] = None if found[0][name] is None else sum(words[name] for words in found)
-    return sums | {name: sum(words[name] for words in found) for name in ("already_done", "failed_before")}
-
-
-def _already(made: Plan, folder: Path) -> tuple[int, int]:
-    """What a run in this folder has; another run there is an error now rather than later."""
-    from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
-    from leadline.store.runs import count_done
-
-    if not (folder / MANIFEST).exists():
-        return 0, 0
-    refuse_other_run(read_manifest(folder), made.manifest, folder)
-    return count_done(folder)
-
-
-def _show(words: dict[str, Any], *, first: bool) -> None:
-    from leadline.cli.output import print_table, warn
-
-    if not first:
-        typer.echo()
-
-    named = words["name"] != words["model"]
-    typer.secho(f"{words['name']} ({words['model']})" if named else words["model"], bold=True)
-    rows = [_row(title, cost) for title, cost in words["tasks"].items()]
-    if len(rows) > 1:
-        rows.append(_row("all", words["total"]))
-    print_table(rows, _header("task", words), right=frozenset({1, 2, 3, 4}))
-    _show_time_and_money(words)
-    if words["until"]:
-        typer.echo(f"until   {words['until']}: this is the most it may cost; it stops when the answer is known")
-    if words["already_done"] or words["failed_before"]:
-        typer.echo(f"there   {words['already_done']:,} samples have an answer already")
-    if words["detection"] is not None:
-        _show_detection(words["detection"])
-    typer.echo(f"folder  {words['folder']}")
-    for note in words["notes"]:
-        warn(note)
-
-
-def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    from leadline.cli.output import print_table
-
-    typer.secho(f"\nall {len(found)} models", bold=True)
-    rows = [*(_row(words["name"], words["total"]) for words in found), _row("all", total)]
-    print_table(rows, _header("model", found[0]), right=frozenset({1, 2, 3, 4}))
-    _show_time_and_money(total, ", one after another")
-    if total["already_done"]:
-        typer.echo(f"there   {total['already_done']:,} samples have an answer already")
-
-
-def _row(title: str, cost: dict[str, Any]) -> tuple[str, ...]:
-    return (title, *(f"{cost[c]:,}" for c in COLUMNS))
-
-
-def _header(first: str, words: dict[str, Any]) -> tuple[str, ...]:
-    return (first, "requests", "prompt tokens", f"read ({words['reading']})", "output tokens, at most")
-
-
-def _show_time_and_money(words: dict[str, Any], how: str = "") -> None:
-    from leadline.cli.output import seconds_words
-
-    typer.echo()
-    if words["seconds"] is not None:
-        typer.echo(f"time    {seconds_words(words['seconds'])}{how}")
-    if words["money"] is not None:
-        money = words["money"]
-        shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # little is not nothing
-        typer.echo(f"money   {shown} in the currency of the prices")
-
-
 def _show_detection(found: dict[str, Any]) -> None:
-    sees = found["this_run_sees"]
-    able = "no drop for certain" if sees is None else f"a drop of {100 * sees:.1f} points"
+    smallest = found["this_run_sees"]
+    able = "no drop reliably" if smallest is None else f"a drop of {100 * smallest:.1f} points"
     typer.echo(f"detect  {found['sentence']}")
-    typer.echo(f"        that is {found['samples_a_cell']:,} samples a cell; this plan would see {able}")
+    typer.echo(f"        that is {found['samples_a_cell']:,} samples per cell; this plan can detect {able}")

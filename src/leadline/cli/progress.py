@@ -8,8 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from leadline.cli.output import harmless, say, seconds_words, warn
+from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
+from leadline.core.format import format_duration, sanitise
 from leadline.results.follow import Eta
 from leadline.run.events import Answered, Event, Looked, Started, Stopping, Waiting
 from leadline.run.many_models import Began, Ended, MatrixEvent, ModelRunResult
@@ -150,7 +151,7 @@ class Counts:
         if self.tokens_per_second:  # none before the first answer
             parts.append(f"{self.tokens_per_second:,.0f} tokens/s")
         if left := self.seconds_left:
-            parts.append(f"{seconds_words(left)} left")
+            parts.append(f"{format_duration(left)} left")
         if self.failed:
             parts.append(f"{self.failed} failed")
         if self.wait:
@@ -173,13 +174,13 @@ class Watcher:
             self.counts.add(event)
         elif isinstance(event, Waiting):
             whom = "all wait" if event.everyone else "one waits"
-            self.counts.wait = f"{whom} {seconds_words(event.seconds)}: {harmless(event.why)}"
+            self.counts.wait = f"{whom} {format_duration(event.seconds)}: {sanitise(event.why)}"
         elif isinstance(event, Looked):
             if event.sentence != self._looked:
                 self._say(event.sentence)
             self._looked = event.sentence
         elif isinstance(event, Stopping):
-            self._say(f"stopping: {harmless(event.why)}. Finishing what is in flight; Ctrl-C leaves at once.")
+            self._say(f"stopping: {sanitise(event.why)}. Finishing what is in flight; Ctrl-C leaves at once.")
         if self._face is not None and not (isinstance(event, Answered) and event.more):
             self._face.update(self.counts)
 
@@ -284,16 +285,16 @@ class ManyModelsWatcher(Watcher):
         for note in event.notes:
             if note not in self._said:  # most models of a list have the same to say
                 self._said.add(note)
-                self._say(f"note:  {harmless(note)}")
+                self._say(f"note:  {sanitise(note)}")
 
     def _end(self, outcome: ModelRunResult) -> None:
-        name = harmless(outcome.entrant.name)
+        name = sanitise(outcome.entrant.name)
         if outcome.was_there:
             self._say(f"{name}: measured already")
         elif outcome.error is not None and not isinstance(outcome.error, Interrupted):
-            self._say(f"{name}: not measured: {harmless(outcome.error.what)}")
+            self._say(f"{name}: not measured: {sanitise(outcome.error.what)}")
             if outcome.error.fix:
-                self._say(f"       fix: {harmless(outcome.error.fix)}")
+                self._say(f"       fix: {sanitise(outcome.error.fix)}")
         if not outcome.was_there:
             self.counts.end(asked=str(outcome.entrant.folder) in self._begun)
         if self._face is not None:

@@ -1,109 +1,76 @@
-"""`leadline report`: saved runs as a table in the terminal, a heatmap, and a page."""
+"""`leadline report`: saved runs as terminal tables, heatmap files, and one HTML page."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
+from rich.console import Console
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from concurrent.futures import Future
-
-    from leadline.results.run import Run
+from leadline.cli.output import print_json, warn
+from leadline.core.errors import StoreError, UsageError
+from leadline.report.charts.heatmap import heatmap
+from leadline.report.charts.render import render_process, write_figure
+from leadline.report.export import export_figures, write_data
+from leadline.report.export import markdown as in_markdown
+from leadline.report.page import write_page
+from leadline.report.terminal import show_run
+from leadline.results.run import Run, load_run
+from leadline.results.summary import summary
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Folders that `leadline run` wrote.", metavar="RUN")],
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Where the page goes.")] = None,
-    figures: Annotated[Path | None, typer.Option(help="A folder for every figure, sized for a paper.")] = None,
+    runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="File of the page. [default: RUN/report.html]")
+    ] = None,
+    figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
     failures: Annotated[
-        Literal["excluded", "zero"], typer.Option(help="How samples without an answer enter the means.")
+        Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
     ] = "excluded",
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a pull request instead.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON instead; draws nothing.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draws nothing.")] = False,
 ) -> None:
-    """Look at runs: a summary here, heatmap.png, .svg and .pdf and report.html beside the records."""
+    """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder."""
     if json:
-        _print_json(runs, failures)
+        found = [summary(load_run(folder, failures)) for folder in runs]
+        print_json(found[0] if len(found) == 1 else found)
         return
-    from leadline.report.charts.render import render_process
-
-    with render_process():  # first of all: it starts while this process is still reading
-        from leadline.results.run import load_run
-
+    with render_process():
         loaded = [load_run(folder, failures) for folder in runs]
         written = _write(loaded, output, figures, data)
     if markdown:
-        from leadline.report.export import markdown as in_markdown
-
         typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
-    else:
-        _show(loaded)
-        for path in written:
-            typer.echo(path)
-
-
-def _print_json(folders: Sequence[Path], failures: Literal["excluded", "zero"]) -> None:
-    from leadline.cli.output import print_json
-    from leadline.results.run import load_run
-    from leadline.results.summary import summary
-
-    found = [summary(load_run(folder, failures)) for folder in folders]
-    print_json(found[0] if len(found) == 1 else found)
-
-
-def _show(runs: Sequence[Run]) -> None:
-    from rich.console import Console
-
-    from leadline.report.terminal import show_run
-
+        return
     console = Console()
-    for run in runs:
+    for run in loaded:
         show_run(run, console)
+    for path in written:
+        typer.echo(path)
 
 
 def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
-    """The heatmap and the page always; the rest where asked for."""
-    from concurrent.futures import ThreadPoolExecutor
-    from contextvars import copy_context
-
-    from leadline.core.errors import UsageError
-    from leadline.report.charts.heatmap import heatmap
-    from leadline.report.charts.render import write_figure
-    from leadline.report.page import write_page
-
+    """Writes the heatmaps and the page, and what else was asked for."""
     if data is not None and len(runs) > 1:
-        raise UsageError("--data takes one run", where="report", fix="export runs one by one")
-    exported = []
-    if data is not None:  # first, since a wrong ending is seen here
-        from leadline.report.export import write_data
-
-        exported.append(write_data(runs[0], data))
-    single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    with ThreadPoolExecutor(1) as beside:  # files are made of what is drawn while the page is still being drawn
-        maps = [(heatmap(run), run.folder / "heatmap") for run in runs if run.table.tasks]
-        making = [beside.submit(copy_context().run, write_figure, figure, stem) for figure, stem in maps]
-        page = write_page(runs, output or single)
-    written = [*(path for made in making for path in _beside(made, needed=output is None)), page]
+        raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
+    exported = [write_data(runs[0], data)] if data is not None else []  # first: a wrong file name is an error
+    written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=output is None)]
+    default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
+    written.append(write_page(runs, output or default))
     if figures is not None:
-        from leadline.report.export import export_figures
-
         written += export_figures(runs, figures)
     return written + exported
 
 
-def _beside(made: Future[list[Path]], *, needed: bool) -> list[Path]:
-    """The heatmap beside the records. A run that may only be read does without, if its page has another place."""
-    from leadline.cli.output import warn
-    from leadline.core.errors import StoreError
-
+def _write_heatmap(run: Run, *, required: bool) -> list[Path]:
+    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place."""
     try:
-        return made.result()
+        return write_figure(heatmap(run), run.folder / "heatmap")
     except StoreError as error:
-        if needed:
-            raise StoreError(error.what, where=error.where, fix="-o FILE puts the page elsewhere") from None
-        warn(f"there is no heatmap beside the records: {error.what}")
+        if required:
+            raise StoreError(error.what, where=error.where, fix="write the page elsewhere with -o FILE") from None
+        warn(f"no heatmap was written to the run's folder: {error.what}")
         return []

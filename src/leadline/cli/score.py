@@ -1,47 +1,40 @@
-"""`leadline score`: grade predictions made elsewhere, from RULER's own prediction files."""
+"""`leadline score` grades RULER's prediction files; `leadline summarize` summarizes tables of published scores."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from leadline.run.grade import Graded
-    from leadline.stats.intervals import Estimate
-    from leadline.stats.ruler_summary import RowSummary
-
-
-# --- `leadline score`: grade predictions made elsewhere, from RULER's own prediction files.
+from leadline.cli.output import print_json, print_table, warn
+from leadline.core.errors import SourceError
+from leadline.core.format import format_length
+from leadline.run.grade import Graded, grade
+from leadline.stats.intervals import Estimate
+from leadline.stats.ruler_summary import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
+from leadline.store.ruler_files import find_predictions
 
 
 def score(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="RULER's pred/TASK.jsonl, or folders that hold them.")
+        list[Path], typer.Argument(metavar="FILE", help="RULER's pred/TASK.jsonl files, or folders with them.")
     ],
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Grade RULER's own prediction files: its numbers, and stricter ones with intervals."""
-    from leadline.cli.output import print_json
-    from leadline.core.errors import SourceError
-    from leadline.run.grade import grade
-    from leadline.store.ruler_files import find_predictions
-
+    """Grade RULER's prediction files: RULER's own score, and a stricter one, both with 95% intervals."""
     graded = grade(find_predictions(files))
     if not graded:
-        raise SourceError("the files hold no predictions", where=", ".join(map(str, files)))
+        raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
     mean = _mean(graded)
     if json:
-        print_json({"tasks": [_words(g) for g in graded], "mean": _mean_words(mean) if mean else None})
+        print_json({"tasks": [_as_json(g) for g in graded], "mean": _mean_as_json(mean) if mean else None})
     else:
-        _show(graded, mean)
+        _show_graded(graded, mean)
 
 
 def _mean(graded: list[Graded]) -> RowSummary | None:
-    """The mean over tasks by length, where every task has every length."""
-    from leadline.stats.ruler_summary import ScoreRow, mean_of_tasks, summarise
-
+    """The mean over tasks at the lengths that all tasks have."""
     tasks: dict[str, dict[int, float]] = {}
     for g in graded:
         if g.length is not None:
@@ -51,7 +44,7 @@ def _mean(graded: list[Graded]) -> RowSummary | None:
     return summarise(mean_of_tasks([ScoreRow(task, scores) for task, scores in tasks.items()]))
 
 
-def _words(g: Graded) -> dict[str, Any]:
+def _as_json(g: Graded) -> dict[str, Any]:
     return {
         "task": g.task,
         "length": g.length,
@@ -59,16 +52,16 @@ def _words(g: Graded) -> dict[str, Any]:
         "metric": g.metric,
         "score": g.score,
         "nulls": f"{g.nulls}/{g.published.n}",
-        "ruler.v1": _estimate(g.published),
-        "ruler.strict": _estimate(g.strict),
+        "ruler.v1": _estimate_as_json(g.published),
+        "ruler.strict": _estimate_as_json(g.strict),
     }
 
 
-def _estimate(estimate: Estimate) -> dict[str, float]:
+def _estimate_as_json(estimate: Estimate) -> dict[str, float]:
     return {"mean": estimate.mean, "low": estimate.interval.low, "high": estimate.interval.high}
 
 
-def _mean_words(mean: RowSummary) -> dict[str, Any]:
+def _mean_as_json(mean: RowSummary) -> dict[str, Any]:
     return {
         "scores": {str(length): value for length, value in mean.row.scores.items()},
         "average": mean.averages.average,
@@ -79,10 +72,7 @@ def _mean_words(mean: RowSummary) -> dict[str, Any]:
     }
 
 
-def _show(graded: list[Graded], mean: RowSummary | None) -> None:
-    from leadline.cli.output import print_table
-    from leadline.core.format import format_length
-
+def _show_graded(graded: list[Graded], mean: RowSummary | None) -> None:
     rows = [
         (
             g.task,
@@ -114,36 +104,56 @@ def _range(estimate: Estimate) -> str:
     return f"{100 * estimate.interval.low:.1f}-{100 * estimate.interval.high:.1f}"
 
 
-# --- `leadline summarize`: averages and effective lengths from a table of scores, and whether the table agrees.
+# --- leadline summarize
 
 
 def summarize(
-    table: Annotated[Path, typer.Argument(help="A CSV file: a row for each model or task, a column for each length.")],
-    threshold: Annotated[float, typer.Option(help="A length is effective when its score is above this.")] = 85.6,
-    share: Annotated[float, typer.Option(min=0, max=100, help="Percent of a row's own shortest-length score.")] = 85.0,
-    json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    table: Annotated[Path, typer.Argument(help="CSV file with one row per model or task and one column per length.")],
+    threshold: Annotated[float, typer.Option(help="A length is effective if its score is above this.")] = 85.6,
+    share: Annotated[
+        float, typer.Option(min=0, max=100, help="Second criterion: percent of the row's score at its shortest length.")
+    ] = 85.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Sum up published scores as RULER does: average, wAvg, effective length."""
-    from leadline.cli.output import print_json
-    from leadline.stats.ruler_summary import mean_of_tasks, read_table, summarise
-
+    """Summarize a table of published scores as RULER does: average, wAvg, effective length."""
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
     found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
     if json:
-        print_json([_table_words(summary) for summary in found])
-    else:
-        _show_table(found, read.lengths, threshold, share)
+        print_json([_summary_as_json(summary) for summary in found])
+        return
+    header = (
+        "",
+        *map(format_length, read.lengths),
+        "avg",
+        "wAvg inc",
+        "wAvg dec",
+        f">{threshold:g}",
+        f"{share:g}% of own",
+    )
+    cells = [
+        (
+            s.row.name,
+            *(f"{s.row.scores[n]:.1f}" if n in s.row.scores else "-" for n in read.lengths),
+            *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
+            str(s.effective),
+            str(s.effective_own),
+        )
+        for s in found
+    ]
+    print_table(cells, header, right=frozenset(range(1, len(header))))
+    for summary in found:
+        for disagreement in summary.disagreements:
+            warn(f"{summary.row.name}: {disagreement}")
 
 
-def _table_words(summary: RowSummary) -> dict[str, Any]:
-    averages = summary.averages
+def _summary_as_json(summary: RowSummary) -> dict[str, Any]:
     return {
         "name": summary.row.name,
         "scores": {str(length): score for length, score in sorted(summary.row.scores.items())},
-        "average": averages.average,
-        "wavg_inc": averages.increasing,
-        "wavg_dec": averages.decreasing,
+        "average": summary.averages.average,
+        "wavg_inc": summary.averages.increasing,
+        "wavg_dec": summary.averages.decreasing,
         "effective": str(summary.effective),
         "effective_tokens": summary.effective.length,
         "effective_own": str(summary.effective_own),
@@ -151,24 +161,3 @@ def _table_words(summary: RowSummary) -> dict[str, Any]:
         "consistent": not summary.disagreements,
         "disagreements": list(summary.disagreements),
     }
-
-
-def _show_table(found: list[RowSummary], lengths: tuple[int, ...], threshold: float, share: float) -> None:
-    from leadline.cli.output import print_table, warn
-    from leadline.core.format import format_length
-
-    header = ("", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", f">{threshold:g}", f"{share:g}% of own")
-    rows = [
-        (
-            s.row.name,
-            *(f"{s.row.scores[n]:.1f}" if n in s.row.scores else "-" for n in lengths),
-            *(f"{v:.1f}" for v in (s.averages.average, s.averages.increasing, s.averages.decreasing)),
-            str(s.effective),
-            str(s.effective_own),
-        )
-        for s in found
-    ]
-    print_table(rows, header, right=frozenset(range(1, len(header))))
-    for summary in found:
-        for disagreement in summary.disagreements:
-            warn(f"{summary.row.name}: {disagreement}")

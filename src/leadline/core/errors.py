@@ -1,23 +1,23 @@
-"""Every error a person can meet, as what / where / fix, with its exit code.
+"""Every error shown to users, as what / where / fix, with its exit code.
 
 LeadlineError
-  UsageError          64  the words of a command or spec are wrong
+  UsageError          64  a command or spec is wrong
     UnknownName       64  a task, model, source, option or key that does not exist
-  LengthError         65  a document of the asked length cannot exist
+  LengthError         65  a document of the requested length cannot be built
   SourceError         66  a haystack or data file is missing, unreadable or too short
   TokenizerError      66  a tokenizer or chat template is missing or unusable
-  ServerError         69  a server is not there, or is not what it says
-    ServerAway        69  it may be back: it was not reached, or cannot answer now
+  ServerError         69  a server cannot be reached or does not speak the protocol
+    ServerAway        69  a temporary outage: it was not reached, or cannot answer now
   MissingExtra        69  an optional package is not installed
-  TrackerError        76  results could not be written to a tracker; the run itself is whole
+  TrackerError        76  results could not be written to a tracker; the run itself is complete
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
   RunStopped          75  the run stopped early and can be resumed
-    Interrupted      130  it was the user who stopped it
-  FailedSamples        1  the run ended, but some samples have no answer
+    Interrupted      130  the user stopped it
+  FailedSamples        1  the run finished, but some samples have no answer
 
-The codes are those of sysexits.h, so that 1 and 2 stay free for verdicts.
+The codes follow sysexits.h; 1 and 2 are left for verdicts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Any, ClassVar
 
 
 class LeadlineError(Exception):
-    """An error of the run, not of a sample. Only the command line catches it."""
+    """An error of the whole run; an error of one sample is a recorded `Failure`. Only the command line catches it."""
 
     exit_code: ClassVar[int] = 70
 
@@ -39,8 +39,8 @@ class LeadlineError(Exception):
         self.fix = fix
 
     def __reduce__(self) -> tuple[Callable[..., LeadlineError], tuple[type[LeadlineError], dict[str, Any]]]:
-        """From one process to another as it is: subclasses are made of other words than these."""
-        return _again, (type(self), self.__dict__)
+        """Pickles the attributes, because subclasses have other constructor arguments."""
+        return _unpickle, (type(self), self.__dict__)
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -51,7 +51,7 @@ class LeadlineError(Exception):
         return "\n".join(lines)
 
 
-def _again(kind: type[LeadlineError], values: dict[str, Any]) -> LeadlineError:
+def _unpickle(kind: type[LeadlineError], values: dict[str, Any]) -> LeadlineError:
     error = kind.__new__(kind, values["what"])
     error.__dict__.update(values)
     return error
@@ -62,7 +62,7 @@ class UsageError(LeadlineError):
 
 
 class UnknownName(UsageError):
-    """A name that does not exist, with the nearest names that do."""
+    """A name that does not exist, with the closest names that do."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, where: str = "") -> None:
         choices = sorted(known)
@@ -72,12 +72,12 @@ class UnknownName(UsageError):
         elif choices:
             fix = f"known: {', '.join(choices[:20])}{' ...' if len(choices) > 20 else ''}"
         else:
-            fix = f"this place takes no {kind}"
+            fix = f"no {kind} is accepted here"
         super().__init__(f"unknown {kind} {name!r}", where=where, fix=fix)
 
 
 class LengthError(LeadlineError):
-    """A document of this length cannot exist; `floor` is the shortest that can, where known."""
+    """A document of this length cannot be built; `floor` is the shortest possible length, where known."""
 
     exit_code = 65
 
@@ -99,11 +99,11 @@ class ServerError(LeadlineError):
 
 
 class ServerAway(ServerError):
-    """Worth waiting for, by whoever has the time."""
+    """A temporary outage: retrying later may succeed."""
 
 
 class MissingExtra(LeadlineError):
-    """An optional package is needed; says the exact pip line."""
+    """An optional package is not installed; the fix is the pip command."""
 
     exit_code = 69
 

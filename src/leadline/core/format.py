@@ -1,4 +1,4 @@
-"""How numbers are spelled, and how strangers' text is made harmless before it is shown."""
+"""How lengths, shares, counts, durations and dates are written, and how untrusted text is sanitised for display."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_NUMBER = "–"
 
 
 def format_length(tokens: int) -> str:
-    """4096 is 4k, 131072 is 128k, 1048576 is 1m; other numbers as they are."""
+    """An exact length: 4k for 4096, 128k for 131072, 1m for 1048576; other numbers in full."""
     for size, unit in ((1024 * 1024, "m"), (1024, "k")):
         if tokens >= size and tokens * 4 % size == 0:
             return f"{tokens / size:g}{unit}"
@@ -20,7 +20,7 @@ def format_length(tokens: int) -> str:
 
 
 def format_tokens(tokens: float) -> str:
-    """A length that need not be round: 44,100 is 43k, 5,800 is 5.7k, 1.5 million is 1.43M. Thousands are 1,024."""
+    """An estimated length, rounded: 43k for 44,100, 4.3k for 4,400. k is 1024 tokens, M is 1024 k."""
     if tokens >= 1024 * 1000:
         return f"{tokens / 1024**2:.3g}M"
     if tokens >= 9.95 * 1024:
@@ -33,7 +33,7 @@ def format_depth(depth: float | None) -> str:
 
 
 def format_percent(value: float | None) -> str:
-    """A share in whole percent, never rounded up to 100 or down to 0 when it is not."""
+    """A share in whole percent. Only exactly 1 is shown as 100 and only exactly 0 as 0."""
     if value is None:
         return NO_NUMBER
     rounded = round(100 * value)
@@ -61,22 +61,27 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """4.2 s, 3 min 20 s, 2 h 05 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
+    """4.2 s, 45 s, 3 min 20 s, 2 h 05 min, 3.1 days."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{whole} s"
+    minutes, rest = divmod(whole, 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02d} min"
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{seconds / 86400:.1f} days"
 
 
 def format_number(count: float) -> str:
-    """1,234 as it is; 12.3 thousand, 4.5 million, 1.2 billion."""
+    """1,234 in full; above that 12.3 thousand, 4.5 million, 1.2 billion."""
     for size, word in ((1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
         if count >= size:
             return f"{count / (1e3 if word == 'thousand' else size):.3g} {word}"
     return f"{count:,.0f}"
+
+
+def format_flops(per_second: float) -> str:
+    return f"{per_second / 1e12:.0f} TFLOP/s" if per_second > 1e13 else f"{per_second / 1e9:.0f} GFLOP/s"
 
 
 def format_date(timestamp: float) -> str:
@@ -87,21 +92,21 @@ def format_time(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def sanitise(text: str, limit: int = 400) -> str:
-    """One line of strangers' text that can do nothing to a terminal.
+def sanitise(text: str, limit: int | None = 400) -> str:
+    """Untrusted text as one line that a terminal and a page show without side effects.
 
-    Control, format (bidirectional overrides among them), private and broken characters become visible escapes.
+    Control, format (bidirectional overrides among them), private-use and invalid characters become visible escapes.
+    Text longer than `limit` characters is cut.
     """
-    shown = "".join(c if _harmless(c) else _escaped(c) for c in text[: limit + 1])
-    return shown if len(text) <= limit else shown[:limit] + "…"
-
-
-def _harmless(character: str) -> bool:
-    return character == " " or unicodedata.category(character)[0] not in "CZ"
+    shown = "".join(map(_escaped, text if limit is None else text[: limit + 1]))
+    return shown if limit is None or len(text) <= limit else shown[:limit] + "…"
 
 
 def _escaped(character: str) -> str:
-    if unicodedata.category(character) == "Zs":
+    category = unicodedata.category(character)
+    if category[0] not in "CZ":
+        return character
+    if category == "Zs":
         return " "
     code = ord(character)
     named = {0x0A: "\\n", 0x09: "\\t", 0x0D: "\\r"}
@@ -109,7 +114,7 @@ def _escaped(character: str) -> str:
 
 
 def distinct_names(labels: Sequence[str], folders: Sequence[str]) -> list[str]:
-    """A name for each of some runs: what its model is called, and its folder too where several are called the same."""
+    """One distinct name for each run: its label, with its folder where several runs have the same label."""
     names = [sanitise(label, 80) for label in labels]
     return [
         f"{name} ({sanitise(folder, 60)})" if names.count(name) > 1 else name
@@ -121,12 +126,12 @@ _SPECIAL = re.compile(r"([\\`*_\[\]#|<>~&])")
 
 
 def escape_markdown(text: str) -> str:
-    """Text that Markdown and HTML leave alone."""
+    """Escapes what Markdown and HTML would interpret."""
     return _SPECIAL.sub(r"\\\1", text.replace("\n", " ")).replace("\\<", "&lt;").replace("\\>", "&gt;")
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning and the end of a long text, with what was left out said in between."""
+    """The beginning and the end of a long text, with the number of omitted characters between them."""
     if len(text) <= limit:
         return text
     head = limit * 3 // 4

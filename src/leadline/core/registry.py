@@ -1,4 +1,4 @@
-"""Finding plugins by name: entry points, the same door for built-ins and strangers, and `file.py:Name`."""
+"""Finds plugins by name: entry points, for built-in and third-party plugins alike, and `file.py:Name`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from leadline.core.spec import TaskSpec, validated
 from leadline.core.trackers import Tracker
 
 OptionsT = TypeVar("OptionsT", bound=Options)
-Kind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]
+PluginKind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]
 
 
 @cache
-def _points(kind: Kind) -> Mapping[str, EntryPoint]:
+def _points(kind: PluginKind) -> Mapping[str, EntryPoint]:
     return {p.name: p for p in entry_points(group=f"leadline.{kind}")}
 
 
-def names(kind: Kind) -> list[str]:
+def names(kind: PluginKind) -> list[str]:
     return sorted(_points(kind))
 
 
-def find(kind: Kind, name: str) -> Any:
-    """The object an entry point names, or `Name` of `file.py:Name`."""
+def find(kind: PluginKind, name: str) -> Any:
+    """The object of an entry point, or `Name` from the file of `file.py:Name`."""
     path, colon, attribute = name.rpartition(":")
     if colon and path.endswith(".py"):
         return _from_file(Path(path), attribute)
@@ -42,7 +42,7 @@ def find(kind: Kind, name: str) -> Any:
 
 
 def task(spec: TaskSpec) -> Task:
-    """The task a spec names, with its options."""
+    """The task of a spec, with its options."""
     return _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
 
 
@@ -60,7 +60,7 @@ def source(name: str) -> Source:
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """`PROVIDER:NAME?key=value&key=value`, taken apart."""
+    """The parts of `PROVIDER:NAME?key=value&key=value`."""
 
     provider: str
     name: str
@@ -72,26 +72,26 @@ class ModelName:
         provider, colon, name = head.partition(":")
         if not colon:
             raise UsageError(
-                f"{text!r} does not name a provider",
+                f"{text!r} has no provider",
                 where="model",
-                fix="write PROVIDER:NAME, as in sim:perfect, hf:FOLDER or openai:NAME?base_url=http://127.0.0.1:8000/v1",
+                fix="write PROVIDER:NAME, for example hf:FOLDER or openai:NAME?base_url=http://127.0.0.1:8000/v1",
             )
         return cls(provider, name, dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)))
 
 
 def provider(name: ModelName) -> ModelProvider:
-    """The provider with its options, not yet opened."""
+    """The provider with its options; the model is not opened yet."""
     found = find("models", name.provider)
     return _configured(found, name.options, ModelProvider, where=f"model {name.provider}:{name.name}")
 
 
 def tracker(text: str) -> tuple[Tracker, str]:
-    """`TRACKER:PLACE?key=value` as the tracker with its options, and the place."""
+    """The tracker of `TRACKER:PLACE?key=value`, with its options, and the place."""
     if ":" not in text.partition("?")[0]:
         raise UsageError(
-            f"{text!r} does not name a tracker and a place",
+            f"{text!r} is not TRACKER:PLACE",
             where="tracker",
-            fix=f"write TRACKER:PLACE, as in mlflow:http://127.0.0.1:5000; known: {', '.join(names('trackers'))}",
+            fix=f"for example mlflow:http://127.0.0.1:5000 or tensorboard:logs; known: {', '.join(names('trackers'))}",
         )
     name = ModelName.parse(text)
     found = find("trackers", name.provider)
@@ -104,13 +104,13 @@ def _configured(found: Any, options: Mapping[str, Any], kind: type[OptionsT], *,
     elif isinstance(found, type) and issubclass(found, kind):
         cls, values = found, dict(options)
     else:
-        raise UsageError(f"{found!r} is not a {kind.__name__}", where=where)
+        raise UsageError(f"{found!r} is not a {kind.__name__}", where=where, fix=f"name a subclass of {kind.__name__}")
     return validated(cls, values, where=where)
 
 
 def _from_file(path: Path, attribute: str) -> Any:
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", where=f"{path}:{attribute}")
+        raise UsageError("no such file", where=str(path), fix="write ./FILE.py:NAME")
     module_name = f"leadline_plugin_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path)
     assert spec is not None  # a .py path always has a loader
@@ -120,7 +120,9 @@ def _from_file(path: Path, attribute: str) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UsageError(f"{type(error).__name__}: {error}", where=str(path), fix="the file must import") from error
+        raise UsageError(
+            f"{type(error).__name__}: {error}", where=str(path), fix="fix the error in this file: it must be importable"
+        ) from error
     if not hasattr(module, attribute):
         public = [n for n in vars(module) if not n.startswith("_")]
         raise UnknownName("name", attribute, public, where=str(path))

@@ -1,6 +1,6 @@
-"""The spec: everything the user asked for. A TOML file and flags give the same one.
+"""The spec of a run: model, tasks, lengths, depths, samples. A TOML file and command-line flags give the same one.
 
-`limits` cannot change a number and stay out of the identity; all else is in it.
+Every field but `limits` is part of the run's identity, because limits cannot change a result.
 """
 
 from __future__ import annotations
@@ -20,17 +20,22 @@ from leadline.core.digest import digest
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.types import Reading
 
-# --- The spec: everything the user asked for. A TOML file and flags give the same one.
-
 ModelT = TypeVar("ModelT", bound=BaseModel)
-Option = Any  # what TOML can hold: str, int, float, bool, list, table
+Option = Any  # any TOML value: str, int, float, bool, list, table
+
+MAX_DEPTHS = 10_000
+MAX_SAMPLES = 1_000_000
+MAX_LENGTH = 1 << 36
+"""Larger numbers are typing mistakes; without a limit they would exhaust memory."""
 
 
-class Part(BaseModel):
+class FrozenModel(BaseModel):
+    """Immutable; unknown keys are errors."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class TaskSpec(Part):
+class TaskSpec(FrozenModel):
     """A task by name, with the options that differ from its defaults. `label` names it in tables."""
 
     name: str
@@ -39,11 +44,11 @@ class TaskSpec(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _from_word(cls, value: Any) -> Any:
+    def _from_name(cls, value: Any) -> Any:
         if isinstance(value, str):
             return {"name": value}
         if isinstance(value, Mapping):
-            # [[tasks]] tables may give options beside the name.
+            # A [[tasks]] table may list options next to the name.
             known = {"name", "options", "label"}
             extra = {k: v for k, v in value.items() if k not in known}
             options = {**dict(value.get("options") or {}), **extra}
@@ -52,32 +57,32 @@ class TaskSpec(Part):
 
     @property
     def title(self) -> str:
-        """What tables and records call it: the label, else the name, else the last part of `file.py:Name`."""
+        """The name in tables and records: the label if given, else the name; `Name` for `file.py:Name`."""
         return self.label or self.name.rpartition(":")[2]
 
 
-class Limits(Part):
-    """How hard to try. Nothing here can change a number."""
+class Limits(FrozenModel):
+    """Concurrency and retries. None of these can change a result."""
 
-    workers: int = Field(16, ge=1, le=1024, description="requests in flight for a server model")
-    timeout: float = Field(600.0, gt=0, description="seconds a request may take")
-    attempts: int = Field(6, ge=1, description="times a sample is asked before it counts as failed")
-    breaker: int = Field(20, ge=1, description="failed samples in a row after which the run stops")
-    ray: int | None = Field(None, ge=0, description="copies of an in-process model as Ray actors; 0: one a GPU")
+    workers: int = Field(16, ge=1, le=1024, description="concurrent requests to a server")
+    timeout: float = Field(600.0, gt=0, le=1e6, description="seconds until a request times out")
+    attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
+    breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
+    ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
 
 
-class Spec(Part):
-    """One run. See the fields of `Limits` and `TaskSpec` for the rest."""
+class Spec(FrozenModel):
+    """One run. `Limits` and `TaskSpec` hold the nested fields."""
 
     model: str
     tasks: tuple[TaskSpec, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = Field(min_length=1)
     depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    samples: int = Field(3, ge=1)
+    samples: int = Field(3, ge=1, le=MAX_SAMPLES)
     reading: Reading = "fresh"
     seed: int = 0
     until: str = ""
-    """A stopping rule: `samples` is then the most that a cell may have, not what every cell gets."""
+    """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
     limits: Limits = Limits()
 
     @field_validator("lengths", mode="before")
@@ -100,12 +105,11 @@ class Spec(Part):
         titles = [t.title for t in self.tasks]
         twice = sorted({t for t in titles if titles.count(t) > 1})
         if twice:
-            raise ValueError(f"two tasks are both called {twice[0]!r}: give one of them a label")
+            raise ValueError(f"two tasks are called {twice[0]!r}: give one of them another label")
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits, as plain values. A rule that is not given is left out, as it was before there were
-        any."""
+        """The spec without limits, as plain values. An empty `until` is omitted: older runs have the same digest."""
         return self.model_dump(mode="json", exclude={"limits"} if self.until else {"limits", "until"})
 
     @property
@@ -113,8 +117,8 @@ class Spec(Part):
         return digest(self.identity())
 
 
-class Suite(Part):
-    """A named set of spec values that flags may override: the object an entry point of leadline.suites gives."""
+class Suite(FrozenModel):
+    """A named set of spec values, registered as an entry point of `leadline.suites`. Flags override the values."""
 
     name: str
     summary: str
@@ -125,19 +129,21 @@ _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")
 
 
 def parse_length(value: str | int | float) -> int:
-    """`4k` = 4096, `128k` = 131072, `1m` = 1048576, plain numbers as they are."""
+    """`4k` = 4096, `128k` = 131072, `1m` = 1048576; plain numbers are tokens."""
     match = _LENGTH.match(str(value))
     if isinstance(value, bool) or not match:
         raise UsageError(f"{value!r} is not a length", where="lengths", fix="write 4096, 4k, 128k or 1m")
     number, unit = match.groups()
     tokens = float(number) * {"": 1, "k": 1024, "m": 1024 * 1024}[unit.lower()]
+    if not tokens <= MAX_LENGTH:
+        raise UsageError(f"length {_short(value)} is too large", where="lengths", fix="write 4096, 4k, 128k or 1m")
     if tokens != int(tokens) or tokens < 1:
         raise UsageError(f"{value!r} is not a whole number of tokens", where="lengths", fix="write 4096 or 4k")
     return int(tokens)
 
 
 def parse_lengths(value: Any) -> tuple[int, ...]:
-    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, each once."""
+    """`"1k,2k"`, `["1k", 2048]` or one number; sorted, without duplicates."""
     parts = value.split(",") if isinstance(value, str) else value
     if isinstance(parts, (int, float)):
         parts = [parts]
@@ -147,47 +153,42 @@ def parse_lengths(value: Any) -> tuple[int, ...]:
 
 
 def parse_depths(value: Any) -> tuple[float, ...]:
-    """`5` = five evenly spaced, `sigmoid:11` = denser at both ends, `0.1..0.6:32` = from to, `0,0.5,1` = a list."""
+    """`5`: evenly spaced. `sigmoid:11`: denser at both ends. `0.1..0.6:32`: a range. `0,0.5,1`: a list."""
     if isinstance(value, int) and not isinstance(value, bool):
         return even_depths(value)
     if isinstance(value, str):
         text = value.strip()
         if re.fullmatch(r"\d+", text):
-            return even_depths(int(text))
+            return even_depths(_depth_count(text))
         kind, _, count = text.partition(":")
-        if kind in ("linear", "sigmoid") and count.isdigit():
-            return even_depths(int(count)) if kind == "linear" else sigmoid_depths(int(count))
+        if kind in ("linear", "sigmoid") and count.isdecimal():
+            return even_depths(_depth_count(count)) if kind == "linear" else sigmoid_depths(_depth_count(count))
         between = re.fullmatch(r"([\d.]+)\.\.([\d.]+):(\d+)", text)
         value = _between(*between.groups()) if between else text.split(",")
     if isinstance(value, float):
         value = [value]
     try:
         depths = tuple(sorted({round(float(d), 6) for d in value}))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(
             f"{value!r} is not a depth grid", where="depths", fix="write 11, sigmoid:11 or 0,0.5,1"
         ) from None
     for depth in depths:
         if not 0 <= depth <= 1:
             raise UsageError(
-                f"depth {depth:g} lies outside the document",
+                f"depth {depth:g} is outside the document",
                 where="depths",
-                fix="depths run from 0 (first token) to 1 (last); write 0.5 for the middle, 11 for a grid",
+                fix="depths run from 0 (start) to 1 (end): write 0.5 for the middle, 11 for a grid",
             )
     return depths
 
 
 def even_depths(count: int) -> tuple[float, ...]:
-    if count < 1:
-        raise UsageError("a depth grid needs at least one depth", where="depths", fix="write 11")
+    if not 1 <= count <= MAX_DEPTHS:
+        raise UsageError(
+            f"a depth grid has 1 to {MAX_DEPTHS:,} depths, not {_short(count)}", where="depths", fix="write 11"
+        )
     return (0.5,) if count == 1 else tuple(round(i / (count - 1), 6) for i in range(count))
-
-
-def _between(low: str, high: str, count: str) -> list[float]:
-    try:
-        return [float(low) + (float(high) - float(low)) * d for d in even_depths(int(count))]
-    except ValueError:
-        raise UsageError(f"{low}..{high} is no range of depths", where="depths", fix="write 0.1..0.6:32") from None
 
 
 def sigmoid_depths(count: int) -> tuple[float, ...]:
@@ -197,56 +198,81 @@ def sigmoid_depths(count: int) -> tuple[float, ...]:
     return tuple(round(d, 6) for d in (even[0], *inner, even[-1])) if count > 2 else even
 
 
-def load_spec(path: Path) -> dict[str, Any]:
-    """The plain values of a TOML file; validated later, together with flags."""
+def _depth_count(digits: str) -> int:
+    return int(digits[:20])  # enough digits to be refused as too many
+
+
+def _between(low: str, high: str, count: str) -> list[float]:
     try:
-        return tomllib.loads(path.read_text())
+        return [float(low) + (float(high) - float(low)) * d for d in even_depths(_depth_count(count))]
+    except ValueError:
+        raise UsageError(f"{low}..{high} is not a range of depths", where="depths", fix="write 0.1..0.6:32") from None
+
+
+def load_spec(path: Path) -> dict[str, Any]:
+    """The plain values of a TOML file. `make_spec` validates them together with the flags."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"not a TOML file: {error}", where=str(path), fix="see docs/specs.md") from None
     except FileNotFoundError:
-        fix = "give the path of a spec file, or the name of a suite or task; see docs/specs.md"
-        raise UsageError("there is no such spec file", where=str(path), fix=fix) from None
+        raise UsageError("no such spec file", where=str(path), fix="check the path; see docs/specs.md") from None
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read the spec: {error}", where=str(path)) from None
 
 
 def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:
-    """Gate 1: shape. Unknown keys and wrong types become one clear error."""
+    """A validated Spec. Unknown keys and wrong types raise one clear error."""
     return validated(Spec, values, where=where)
 
 
 def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> ModelT:
-    """Pydantic's first complaint, in our words."""
+    """An instance of `cls`. Raises pydantic's first error in plain words."""
     try:
         return cls.model_validate(dict(values))
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(p) for p in first["loc"])
-        if first["type"] == "extra_forbidden":
-            *path, name = (str(p) for p in first["loc"])
+        kind, given = first["type"], first.get("input")
+        limits = {k: f"{v:,.10g}" if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
+        *path, name = (str(p) for p in first["loc"] or ("",))
+        place = ".".join([*path, name])
+        if kind == "extra_forbidden":
             raise UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path])) from None
-        if first["type"] == "missing":
+        if kind == "missing":
             raise UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...") from None
-        message = _WANTED.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-        given = first.get("input")
-        shown = f" (given: {given!r})" if isinstance(given, (str, int, float, bool)) else ""
+        if kind == "literal_error" and isinstance(given, str):
+            raise UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where) from None
+        expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
+        shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
         field = cls.model_fields.get(place)
-        fix = f"{place} is for: {field.description}" if field and field.description else ""
-        raise UsageError(f"{place}: {message}{shown}" if place else message, where=where, fix=fix) from None
+        fix = f"{place}: {field.description}" if field and field.description else ""
+        raise UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix) from None
 
 
-_WANTED = {
-    **dict.fromkeys(("tuple_type", "list_type"), "a list is wanted"),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "a table of keys and values is wanted"),
-    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "a whole number is wanted"),
-    **dict.fromkeys(("float_type", "float_parsing"), "a number is wanted"),
-    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false is wanted"),
-    "string_type": "text is wanted",
+_EXPECTED = {
+    **dict.fromkeys(("tuple_type", "list_type"), "expected a list"),
+    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), "expected a table of keys and values"),
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "expected a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "expected a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "expected true or false"),
+    "string_type": "expected text",
+    "finite_number": "expected a finite number",
+    "too_short": "expected at least {min_length} value",
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
 }
-"""Pydantic's names of errors that are about the kind of a value, in words for people who have not read it."""
+"""Pydantic's error types in plain words."""
+
+
+def _short(value: object) -> str:
+    shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."
 
 
 def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The field names of the model nested at `path`."""
     for name in path:
         field = cls.model_fields.get(name)
         inner = field.annotation if field else None
@@ -255,53 +281,51 @@ def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
     return list(cls.model_fields)
 
 
-# --- Lists of models, in a spec or in a file of their own, each under the name that tables call it.
-#
+# --- Lists of models, in a spec or in a file:
 # models = ["hf:org/model", {name = "yarn 4", model = "hf:org/model?rope=yarn:4"}]
 
-_FIX = 'give a .toml or .json file with models = ["hf:FOLDER", "sim:cliff"]; see docs/specs.md'
+_FIX = 'write a .toml or .json file with models = ["hf:FOLDER", "sim:cliff"]; see docs/specs.md'
 
 
-class Listed(msgspec.Struct, frozen=True):
-    """A model of a list."""
+class NamedModel(msgspec.Struct, frozen=True):
+    """A model of a list, and its name in tables."""
 
     name: str
     model: str
 
 
-def read_models(path: Path) -> list[Listed]:
-    """A TOML or JSON file with a list `models`; of JSON also a plain list."""
+def read_models(path: Path) -> list[NamedModel]:
+    """The list `models` of a TOML or JSON file; JSON may also be a plain list."""
     try:
         text = path.read_text(encoding="utf-8")
         loaded = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
     except OSError as error:
         raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path), fix=_FIX) from None
-    except ValueError as error:
-        raise UsageError(f"the list of models cannot be read: {error}", where=str(path), fix=_FIX) from None
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"cannot read the list of models: {error}", where=str(path), fix=_FIX) from None
     if isinstance(loaded, dict) and "models" in loaded and len(loaded) > 1:
         others = ", ".join(sorted(loaded.keys() - {"models"}))
         raise UsageError(
-            f"a list of models holds nothing else, and this file has {others} too",
+            f"a list of models must contain nothing else, but this file also has {others}",
             where=str(path),
-            fix="leave them out, or give the file in the place of the task: it is a spec",
+            fix="remove them, or run the file as a spec: leadline run FILE.toml",
         )
     return parse_models(loaded.get("models") if isinstance(loaded, dict) else loaded, where=str(path))
 
 
-def parse_models(items: Any, *, where: str) -> list[Listed]:
-    """The plain values of a list."""
+def parse_models(items: Any, *, where: str) -> list[NamedModel]:
     if not isinstance(items, list) or not items:
-        raise UsageError("there are no models in it", where=where, fix='write models = ["hf:FOLDER", "sim:cliff"]')
-    found = [_listed(item, where) for item in items]
-    twice = [one.name for i, one in enumerate(found) if one.name in {other.name for other in found[:i]}]
-    if twice:
-        raise UsageError(f"two models are both called {twice[0]!r}", where=where, fix="give one another name")
+        raise UsageError("the list of models is empty", where=where, fix='write models = ["hf:FOLDER", "sim:cliff"]')
+    found = [_named_model(item, where) for item in items]
+    names = [one.name for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise UsageError(f"two models are called {twice!r}", where=where, fix="give one of them another name")
     return found
 
 
-def _listed(item: Any, where: str) -> Listed:
+def _named_model(item: Any, where: str) -> NamedModel:
     if isinstance(item, str):
-        return Listed(item, item)
+        return NamedModel(item, item)
     if isinstance(item, Mapping) and isinstance(item.get("model"), str) and set(item) <= {"name", "model"}:
-        return Listed(str(item.get("name", item["model"])), item["model"])
-    raise UsageError(f"{item!r} is no model", where=where, fix='write "hf:FOLDER" or {name = "...", model = "..."}')
+        return NamedModel(str(item.get("name", item["model"])), item["model"])
+    raise UsageError(f"{item!r} is not a model", where=where, fix='write "hf:FOLDER" or {name = "...", model = "..."}')

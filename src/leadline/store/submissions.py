@@ -70,7 +70,7 @@ def read_submission(path: Path) -> Submission:
         raise SourceError(f"cannot read the submission: {error.strerror}", where=str(path)) from None
     except msgspec.DecodeError as error:
         raise SourceError(
-            f"this is no submission: {error}", where=str(path), fix="give the submission.json of `leadline submit`"
+            f"this is no submission: {error}", where=str(path), fix="give a file of `leadline run --submission`"
         ) from None
 
 

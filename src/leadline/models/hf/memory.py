@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.format import format_duration, format_flops
 
 # --- What reading costs: memory and arithmetic of a decoder, from its configuration alone. No torch needed.
 #
@@ -297,7 +298,7 @@ def forecast(
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_worth_saying('activations', total.activations)}"
         f"{_worth_saying('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
-        f"arithmetic {total.flops:.2g} operations, about {_duration(seconds)} at the {_rate(rates.flops)} "
+        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the {format_flops(rates.flops)} "
         f"measured on {devices[0]}",
     )
 
@@ -305,13 +306,3 @@ def forecast(
 def _worth_saying(name: str, size: int) -> str:
     """A part of the memory, unless it would be said to be 0.0."""
     return f"{name} {size / GIB:.1f}, " if size >= 0.05 * GIB else ""
-
-
-def _duration(seconds: float) -> str:
-    if seconds > 5400:
-        return f"{seconds / 3600:.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"
-
-
-def _rate(flops: float) -> str:
-    return f"{flops / 1e12:.0f} TFLOP/s" if flops > 1e13 else f"{flops / 1e9:.0f} GFLOP/s"

@@ -72,4 +72,4 @@ def test_too_few_runs_and_mixed_reading_are_refused(
     assert answer(["correlate", "--tasks", *runs, str(tmp_path / "nested")]) == 64
     assert "never mixed" in capsys.readouterr().err
     assert answer(["correlate", *runs]) == 64
-    assert "4 files given" in capsys.readouterr().err
+    assert "expected two files, got 4" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`leadline run`, `plan` and `submit` with a list of models, as people type it."""
+"""`leadline run` and `leadline plan` with a list of models."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from leadline.run.events import Started, Stopping
 from leadline.run.many_models import Ended, ModelRun, ModelRunResult
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
+from leadline.store.submissions import read_submission
 
 LIST = """
 models = ["sim:perfect", {name = "short sight", model = "sim:cliff?window=1500"}]
@@ -49,9 +50,7 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
     assert plain.name == ""
 
 
-def test_models_stand_side_by_side_the_furthest_reader_first(
-    measured: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_models_are_shown_side_by_side_by_effective_length(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(measured / "release.toml"), "--out", str(measured / "out"), "--no-figure"]
     assert answer(words) == 0
     printed = capsys.readouterr()
@@ -71,23 +70,23 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
     bad, good = json.loads(printed.out)["models"]
     assert "nobody" in bad["error"]
     assert (good["error"], good["done"]) == ("", 1)
-    assert "1 of 2 models is not measured whole: sim:nobody" in printed.err
+    assert "1 of 2 models incomplete: sim:nobody" in printed.err
 
 
-def test_samples_without_an_answer_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_failed_samples_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = write(tmp_path, 'models = ["sim:flaky?rate=1"]', "models.toml")
     grid = ["--lengths", "1k", "--depths", "1", "--samples", "2", "--attempts", "1", "--out", str(tmp_path / "out")]
     assert answer(["run", "niah", "--models", models, *grid]) == 1
-    assert "2 samples without an answer" in capsys.readouterr().err
+    assert "2 failed samples" in capsys.readouterr().err
 
 
-def test_one_model_of_a_list_is_asked_with_a_flag(measured: Path, tmp_path: Path) -> None:
+def test_a_model_option_overrides_the_list_of_a_spec(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--model", "sim:decay", "--no-figure"]
     assert answer([*words, "--out", str(tmp_path / "one")]) == 0
     assert len(list(read_records(tmp_path / "one"))) == 8
 
 
-def test_folders_of_a_list_have_no_brackets_unless_they_are_there_with_them(
+def test_folders_of_a_list_have_no_brackets_unless_they_exist_with_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -103,7 +102,7 @@ def test_folders_of_a_list_have_no_brackets_unless_they_are_there_with_them(
     assert [p.name for p in (tmp_path / "runs").glob("*/*/")] == ["[a]-and-[b]"]
 
 
-def test_shards_share_out_the_models(measured: Path, tmp_path: Path) -> None:
+def test_shards_divide_the_models(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(tmp_path / "out"), "--shard"]
     assert answer([*words, "2/2"]) == 0
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["short-sight"]
@@ -128,23 +127,24 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
     last = shown.partition("all 2 models\n")[2]
     assert f"{tokens:,}" in last
     assert f"money   {tokens / 1000:,.2f} in the currency of the prices" in last
-    assert "there   16 samples" in last
+    assert "done    16 samples" in last
 
 
 @pytest.mark.parametrize(
     ("text", "words", "complaint"),
     [
-        ('model = "sim:perfect"' + LIST + ASKED, [], "a model or a list"),
-        (LIST + ASKED, ["--until", "effective"], "a rule stops one run"),
-        (LIST + ASKED + 'until = "effective"', [], "a rule stops one run"),
+        ('model = "sim:perfect"' + LIST + ASKED, [], "either model or models"),
+        (LIST + ASKED, ["--until", "effective"], "--until cannot be used with a list"),
+        (LIST + ASKED + 'until = "effective"', [], "--until cannot be used with a list"),
         (LIST + ASKED, ["--shard", "3/3"], "no models"),
-        (LIST + ASKED, ["--shard", "4/3"], "no shard"),
-        (ASKED, ["--model", "sim:perfect", "--models", "x.toml"], "--models for many"),
-        ("models = []" + ASKED, [], "no models"),
+        (LIST + ASKED, ["--shard", "4/3"], "not a shard"),
+        (ASKED, ["--model", "sim:perfect", "--shard", "1/2"], "--shard needs a list of models"),
+        (ASKED, ["--model", "sim:perfect", "--models", "x.toml"], "exclude each other"),
+        ("models = []" + ASKED, [], "the list of models is empty"),
         (ASKED, ["--models", "nowhere.toml"], "cannot read"),
     ],
 )
-def test_mistakes_are_named(
+def test_wrong_lists_and_options_are_refused(
     text: str, words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["run", write(tmp_path, text), "--out", str(tmp_path / "out"), *words]) == 64
@@ -152,18 +152,21 @@ def test_mistakes_are_named(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_spec_is_not_taken_for_a_list_of_models_and_half_forgotten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_is_refused_as_a_list_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
-    assert "a list of models holds nothing else" in capsys.readouterr().err
+    assert "a list of models must contain nothing else" in capsys.readouterr().err
 
 
-def test_a_submission_takes_the_list_of_its_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_submission_is_written_for_the_list_of_a_spec(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     spec = write(tmp_path, LIST + ASKED)
-    assert answer(["submit", spec, "--out", str(tmp_path / "out"), "--json"]) == 0
-    assert [e["name"] for e in json.loads(capsys.readouterr().out)["entries"]] == ["sim:perfect", "short sight"]
-    assert answer(["submit", write(tmp_path, ASKED)]) == 64
+    file = tmp_path / "scores" / "submission.json"
+    words = ["--out", str(tmp_path / "out"), "--submission", str(file)]
+    assert answer(["run", spec, *words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["submission"] == str(file)
+    assert [entry.name for entry in read_submission(file).entries] == ["sim:perfect", "short sight"]
+    assert answer(["run", spec, *words]) == 0
+    assert "higher is better" in capsys.readouterr().out
+    assert answer(["run", write(tmp_path, ASKED), "--model", "sim:perfect", *words]) == 64
     assert "--models FILE" in capsys.readouterr().err
 
 
@@ -174,7 +177,7 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
     return Started(Path(folder), planned, done, 0, (planned - done) * 100, 0, notes=("float32 on cpu",))
 
 
-def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None:
+def test_the_bar_counts_waiting_models_and_not_failed_ones() -> None:
     counts = ManyModelsCounts(4)
     counts.begin(started("a"))
     assert (counts.planned, counts.tokens_total) == (40, 4000)
@@ -185,7 +188,7 @@ def test_the_bar_counts_models_that_wait_and_forgets_those_that_failed() -> None
     assert counts.words().startswith("1 of 4 models, 4 of 30 samples")
 
 
-def test_what_several_runs_say_is_said_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(said.append))
     monkeypatch.setattr("leadline.cli.progress.say", said.append)

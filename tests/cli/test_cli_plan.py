@@ -12,17 +12,17 @@ from leadline.core.errors import UsageError
 
 
 @pytest.mark.parametrize(("text", "share"), [("5pt", 0.05), ("5", 0.05), ("0.05", 0.05), ("2.5 points", 0.025)])
-def test_points_read_as_people_write_them(text: str, share: float) -> None:
+def test_points_may_be_written_in_several_ways(text: str, share: float) -> None:
     assert parse_points(text) == pytest.approx(share)
 
 
 @pytest.mark.parametrize("text", ["x", "0", "-5", "500"])
-def test_what_is_no_drop_is_refused(text: str) -> None:
+def test_a_wrong_drop_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_points(text)
 
 
-def test_a_plan_says_what_would_see_a_five_point_drop(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_shows_how_many_samples_detect_a_five_point_drop(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "niah", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "3", "--depths", "5"]
     assert answer([*words, "--detect", "5pt", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["detection"]

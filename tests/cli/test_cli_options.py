@@ -1,4 +1,4 @@
-"""From words to a Spec: a file, a suite and flags give the same one."""
+"""From options to a Spec: a file, a suite and flags give the same one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_flags_override_a_suite(monkeypatch: pytest.MonkeyPatch) -> None:
     assert spec("tiny", lengths="4k").lengths == (4096,)
 
 
-def test_limits_are_no_part_of_the_identity() -> None:
+def test_limits_are_not_part_of_the_identity() -> None:
     assert spec(workers=1, attempts=1, timeout=5.0).digest == spec().digest
     assert spec(samples=4).digest != spec().digest
 
@@ -93,22 +93,26 @@ def test_a_list_of_values_sweeps_and_each_gets_a_label() -> None:
         ('haystack="a, b",noise', [{"haystack": "a, b"}, {"haystack": "noise"}]),
         ("repeat=true", [{"repeat": True}]),
         ("spread=0.1,0.2", [{"spread": 0.1}, {"spread": 0.2}]),
+        ("spread=[0.1, 0.2]", [{"spread": 0.1}, {"spread": 0.2}]),
+        ('haystack=["noise", "prose"]', [{"haystack": "noise"}, {"haystack": "prose"}]),
     ],
 )
-def test_mixtures_and_quotes_keep_their_commas(setting: str, options: list[dict[str, Any]]) -> None:
+def test_values_sweep_and_mixtures_and_quotes_keep_their_commas(setting: str, options: list[dict[str, Any]]) -> None:
     assert [t.options for t in spec(set_=[setting]).tasks] == options
 
 
-def test_an_option_that_is_a_list_takes_its_commas_for_itself() -> None:
-    own = ["needle=The cat sat on it.", "question=Who sat?", "answers=cat,the cat"]
-    (task,) = spec(set_=own).tasks
-    assert task.options["answers"] == ["cat", "the cat"]
+def test_lists_are_lists_and_text_keeps_its_commas() -> None:
+    own = ["needle=On a sunny day, the cat sat on it.", "question=Who sat, and where?"]
+    for answers in ("answers=cat,the cat", 'answers=["cat", "the cat"]'):
+        (task,) = spec(set_=[*own, answers]).tasks
+        assert task.options["answers"] == ["cat", "the cat"]
+        assert task.options["needle"] == "On a sunny day, the cat sat on it."
 
 
-def test_tasks_may_be_named_several_times_and_come_from_files(tmp_path: Path) -> None:
+def test_several_tasks_may_be_given_also_from_files(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(MINE)
-    made = spec(task=[f"{path}:Mine"], set_=["shade=red,green"])
+    made = spec(task=[f"{path}:Mine"], set_=['shade=["red", "green"]'])
     assert [t.title for t in made.tasks] == ["niah", "Mine[shade=red]", "Mine[shade=green]"]
     assert [t.title for t in spec(f"{path}:Mine").tasks] == ["Mine"]
     assert [t.title for t in spec(None, task=["niah"]).tasks] == ["niah"]
@@ -119,7 +123,10 @@ def test_tasks_may_be_named_several_times_and_come_from_files(tmp_path: Path) ->
     [
         ({"what": "nia"}, "did you mean 'niah'?"),
         ({"set_": ["kyes=2"]}, "did you mean 'keys'?"),
-        ({"set_": ["keys"]}, "write --set key=value"),
+        ({"set_": ["keys"]}, "write --set keys=4"),
+        ({"set_": ["=4"]}, "write --set keys=4"),
+        ({"set_": ["answers=[x]"]}, "quote it for the shell"),
+        ({"set_": ["keys=[]"]}, "write --set keys=VALUE"),
         ({"what": None}, "name a suite, a task or a spec file"),
         ({"model": None}, "add --model"),
         ({"lengths": "4q"}, "write 4096, 4k"),
@@ -131,7 +138,7 @@ def test_tasks_may_be_named_several_times_and_come_from_files(tmp_path: Path) ->
         ({"what": "no-such-file.toml"}, None),
     ],
 )
-def test_wrong_words_are_usage_errors_with_a_fix(flags: dict[str, Any], said: str | None) -> None:
+def test_wrong_values_are_usage_errors_with_a_fix(flags: dict[str, Any], said: str | None) -> None:
     with pytest.raises(UsageError) as refused:
         spec(**flags)
     assert refused.value.exit_code == 64
@@ -139,7 +146,7 @@ def test_wrong_words_are_usage_errors_with_a_fix(flags: dict[str, Any], said: st
         assert said in refused.value.fix
 
 
-def test_an_unknown_key_in_a_file_is_named_with_its_neighbour(tmp_path: Path) -> None:
+def test_an_unknown_key_in_a_file_suggests_the_closest_key(tmp_path: Path) -> None:
     path = tmp_path / "spec.toml"
     path.write_text('model = "sim:perfect"\ntasks = ["niah"]\nlenghts = "4k"\n')
     with pytest.raises(UnknownName) as refused:

@@ -71,14 +71,14 @@ def test_lines_follow_a_run_to_its_end(
     assert "| niah |" in out, "the final screen is the run's own"
 
 
-def test_a_run_that_is_over_is_shown_at_once(
+def test_a_finished_run_is_shown_at_once(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert answer(["watch", str(write_run(tmp_path / "run", records))]) == 0
     assert "12 of 12 samples" in capsys.readouterr().out
 
 
-def test_a_run_that_was_stopped_has_the_exit_code_of_one(
+def test_a_stopped_run_has_its_exit_code(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = begun_run(tmp_path / "run", records, first=4)
@@ -124,7 +124,7 @@ def test_a_terminal_gets_a_live_screen_with_blocks_of_colour(tmp_path: Path, rec
     assert process.wait(20) == 0
     os.close(ours)
     assert "48;2;198;245;218" in seen, "all right, in the colour of the scale"
-    assert "Ctrl-C leaves; the run goes on." in seen
+    assert "Ctrl-C leaves; the run continues." in seen
     assert seen.rstrip().endswith("12 of 12 samples")
 
 
@@ -146,7 +146,7 @@ def read_until(terminal: int, words: str | None) -> str:
 # --- what `run` itself shows --------------------------------------------------------------------
 
 
-def test_the_progress_of_a_run_says_how_far_how_fast_how_long_and_what_failed(
+def test_progress_shows_samples_speed_time_left_and_failures(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Watcher() as watcher:
@@ -161,7 +161,7 @@ def test_the_progress_of_a_run_says_how_far_how_fast_how_long_and_what_failed(
         assert words in last
 
 
-def test_answers_that_come_together_are_shown_together(
+def test_simultaneous_answers_are_shown_together(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leadline.cli.progress.LINE_SECONDS", 0.0)
@@ -174,7 +174,7 @@ def test_answers_that_come_together_are_shown_together(
     assert "4 of 12 samples" in said
 
 
-def test_a_run_with_a_rule_says_no_number_it_cannot_know(
+def test_a_run_with_a_stopping_rule_shows_no_total(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Watcher(rule=True) as watcher:
@@ -201,11 +201,11 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path, monkeypatch:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert err == "Ctrl-C ends it.\n"
+    assert err == "Press Ctrl-C to stop.\n"
 
 
 @pytest.mark.parametrize("words", [["view"], ["view", "nothing/here"]])
-def test_a_folder_that_is_not_there_is_said_so(
+def test_a_missing_folder_is_an_error(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -215,7 +215,7 @@ def test_a_folder_that_is_not_there_is_said_so(
     assert "fix:" in err
 
 
-def test_a_taken_port_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = listen_on("127.0.0.1", 0)
     try:
         port = taken.getsockname()[1]
@@ -225,15 +225,15 @@ def test_a_taken_port_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
         taken.close()
 
 
-def test_an_address_that_is_not_this_machines_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_address_of_the_network_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["view", str(tmp_path), "--host", "203.0.113.7", "--port", "0"]) == 69
     err = capsys.readouterr().err
-    assert "whoever can reach this machine" in err
+    assert "everyone who can reach this address" in err
     assert "cannot listen on 203.0.113.7" in err
 
 
 @pytest.mark.parametrize("package", ["uvicorn", "starlette"])
-def test_a_missing_package_is_named_with_its_pip_line(
+def test_a_missing_package_is_named_with_its_pip_command(
     package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = builtins.__import__

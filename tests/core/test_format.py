@@ -1,4 +1,4 @@
-"""Spelling numbers without lying, and strangers' text without harm."""
+"""Numbers are written without misleading, and untrusted text without side effects."""
 
 from __future__ import annotations
 
@@ -8,15 +8,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leadline.core.format import format_duration, format_length, format_number, format_percent, sanitise, shorten
+from leadline.core.format import (
+    format_duration,
+    format_flops,
+    format_length,
+    format_number,
+    format_percent,
+    format_tokens,
+    sanitise,
+    shorten,
+)
 
 
 @pytest.mark.parametrize(
-    ("tokens", "words"),
+    ("tokens", "text"),
     [(512, "512"), (1024, "1k"), (1536, "1.5k"), (5000, "5000"), (131072, "128k"), (100_000, "100,000"), (2**20, "1m")],
 )
-def test_lengths_are_spelled_as_they_are_typed(tokens: int, words: str) -> None:
-    assert format_length(tokens) == words
+def test_exact_lengths_are_written_as_they_are_typed(tokens: int, text: str) -> None:
+    assert format_length(tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"),
+    [(4400, "4.3k"), (4096, "4k"), (44_100, "43k"), (1_000_000, "977k"), (2**20, "1M")],
+)
+def test_estimated_lengths_are_rounded(tokens: float, text: str) -> None:
+    assert format_tokens(tokens) == text
 
 
 def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
@@ -29,15 +46,20 @@ def test_a_share_is_never_rounded_to_all_or_nothing() -> None:
 
 
 @given(st.floats(0, 1))
-def test_only_the_ends_are_spelled_as_the_ends(share: float) -> None:
+def test_only_exact_ends_are_written_as_0_and_100(share: float) -> None:
     assert (format_percent(share) == "100") == (share == 1)
     assert (format_percent(share) in ("0", "0.0")) == (share == 0)
 
 
-def test_escapes_of_a_terminal_become_visible() -> None:
+def test_terminal_escapes_become_visible() -> None:
     assert sanitise("\x1b[31mred\x1b[0m\a") == "\\x1b[31mred\\x1b[0m\\x07"
     assert sanitise("a\nb\tc\r") == "a\\nb\\tc\\r"
     assert sanitise("safe \u202egnp.exe") == "safe \\u202egnp.exe"
+
+
+def test_text_is_cut_at_the_limit_only_where_there_is_one() -> None:
+    assert sanitise("a" * 500) == "a" * 400 + "…"
+    assert sanitise("a" * 500, None) == "a" * 500
 
 
 @given(st.text())
@@ -53,8 +75,17 @@ def test_long_text_keeps_its_beginning_and_its_end() -> None:
     assert shorten("short", 100) == "short"
 
 
-def test_big_numbers_and_durations_read_aloud() -> None:
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(4.21, "4.2 s"), (9.97, "10 s"), (45.3, "45 s"), (59.7, "1 min 00 s"), (200, "3 min 20 s"),
+     (3 * 3600 + 125, "3 h 02 min"), (72 * 3600, "3.0 days")],
+)  # fmt: skip
+def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
+
+
+def test_large_numbers_are_abbreviated() -> None:
     assert format_number(999) == "999"
     assert format_number(7_823_000) == "7.82 million"
-    assert format_duration(4.21) == "4.2 s"
-    assert format_duration(3 * 3600 + 125) == "3 h 02 min"
+    assert format_flops(2e12) == "2000 GFLOP/s"
+    assert format_flops(9e14) == "900 TFLOP/s"
