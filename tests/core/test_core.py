@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core import registry
@@ -192,6 +192,7 @@ def test_every_registered_plugin_loads(kind: registry.PluginKind) -> None:
 # --- randomness ---
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(st.integers(), st.floats(0, 1), st.text()), min_size=1, max_size=5))
 def test_the_same_coordinates_draw_the_same_numbers(coordinates: list[int | float | str]) -> None:
     assert rng(*coordinates).random() == rng(*coordinates).random()

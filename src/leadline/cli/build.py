@@ -39,12 +39,12 @@ def build(
         Literal["test", "train"], typer.Option(help="train uses seeds and words that test never uses.")
     ] = "test",
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=options.SET_HELP)] = None,
-    templates: Annotated[Path | None, typer.Option(help=options.TEMPLATES_HELP)] = None,
-    lengths: Annotated[str | None, typer.Option(help=options.LENGTHS_HELP)] = None,
-    depths: Annotated[str | None, typer.Option(help=options.DEPTHS_HELP)] = None,
-    samples: Annotated[int | None, typer.Option(help=options.SAMPLES_HELP)] = None,
-    reading: Annotated[str | None, typer.Option(help=options.READING_HELP)] = None,
-    seed: Annotated[int | None, typer.Option(help=options.SEED_HELP)] = None,
+    templates: Annotated[Path | None, typer.Option(metavar="FILE", help=options.TEMPLATES_HELP)] = None,
+    lengths: Annotated[str | None, typer.Option(metavar="LENGTHS", help=options.LENGTHS_HELP)] = None,
+    depths: Annotated[str | None, typer.Option(metavar="DEPTHS", help=options.DEPTHS_HELP)] = None,
+    samples: Annotated[int | None, typer.Option(metavar="N", help=options.SAMPLES_HELP)] = None,
+    reading: Annotated[str | None, typer.Option(metavar="MODE", help=options.READING_HELP)] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help=options.SEED_HELP)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False,
 ) -> None:
     """Write prompts and their answers to files, for other programs or for training."""

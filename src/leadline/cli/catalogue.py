@@ -14,7 +14,6 @@ from leadline.cli.output import print_json, print_table, say
 from leadline.core import registry
 from leadline.core.contracts import ModelProvider, Options, Task
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.format import format_count
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
 from leadline.tasks.wording import Worded, template_of
@@ -151,7 +150,7 @@ def describe_source(name: str) -> dict[str, Any]:
     return {
         **values,
         "name": name,
-        "summary": f"{values['characters']:,} characters in {format_count(int(values['pieces']), 'piece')}",
+        "summary": f"{values['characters']:,} characters in {values['pieces']:,} pieces",
         "sample": sample if len(sample) <= 160 else f"{sample[:156]} ...",
     }
 

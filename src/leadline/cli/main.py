@@ -184,7 +184,7 @@ def _show_usage_error(error: typer.TyperException) -> int:
         near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)
         ours = OTHER_TOOLS.get(option.replace("_", "-"), "")
         what = f"no such option: {option}"
-        if ours.split()[:1] and ours.split()[0] in options:
+        if ours.partition(" ")[0] in options:
             fix = f"did you mean {ours}?"
         elif near:
             fix = f"did you mean {near[0]}?"

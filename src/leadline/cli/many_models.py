@@ -30,6 +30,7 @@ Models = Annotated[
     typer.Option(
         help='TOML or JSON file with a list such as models = ["hf:a", "hf:b"]; one run per model. A spec may have the '
         "list too.",
+        metavar="FILE",
         show_default=False,
     ),
 ]

@@ -64,6 +64,7 @@ class Flags:
         typer.Option(
             help="PROVIDER:NAME?key=value&key=value, such as hf:FOLDER or "
             "openai:NAME?base_url=http://127.0.0.1:8000/v1; see `leadline models`.",
+            metavar="MODEL",
             show_default=False,
         ),
     ] = None
@@ -75,7 +76,7 @@ class Flags:
         ),
     ] = None
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)] = None
-    templates: Annotated[Path | None, typer.Option(help=TEMPLATES_HELP)] = None
+    templates: Annotated[Path | None, typer.Option(metavar="FILE", help=TEMPLATES_HELP)] = None
     no_context: Annotated[
         bool, typer.Option("--no-context", help="Also ask each question without its document, as a baseline.")
     ] = False
@@ -85,20 +86,26 @@ class Flags:
             metavar="PATH", help="Run RULER's own prompts: a validation.jsonl, or a folder of them. Repeatable."
         ),
     ] = None
-    lengths: Annotated[str | None, typer.Option(help=LENGTHS_HELP)] = None
-    depths: Annotated[str | None, typer.Option(help=DEPTHS_HELP)] = None
-    samples: Annotated[int | None, typer.Option(help=SAMPLES_HELP)] = None
-    reading: Annotated[str | None, typer.Option(help=READING_HELP)] = None
-    seed: Annotated[int | None, typer.Option(help=SEED_HELP)] = None
-    workers: Annotated[int | None, typer.Option(help="Concurrent requests to a server. [default: 16]")] = None
-    attempts: Annotated[
-        int | None, typer.Option(help="Attempts per sample before it counts as failed. [default: 6]")
-    ] = None
-    timeout: Annotated[float | None, typer.Option(help="Seconds until a request times out. [default: 600]")] = None
-    ray: Annotated[int | None, typer.Option(min=0, help="Ray replicas of an in-process model; 0 is one per GPU.")] = (
+    lengths: Annotated[str | None, typer.Option(metavar="LENGTHS", help=LENGTHS_HELP)] = None
+    depths: Annotated[str | None, typer.Option(metavar="DEPTHS", help=DEPTHS_HELP)] = None
+    samples: Annotated[int | None, typer.Option(metavar="N", help=SAMPLES_HELP)] = None
+    reading: Annotated[str | None, typer.Option(metavar="MODE", help=READING_HELP)] = None
+    seed: Annotated[int | None, typer.Option(metavar="N", help=SEED_HELP)] = None
+    workers: Annotated[int | None, typer.Option(metavar="N", help="Concurrent requests to a server. [default: 16]")] = (
         None
     )
-    out: Annotated[Path | None, typer.Option(help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")] = None
+    attempts: Annotated[
+        int | None, typer.Option(metavar="N", help="Attempts per sample before it counts as failed. [default: 6]")
+    ] = None
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Seconds until a request times out. [default: 600]")
+    ] = None
+    ray: Annotated[
+        int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
+    ] = None
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
+    ] = None
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False
 
 

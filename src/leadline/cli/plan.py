@@ -32,17 +32,24 @@ COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 def plan(
     flags: Flags,
     tokens_per_second: Annotated[
-        float | None, typer.Option(min=0.001, help="Tokens per second that the model processes, to estimate the time.")
+        float | None,
+        typer.Option(
+            min=0.001, metavar="RATE", help="Tokens per second that the model processes, to estimate the time."
+        ),
     ] = None,
-    price_in: Annotated[float | None, typer.Option(min=0, help="Price of a million prompt tokens.")] = None,
-    price_out: Annotated[float | None, typer.Option(min=0, help="Price of a million output tokens.")] = None,
+    price_in: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="Price of a million prompt tokens.")
+    ] = None,
+    price_out: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="Price of a million output tokens.")
+    ] = None,
     detect: Annotated[
         str, typer.Option(metavar="POINTS", help="Show how many samples detect a drop of this size, such as 5pt.")
     ] = "",
     like: Annotated[
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to estimate the noise from.")
     ] = None,
-    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
+    until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
     models: Models = None,
     shard: Shard = "",
     base: Ignored = None,

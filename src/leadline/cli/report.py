@@ -39,17 +39,18 @@ def report(
         found = [summary(load_run(folder, failures)) for folder in runs]
         print_json(found[0] if len(found) == 1 else found)
         return
+    loaded = [load_run(folder, failures) for folder in runs]
+    if not markdown:  # tables first: drawing may fail
+        console = Console()
+        for run in loaded:
+            show_run(run, console)
     with render_process():
-        loaded = [load_run(folder, failures) for folder in runs]
         written = _write(loaded, output, figures, data)
     if markdown:
         typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
-        return
-    console = Console()
-    for run in loaded:
-        show_run(run, console)
-    for path in written:
-        typer.echo(path)
+    else:
+        for path in written:
+            typer.echo(path)
 
 
 def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:

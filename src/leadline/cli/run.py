@@ -33,14 +33,22 @@ def run(
         bool, typer.Option("--keep-prompts", help="Save every prompt in the run's folder.")
     ] = False,
     figure: Annotated[bool, typer.Option(help="Draw heatmap.png at the end.")] = True,
-    until: Annotated[str, typer.Option(help=UNTIL_HELP)] = "",
-    base: Annotated[Path | None, typer.Option(help="For --until verdict: the run to compare with.")] = None,
-    gate: Annotated[str, typer.Option(help='For --until verdict: "overall >= -1; task:* >= -3".')] = "",
+    until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
+    base: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="With --until verdict: the run to compare with.")
+    ] = None,
+    gate: Annotated[
+        str,
+        typer.Option(
+            metavar="RULES",
+            help='With --until verdict: smallest accepted changes in points, such as "overall >= -1; task:* >= -3".',
+        ),
+    ] = "",
     log_to: Annotated[
         list[str] | None, typer.Option(help=f"Log the result at the end: {TRACKER_HELP}", metavar="TRACKER:PLACE")
     ] = None,
-    step: Annotated[str | None, typer.Option(help=f"For --log-to: {STEP_HELP} [default: 0]")] = None,
-    run_name: Annotated[str, typer.Option(help=f"For --log-to: {NAME_HELP}", show_default=False)] = "",
+    step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
+    run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",
     models: Models = None,
     shard: Shard = "",
     submission: Annotated[
