@@ -26,8 +26,8 @@ from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.question_data import hotpot, squad
 from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 

@@ -18,8 +18,8 @@ from leadline.core.types import Cell, Completion, Document
 from leadline.run.plan import manifest_for
 from leadline.tasks.wording import Worded, read_templates, template_of, with_templates
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.question_data import squad
 from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 

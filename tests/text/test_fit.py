@@ -13,9 +13,9 @@ from leadline.core.errors import LengthError, SourceError
 from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
 from leadline.tasks.needle import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.sources import Window
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
 
 PROSE = Needle(haystack=SMALL_PROSE)

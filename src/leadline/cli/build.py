@@ -12,7 +12,8 @@ import typer
 from leadline.cli.options import DEFAULT_LENGTHS, Flags, spec_of
 
 if TYPE_CHECKING:
-    from leadline.run.export_prompts import Counted, Form
+    from leadline.run.export_prompts import Form
+    from leadline.text.fitting import Fitter
 
 LINE_SECONDS = 10.0
 
@@ -67,12 +68,12 @@ def build(
     typer.echo(f"{written.prompts:,} prompts in {time.monotonic() - began:.1f} s")
 
 
-def _counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Counted, Callable[[], None]]:
+def _counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:
     """The tokenizer and frame that lengths are counted in, and what to call when done with them."""
     from leadline.core import registry
     from leadline.core.errors import UsageError
-    from leadline.run.export_prompts import Counted
     from leadline.text.chat import ChatTemplate, completion_frame
+    from leadline.text.fitting import Fitter
     from leadline.text.tokenizers import open_tokenizer
 
     if (tokenizer is None) == (model is None):
@@ -84,13 +85,13 @@ def _counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Coun
     if model is not None:
         name = registry.ModelName.parse(model)
         opened = registry.provider(name).open(name.name)
-        return Counted(opened.tokenizer, opened.frame), opened.close
+        return Fitter(opened.tokenizer, opened.frame), opened.close
     assert tokenizer is not None
     template = ChatTemplate.load(Path(tokenizer).expanduser()) if chat else None
     if chat and template is None:
         raise UsageError("this tokenizer has no chat template", where=tokenizer, fix="leave out --chat")
     frame = template.frame() if template else completion_frame()
-    return Counted(open_tokenizer(tokenizer), frame), lambda: None
+    return Fitter(open_tokenizer(tokenizer), frame), lambda: None
 
 
 def _progress() -> Callable[[int, int], None]:

@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline.core.seeds import Split, seed_of
-from leadline.core.types import Answer, Cell, Completion, Document, Draft, Failure, Filler, Frame, Probe, Reading, Score
+from leadline.core.types import (
+    Answer,
+    Cell,
+    Completion,
+    Document,
+    Draft,
+    Failure,
+    Filler,
+    Frame,
+    Probe,
+    Reading,
+    Score,
+)
+from leadline.core.types import Continuation as Continuation
+from leadline.core.types import TokenNLL as TokenNLL
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from leadline.core.types import Ids
-
-    Nats = npt.NDArray[np.float64]
+    from leadline.core.types import Nats as Nats
 
 Placement = Literal["depth", "anywhere"]
+Request = Literal["answer", "logprobs"]
 
 
 class Options(BaseModel):
@@ -62,6 +72,23 @@ class Source(Origin, Protocol):
     def filler(self, *, seed: int) -> Filler: ...
 
 
+class DocumentFitter(Protocol):
+    """Makes documents of an exact length for one model. `leadline.text.fitting.Fitter` is the implementation."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def frame(self) -> Frame: ...
+
+    @property
+    def plain(self) -> Frame | None:
+        """The frame of a text without chat template, if the model gives log-probabilities."""
+        ...
+
+    def fit(self, draft: Draft) -> Document: ...
+
+
 class Task(Options):
     """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
 
@@ -74,6 +101,8 @@ class Task(Options):
     """Raised whenever the same coordinates would give another prompt."""
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = ""
+    request: ClassVar[Request] = "answer"
+    """What its probes ask a model for."""
     reads_once: ClassVar[bool] = False
     """Whether one document answers all depths in every reading mode, since nothing that is asked changes it."""
 
@@ -88,6 +117,10 @@ class Task(Options):
         """False when the evidence has no single place: the grid then has one depth, None."""
         return self.placement == "depth"
 
+    def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
+        """The document that answers all of `cells`, in the tokens of one model."""
+        return fitter.fit(self.write(cells, seed=seed))
+
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """The draft as these options want it: from this side's seeds, with or without its document."""
         made = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
@@ -101,6 +134,28 @@ class Task(Options):
     def sources(self) -> Sequence[Origin]:
         """The texts used, for their digests in the manifest."""
         return ()
+
+    def choices(self) -> dict[str, str]:
+        """How everything was decided that the definitions of its metrics leave open, for the manifest."""
+        return {}
+
+
+class LogprobTask(Task):
+    """A task whose probes ask for log-probabilities. A subclass overrides `document` and needs no draft.
+
+    Its documents have `passages`, and its probes a `logprobs` request over them and the label `UNIT`.
+    """
+
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "log-probabilities"
+    request: ClassVar[Request] = "logprobs"
+    reads_once: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _has_context(self) -> LogprobTask:
+        if self.no_context:
+            raise ValueError("no_context is for tasks that ask for answers, not for log-probability metrics")
+        return self
 
 
 class ModelCard(Options):
@@ -141,37 +196,19 @@ class Model(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """`ids` put after a document's first `cut` tokens. Those from `start` on are scored, the others only read."""
-
-    cut: int
-    ids: Ids
-    start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenNLL:
-    """Negative log-probabilities in nats, one number per scored token."""
-
-    continuations: tuple[Nats, ...]
-    spans: tuple[Nats, ...]
-    notes: tuple[str, ...] = ()
-
-
 @runtime_checkable
 class LogprobModel(Protocol):
-    """A model that can say how surprised it is by a text. Everything asked of one document is one reading of it."""
+    """A model that gives log-probabilities of tokens. All that is asked of one text takes one reading of it."""
 
     @property
     def plain(self) -> Frame:
-        """A text without any template: after what the tokenizer itself begins a text with, which may be nothing."""
+        """The frame of a text without chat template: only what the tokenizer begins a text with, if anything."""
         ...
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        """Surprise at `continuations` of cuts of `ids`, and at the tokens of `ids` in `spans` (start >= 1, stop).
+        """NLLs of `continuations` of cuts of `ids`, and of the tokens of `ids` in `spans` (start >= 1, stop).
 
         Gain is a difference of two continuations, one with a cut of 0 (or of the beginning-of-text alone); a curve over
         length is one continuation at several cuts; perplexity is a span; a short context is a call with shorter ids.

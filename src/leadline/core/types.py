@@ -3,12 +3,12 @@
     Cell      a place in the grid: task, length, depth, sample
     Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
     Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
-    Probe     one question put to a document at a cut
-    Answer    what was really sent and what came back: a Completion, a Measured or a Failure
+    Probe     one question put to a document at a cut: for an answer, or for log-probabilities
+    Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
     Record    all of it on one line of a file
 
 Drafts and documents live in memory and are frozen dataclasses; what goes to disk is a msgspec Struct,
-because a union of Completion, Measured and Failure must be read back as what it was.
+because a union of Completion, Measurement and Failure must be read back as what it was.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Ids = npt.NDArray[np.int32]
     Indices = npt.NDArray[np.int64]
+    Nats = npt.NDArray[np.float64]
 
 Reading = Literal["fresh", "shared", "nested"]
 READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
@@ -217,6 +218,46 @@ class Planted:
 
 
 @dataclass(frozen=True, slots=True)
+class Continuation:
+    """`ids` after a document's first `cut` tokens. Those from `start` on are scored, the others only read."""
+
+    cut: int
+    ids: Ids
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Token ids that are read once for log-probabilities, with the continuations and the spans of it to score."""
+
+    ids: Ids
+    continuations: tuple[Continuation, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model has to read."""
+        return len(self.ids) + sum(len(c.ids) for c in self.continuations)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNLL:
+    """Negative log-probabilities in nats, one number per scored token."""
+
+    continuations: tuple[Nats, ...]
+    spans: tuple[Nats, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobRequest:
+    """Some of the document's passages, by index, and the rule that turns their token NLLs into the probe's numbers."""
+
+    passages: tuple[int, ...]
+    numbers: Callable[[Sequence[TokenNLL]], Measurement]
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """One question at one cut. The prompt is document.ids[:cut] + closing_ids, exactly length - allowance tokens."""
 
@@ -236,6 +277,8 @@ class Probe:
     labels: Mapping[str, str] = field(default_factory=dict)
     body_tokens: int = 0
     """Tokens of the document that the question is put over, instructions before it not counted."""
+    logprobs: LogprobRequest | None = None
+    """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +297,8 @@ class Document:
     body_start_characters: int
     facts: tuple[Planted, ...]
     probes: tuple[Probe, ...]
+    passages: tuple[Passage, ...] = ()
+    """What is read for probes that ask for log-probabilities; empty if all ask for answers."""
 
     def user_text(self, probe: Probe) -> str:
         """The user turn as sent to a chat server. Without prefill the answer prefix ends it."""
@@ -291,11 +336,11 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
-    """Surprise in place of an answer: the numbers that a log-probability metric is made of, each under its name."""
+    """The numbers of log-probability metrics, each under its name, in place of an answer."""
 
     numbers: dict[str, float]
     marks: tuple[tuple[int, int], ...] = ()
-    """Stretches of the document, in characters, that the numbers are about where that is not all of it."""
+    """The characters (start, stop) of the document that the numbers are about, if not all of it."""
 
 
 FailureKind = Literal[
@@ -372,7 +417,7 @@ class PlantedRecord(msgspec.Struct, frozen=True):
 
 
 UNIT = "unit"
-"""The label that says what a log-probability metric is counted in. Only measures have it, failed ones too."""
+"""The label with the unit of a log-probability metric. Only probes for log-probabilities have it, failed ones too."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
