@@ -33,8 +33,8 @@ from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 
 def asks_questions(name: str) -> bool:
-    """Tasks that only measure surprise write no documents with questions."""
-    return type(registry.task(TaskSpec(name=name))).draft is not Task.draft
+    """Tasks for log-probabilities have no drafts."""
+    return registry.task(TaskSpec(name=name)).request == "answer"
 
 
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]

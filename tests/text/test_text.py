@@ -215,7 +215,7 @@ def test_unreadable_haystacks_say_why(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not a UTF-8 text"):
         open_source(str(tmp_path / "bad.txt")).filler(seed=0)
     (tmp_path / "empty.txt").write_text(" \n ")
-    with pytest.raises(SourceError, match="holds no text"):
+    with pytest.raises(SourceError, match="contains no text"):
         open_source(str(tmp_path / "empty.txt")).filler(seed=0)
     with pytest.raises(SourceError, match="weight"):
         open_source("prose:0,code:1")

@@ -128,19 +128,24 @@ class CountedBank:
             self._prove(table, pairs, left, right, most=max(ENOUGH - table.proven, 0))
             if table.proven >= ENOUGH and not table.failed:
                 return np.ones(len(left), np.bool_)
-        sound = self._characters_split(left, right)
-        left, right, pairs = left[sound], right[sound], pairs[sound]
-        self._prove(table, pairs, left, right, most=len(left))
-        sound[sound] = table.sound(pairs)
-        return sound
+        splits = self._characters_split(left, right)
+        left, right, pairs = left[splits], right[splits], pairs[splits]
+        known, sound = table.look_up(pairs)
+        if not known.all():
+            self._prove(table, pairs, left, right, most=len(left))
+            _, sound = table.look_up(pairs)
+        splits[splits] = sound
+        return splits
 
     def _characters_split(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         """Whether the tokenizer can split at all between the two characters of each joint."""
-        firsts, lasts = self._edge_characters
-        pairs = lasts[left] << 32 | firsts[right]
-        distinct, places = np.unique(pairs, return_inverse=True)
-        splits = [self.context.splits_characters(chr(p >> 32), chr(p & 0xFFFFFFFF)) for p in distinct.tolist()]
-        return np.array(splits, np.bool_)[places]
+        (firsts, first), (lasts, last) = self._edge_characters
+        pairs = last[left] * len(firsts) + first[right]
+        splits = np.zeros(len(lasts) * len(firsts), np.bool_)
+        for pair in np.flatnonzero(np.bincount(pairs)).tolist():
+            before, after = divmod(pair, len(firsts))
+            splits[pair] = self.context.splits_characters(lasts[before], firsts[after])
+        return splits[pairs]
 
     def _prove(self, table: JointTable, pairs: Indices, left: Indices, right: Indices, most: int) -> None:
         """Proves up to `most` joints whose pair of tokens has no verdict."""
@@ -169,11 +174,15 @@ class CountedBank:
         return JointTable.of(self.ids, self.starts)
 
     @cached_property
-    def _edge_characters(self) -> tuple[Indices, Indices]:
-        """The code points of the first and of the last character of every piece."""
-        first = [ord(piece[:1] or "\0") for piece in self.bank.pieces]
-        last = [ord(piece[-1:] or "\0") for piece in self.bank.pieces]
-        return np.array(first, np.int64), np.array(last, np.int64)
+    def _edge_characters(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:
+        """The distinct first characters and the index of that of each piece; the same for last characters."""
+        return _indexed([piece[:1] for piece in self.bank.pieces]), _indexed([piece[-1:] for piece in self.bank.pieces])
+
+
+def _indexed(characters: Sequence[str]) -> tuple[list[str], Indices]:
+    known: dict[str, int] = {}
+    indices = np.array([known.setdefault(c, len(known)) for c in characters], np.int64)
+    return list(known), indices
 
 
 def _is_consecutive(order: Indices) -> bool:

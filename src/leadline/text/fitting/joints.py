@@ -204,14 +204,16 @@ class JointTable:
 
     def unknown(self, pairs: Indices) -> Indices:
         """One position of each pair without a verdict."""
-        positions = np.flatnonzero(~self._find(pairs)[1])
+        positions = np.flatnonzero(~self.look_up(pairs)[0])
         return positions[np.unique(pairs[positions], return_index=True)[1]] if len(positions) else positions
 
-    def sound(self, pairs: Indices) -> npt.NDArray[np.bool_]:
-        places, known = self._find(pairs)
-        found = np.zeros(len(pairs), np.bool_)
-        found[known] = self._sound[places[known]]
-        return found
+    def look_up(self, pairs: Indices) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+        """Whether each pair has a verdict, and whether it is sound."""
+        if not len(self._pairs):
+            return np.zeros(len(pairs), np.bool_), np.zeros(len(pairs), np.bool_)
+        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
+        known = self._pairs[places] == pairs
+        return known, known & self._sound[places]
 
     def learn(self, pairs: Indices, sound: npt.NDArray[np.bool_]) -> None:
         """Adds verdicts on distinct pairs that had none."""
@@ -220,10 +222,3 @@ class JointTable:
         all_pairs = np.concatenate([self._pairs, pairs])
         order = np.argsort(all_pairs)
         self._pairs, self._sound = all_pairs[order], np.concatenate([self._sound, sound])[order]
-
-    def _find(self, pairs: Indices) -> tuple[Indices, npt.NDArray[np.bool_]]:
-        """Where each pair is in the list, and whether it is there."""
-        if not len(self._pairs):
-            return np.zeros(len(pairs), np.int64), np.zeros(len(pairs), np.bool_)
-        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
-        return places, self._pairs[places] == pairs
