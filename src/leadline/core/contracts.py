@@ -1,4 +1,4 @@
-"""What a plugin must be. One file and one entry-point line add a task, a model, a scorer or a haystack."""
+"""The interfaces of plugins. One file and one entry-point line add a task, a model, a scorer or a haystack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Options(BaseModel):
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to token ids and nothing else. No special token is ever added by `encode`."""
+    """Text to token ids. `encode` adds no special tokens."""
 
     @property
     def fingerprint(self) -> str:
@@ -52,7 +52,7 @@ class Tokenizer(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]: ...
 
     def ends(self, text: str) -> Sequence[int] | None:
-        """The character at which each token of `text` ends, or None when it cannot be told."""
+        """The character at which each token of `text` ends, or None if it is not known."""
         ...
 
 
@@ -67,7 +67,7 @@ class Origin(Protocol):
 
 
 class Source(Origin, Protocol):
-    """A haystack: hands out a filler for a document, drawn from its own seed."""
+    """A haystack: gives a filler for each document, drawn from a seed."""
 
     def filler(self, *, seed: int) -> Filler: ...
 
@@ -92,29 +92,29 @@ class DocumentFitter(Protocol):
 class Task(Options):
     """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
 
-    A task never counts tokens, knows no model, and draws only from coordinates. Words, names and values that end up
-    in keys or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
-    `side_of(value) == self.split`, so that what is written for training never meets what is tested.
+    A task counts no tokens, knows no model, and draws randomness only from coordinates. Words, names and values in keys
+    or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
+    `side_of(value) == self.split`, so that training data and test data have none in common.
     """
 
     version: ClassVar[str] = "1"
-    """Raised whenever the same coordinates would give another prompt."""
+    """Increased whenever the same coordinates would give another prompt."""
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = ""
     request: ClassVar[Request] = "answer"
     """What its probes ask a model for."""
     reads_once: ClassVar[bool] = False
-    """Whether one document answers all depths in every reading mode, since nothing that is asked changes it."""
+    """Whether one document answers all depths in every reading mode, because it does not depend on them."""
 
     placement: Placement = Field(
-        "depth", description="evidence stands at the grid's depths, or anywhere, drawn for each sample"
+        "depth", description="evidence is at the grid's depths, or anywhere, drawn for each sample"
     )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
 
     @property
     def has_depth(self) -> bool:
-        """False when the evidence has no single place: the grid then has one depth, None."""
+        """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
 
     def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
@@ -122,9 +122,9 @@ class Task(Options):
         return fitter.fit(self.write(cells, seed=seed))
 
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        """The draft as these options want it: from this side's seeds, with or without its document."""
-        made = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
-        return made.without_document() if self.no_context else made
+        """The draft for these options: with the seed of the split, with or without its document."""
+        draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
+        return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when
@@ -159,21 +159,21 @@ class LogprobTask(Task):
 
 
 class ModelCard(Options):
-    """What a model says of itself before the first question."""
+    """A model's description of itself, known before the first question."""
 
     name: str
     window: int | None = None
     window_is_hard: bool = True
-    """Whether more tokens than the window are refused rather than merely untrained for."""
+    """Whether more tokens than the window are refused, rather than only outside the training."""
     fingerprints: dict[str, str] = {}
-    """Everything of the model that can change an answer: tokenizer, template, revision, decoding."""
+    """Everything about the model that can change an answer: tokenizer, template, revision, decoding."""
     notes: tuple[str, ...] = ()
     nested_problem: str = ""
-    """Why prefixes of one long reading are not the same as short readings, where they are not."""
+    """Why prefixes of one long reading differ from short readings; empty if they do not."""
 
 
 class Model(Protocol):
-    """Something that answers. Never truncates, scores, or retries."""
+    """Answers probes. Never truncates, scores, or retries."""
 
     @property
     def card(self) -> ModelCard: ...
@@ -186,11 +186,11 @@ class Model(Protocol):
 
     @property
     def grain(self) -> Literal["probe", "document"]:
-        """Whether probes are best asked one by one from many workers, or a document's all at once by one."""
+        """Whether probes are asked one by one from many workers, or all of a document at once by one."""
         ...
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        """One answer per probe, in order. A probe that got none has a Failure; nothing is raised for a sample."""
+        """One answer per probe, in order. A failed probe has a Failure as its outcome; nothing is raised for it."""
         ...
 
     def close(self) -> None: ...
@@ -219,19 +219,19 @@ class LogprobModel(Protocol):
 
 @runtime_checkable
 class Forecasting(Protocol):
-    """A model that can say beforehand what a run takes of the machine it is on."""
+    """A model that can estimate the memory and time of a run on this machine."""
 
     def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
-        """Memory and time in words, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
+        """Notes on memory and time, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
 
-        Raises when the longest cannot fit, saying what would.
+        Raises an error with the length that would fit, if the longest does not.
         """
         ...
 
 
 @runtime_checkable
 class Remote(Protocol):
-    """A model or tokenizer that computes elsewhere, so that whoever asks it waits and needs no processor for that."""
+    """A model or tokenizer on a server: a thread that calls it waits without using this processor."""
 
     @property
     def address(self) -> str: ...
@@ -239,7 +239,7 @@ class Remote(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A model of which there are several copies: so many documents may be asked of it at once."""
+    """A model with several copies, which can answer as many documents at once."""
 
     @property
     def copies(self) -> int: ...
@@ -250,7 +250,7 @@ class ModelProvider(Options):
 
     summary: ClassVar[str] = ""
     in_process: ClassVar[bool] = False
-    """Whether it is this machine that reads, so that more machines may read with it."""
+    """Whether the model runs on this machine, and so can have copies on others (--ray)."""
 
     def open(self, name: str) -> Model:
         raise NotImplementedError

@@ -54,8 +54,8 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class Filler(Protocol):
     """The haystack of one document: a bank of pieces and an endless or finite order of them.
 
-    Each distinct piece is tokenised once per tokenizer and kept, so `bank` must be shared between documents.
-    A piece carries its own white space: a space leads, line breaks trail.
+    Each distinct piece is tokenised once per tokenizer and cached, so documents should share `bank`.
+    A piece includes its white space: a space at its beginning, line breaks at its end.
     """
 
     @property
@@ -68,35 +68,35 @@ class Filler(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """The most pieces there are, or None when there is no end."""
+        """The number of pieces, or None if it is not limited."""
         ...
 
     def arrange(self, count: int) -> Indices:
-        """The first `count` pieces (or as many as there are) as indices into the bank."""
+        """The first `count` pieces, or all if there are fewer, as indices into the bank."""
         ...
 
 
 @runtime_checkable
 class Composer(Protocol):
-    """A haystack that writes itself to measure: lists of which no item may be cut, repeated or left out."""
+    """A haystack that composes a text of a given size: lists of which no item may be cut, repeated or left out."""
 
     @property
     def bank(self) -> PieceBank: ...
 
     def least(self, counts: Indices) -> int:
-        """The fewest tokens that the first stretch can have, when piece i has counts[i] tokens."""
+        """The fewest tokens that the first stretch can have, if piece i has counts[i] tokens."""
         ...
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        """For each stretch of the document, pieces of exactly so many tokens; None where there are none such.
+        """For each stretch of the document, pieces of exactly the wanted tokens; None if there are none.
 
-        What one stretch holds may depend on those before it, never on those after it.
+        The pieces of a stretch may depend on the stretches before it, but not on those after it.
         """
         ...
 
 
 class Room(NamedTuple):
-    """Tokens for a composer to fill; `again` when joints did not let as many pass, and another order is wanted."""
+    """Tokens for a composer to fill; `again` counts earlier attempts at this size, to get another order."""
 
     tokens: int
     again: int = 0
@@ -110,14 +110,14 @@ class PieceBank:
     digest: str
     pieces: Sequence[str]
     contiguous: bool = True
-    """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
+    """Whether piece i + 1 follows piece i in a real text, so that all joints can be proven at once."""
     closes: Sequence[bool] | None = None
-    """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
+    """Which pieces end a sentence or a line, so that a fact may follow them; None if all do."""
     ending: str = ""
-    """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
+    """If facts are on lines of their own: the line breaks between a cut piece and a fact after it."""
     alike: bool = False
-    """Whether all joints are of a kind, as between words and numbers of a list or between random letters, so that some
-    thousands of them speak for all."""
+    """Whether all joints are alike, for example between the numbered words of a list, so that a proof of some thousands
+    is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +200,14 @@ class Frame:
     """Whether the answer prefix is placed after the assistant header; else it ends the user turn."""
     fingerprint: str
     system: str = ""
-    """The system text that the template puts in by itself, reported because it is counted."""
+    """The system text that the template adds by default, reported because it is counted."""
     extra_tokens: int = 0
-    """Tokens that the server adds and the texts above do not show, as measured from its receipts."""
+    """Tokens that the server adds beyond the texts above, as measured from its receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact where it really stands, in tokens of the document's body (0 = first)."""
+    """A fact at its real position, in tokens of the document's body (0 = first)."""
 
     id: str
     text: str
@@ -316,7 +316,7 @@ class Document:
         return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
-        """The facts the probe needs, as they stand."""
+        """The facts that the probe needs, with their positions."""
         return tuple(f for f in self.facts if f.id in probe.facts)
 
 

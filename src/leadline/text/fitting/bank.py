@@ -145,7 +145,8 @@ class CountedBank:
         for pair in np.flatnonzero(np.bincount(pairs)).tolist():
             before, after = divmod(pair, len(firsts))
             splits[pair] = self.context.splits_characters(lasts[before], firsts[after])
-        return splits[pairs]
+        at_joints: npt.NDArray[np.bool_] = splits[pairs]
+        return at_joints
 
     def _prove(self, table: JointTable, pairs: Indices, left: Indices, right: Indices, most: int) -> None:
         """Proves up to `most` joints whose pair of tokens has no verdict."""
