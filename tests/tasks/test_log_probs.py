@@ -241,7 +241,7 @@ def test_needle_gain_is_a_share_of_what_the_fact_alone_gives(tmp_path: Path, mon
     assert found.mean == pytest.approx((4.0 - 2.5) / (4.0 - 1.0))
     one = next(read_records(tmp_path / "run"))
     assert one.targets[0].isdigit()
-    assert one.is_measure
+    assert one.wants_logprobs
 
 
 def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
@@ -251,7 +251,7 @@ def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
     summary = measure(spec(lengths="128,256"), tmp_path / "run")
     assert (summary.done, summary.failed, summary.failures["out_of_memory"]) == (6, 6, 6)
     failed = [r for r in read_records(tmp_path / "run") if r.failed]
-    assert all(r.scores == {} and r.is_measure and r.failure_class == "error" for r in failed)
+    assert all(r.scores == {} and r.wants_logprobs and r.failure_class == "error" for r in failed)
     assert set(by_length(read_records(tmp_path / "run"), "retrieval_gain")) == {128}
 
 
@@ -301,7 +301,7 @@ def test_log_probabilities_stay_out_of_everything_that_counts_right_answers(
     assert {r.cell.task for r in records} == {"niah", "retrieval_gain"}
     assert set(observations(records).task.tolist()) == {"niah"}
     assert load_run(tmp_path / "run").table.tasks == ["niah"]
-    exported = row(next(r for r in records if r.is_measure))
+    exported = row(next(r for r in records if r.wants_logprobs))
     assert exported["number.retrieval_gain"] == exported["score"]
     assert exported["failure"] is None
 

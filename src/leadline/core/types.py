@@ -454,8 +454,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.outcome, Failure)
 
     @property
-    def is_measure(self) -> bool:
-        """Whether numbers were wanted and not an answer, so that its score is no share of anything."""
+    def wants_logprobs(self) -> bool:
+        """Whether the probe asked for log-probabilities, so that its score is not a share of right answers."""
         return UNIT in self.labels
 
     @property
