@@ -116,7 +116,7 @@ class LogProbs(LogprobTask):
         if self.wants(ANCHORED):
             found |= {
                 "anchor_rule": "floor(depth * U), U = tokens - query - answer; moved forward while the query occurs "
-                "in the document more than once, up to the next anchor (the last moves backward), else marked ambiguous",
+                "in the document more than once, up to the next anchor (the last one backward), else marked ambiguous",
                 "separator": repr(self.separator) if self.separator else "none: ids are joined",
             }
         if self.wants(LOSSES):
