@@ -23,7 +23,7 @@ from leadline.core.types import Completion, Document
 from leadline.models.hf.greedy import generate_plain
 from leadline.models.hf.provider import HF
 from leadline.run.documents import jobs
-from leadline.text.fitting.fitter import fit
+from leadline.text.fitting import Fitter
 
 
 def clock(work: Callable[[], Any]) -> tuple[float, float, Any]:
@@ -35,8 +35,9 @@ def clock(work: Callable[[], Any]) -> tuple[float, float, Any]:
 
 def first_sample(spec: Spec, model: Any) -> list[Document]:
     tasks = {t.title: registry.task(t) for t in spec.tasks}
-    drafts = [job.task.write(job.cells, seed=spec.seed) for job in jobs(spec, tasks) if job.cells[0].sample == 0]
-    return [fit(draft, model.tokenizer, model.frame) for draft in drafts]
+    fitter = Fitter(model.tokenizer, model.frame)
+    first = [job for job in jobs(spec, tasks) if job.cells[0].sample == 0]
+    return [job.task.document(job.cells, seed=spec.seed, fitter=fitter) for job in first]
 
 
 def main(lengths: str | None, depths: str | None, reading: str | None) -> None:

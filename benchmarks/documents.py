@@ -65,15 +65,15 @@ def measure(name: str, length: int, options: dict[str, Any], tokenizer: str, doc
     from leadline.core.spec import TaskSpec
     from leadline.core.types import Cell, Document
     from leadline.text.chat import completion_frame
-    from leadline.text.fitting.fitter import fit
+    from leadline.text.fitting import Fitter
     from leadline.text.tokenizers import open_tokenizer
 
     tokens = open_tokenizer(tokenizer)
     task = registry.task(TaskSpec(name=name, options={"placement": "anywhere", **options}))
-    frame = completion_frame()
+    fitter = Fitter(tokens, completion_frame())
 
     def write(sample: int) -> Document:
-        return fit(task.write([Cell(name, length, None, sample)], seed=0), tokens, frame)
+        return task.document([Cell(name, length, None, sample)], seed=0, fitter=fitter)
 
     kept = [write(0)]
     start = cpu_seconds()
@@ -97,10 +97,10 @@ def write_suite(tokenizer: str, samples: int) -> None:
     from leadline.core.spec import TaskSpec, parse_lengths
     from leadline.core.types import Cell
     from leadline.text.chat import completion_frame
-    from leadline.text.fitting.fitter import fit
+    from leadline.text.fitting import Fitter
     from leadline.text.tokenizers import open_tokenizer
 
-    tokens, frame = open_tokenizer(tokenizer), completion_frame()
+    fitter = Fitter(open_tokenizer(tokenizer), completion_frame())
     written = total = 0
     began = time.perf_counter()
     for name in tasks_there_are():
@@ -108,7 +108,7 @@ def write_suite(tokenizer: str, samples: int) -> None:
         task_began = cpu_seconds()
         for length in parse_lengths(SUITE_LENGTHS):
             for sample in range(samples):
-                made = fit(task.write([Cell(name, length, None, sample)], seed=0), tokens, frame)
+                made = task.document([Cell(name, length, None, sample)], seed=0, fitter=fitter)
                 total += made.probes[0].prompt_tokens
                 written += 1
         print(f"{name:16} {cpu_seconds() - task_began:8.1f} CPU s", flush=True)

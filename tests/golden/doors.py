@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from leadline.cli.main import answer as say
 from leadline.core import registry
-from leadline.core.logprobs import LogprobDocument
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score
 from leadline.results.run import measured
-from leadline.run.documents import build, jobs
+from leadline.run.documents import jobs
 from leadline.run.many_models import entry_of
 from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
@@ -22,6 +21,7 @@ from leadline.stats.observations import observations
 from leadline.stats.sequential import beta_binomial_sequence
 from leadline.stats.smooth import smooth
 from leadline.store.runs import read_records
+from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import open_tokenizer
 
 __all__ = [
@@ -29,15 +29,14 @@ __all__ = [
     "Completion",
     "Document",
     "Failure",
+    "Fitter",
     "Frame",
-    "LogprobDocument",
     "Probe",
     "Receipt",
     "Score",
     "TaskSpec",
     "agreement",
     "beta_binomial_sequence",
-    "build",
     "classify",
     "diagnose",
     "entry_of",

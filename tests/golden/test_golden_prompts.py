@@ -13,10 +13,9 @@ import pytest
 from golden.doors import (
     Cell,
     Document,
+    Fitter,
     Frame,
-    LogprobDocument,
     TaskSpec,
-    build,
     jobs,
     make_spec,
     open_tokenizer,
@@ -53,18 +52,7 @@ LABELS = {"prompts": "niah_single_1"}
 """Prompts made elsewhere go by the name of the RULER task they are of."""
 
 
-class Bare:
-    """As much of a model as building a document needs, so that no simulated model stands in between."""
-
-    def __init__(self, counting: Counting) -> None:
-        self.tokenizer = opened(counting.tokenizer)
-        self.frame = FRAMES[counting.frame]
-        self.plain = Frame("", "", "completion", True, "plain")
-
-    def nll(self, *_: Any) -> Any:
-        raise NotImplementedError
-
-
+PLAIN = Frame("", "", "completion", True, "plain")
 opened = cache(open_tokenizer)
 
 
@@ -152,8 +140,8 @@ def documents_of(name: str, reading: str, counting: Counting, folder: Path, **op
         }
     )
     tasks = {t.title: registry.task(t) for t in spec.tasks}
-    model: Any = Bare(counting)
-    made = [build(job.task, job.cells, model, seed=SEED) for job in jobs(spec, tasks)]
+    fitter = Fitter(opened(counting.tokenizer), FRAMES[counting.frame], PLAIN)
+    made = [job.task.document(job.cells, seed=SEED, fitter=fitter) for job in jobs(spec, tasks)]
     sides: dict[str, list[Any]] = {}
     for document in sorted(made, key=lambda d: (d.id, d.cluster)):
         for side, value in _sides(document).items():
@@ -189,12 +177,12 @@ def _sides(document: Document) -> dict[str, Any]:
                   [p.facts for p in probes]],
         "scoring": [[p.scorers, dict(p.labels)] for p in probes],
     }  # fmt: skip
-    if isinstance(document, LogprobDocument):
+    if document.passages:
         found["passages"] = [
             [p.ids.tolist(), [[c.cut, c.ids.tolist(), c.start] for c in p.continuations], p.spans]
             for p in document.passages
         ]
-        found["reckonings"] = {key: reckoning.passages for key, reckoning in document.reckonings.items()}
+        found["reckonings"] = {p.cell.key: p.logprobs.passages for p in probes if p.logprobs is not None}
     return found
 
 

@@ -90,7 +90,7 @@ def test_a_frozen_map_is_smoothed_to_the_same_values(name: str, runs: Path) -> N
 
 @pytest.mark.parametrize("name", ["proxies", "trap", "chance"])
 def test_log_probabilities_have_the_same_means_and_intervals(name: str, runs: Path) -> None:
-    found = measured(r for r in read_records(runs / name) if r.is_measure)
+    found = measured(r for r in read_records(runs / name) if r.wants_logprobs)
     estimates = {f"{m.task} {m.name}": plain(lengths) for m, lengths in found.estimates.items()}
     distances = {f"{m.task} {m.name}": plain(octaves) for m, octaves in found.by_distance.items()}
     check("measures", name, numbers({"length": estimates, "distance": distances, "failed": found.failed}))

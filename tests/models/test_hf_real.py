@@ -18,8 +18,8 @@ from leadline.core.types import Cell, Completion
 from leadline.models.hf import smollm2
 from leadline.models.hf.greedy import generate_plain
 from leadline.models.hf.model import HFModel
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import open_tokenizer
+from support.fitting import fit
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.tasks.needle import Needle
-from leadline.text.fitting.fitter import fit
+from support.fitting import fit
 from support.llama_server import MODEL, LlamaServer
 
 pytestmark = pytest.mark.real

@@ -20,7 +20,7 @@ from leadline.scorers.ruler import STRICT
 from leadline.tasks.drafts import Kind
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
+from support.fitting import fit
 from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
 
 KINDS: tuple[Kind, ...] = ("words", "numbers", "uuids")

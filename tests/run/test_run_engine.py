@@ -13,16 +13,16 @@ import pytest
 
 from leadline.core.errors import LengthError, RunStopped
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Completion, Document, Failure, Probe, Record
+from leadline.core.types import Completion, Document, Draft, Failure, Probe, Record
 from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
-from leadline.run.documents import build
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
+from leadline.text.fitting import Fitter
 from support.fake_server import FakeServer
 from support.scripted_model import Outcome, ScriptedModel
 
@@ -204,18 +204,20 @@ def test_documents_before_one_that_cannot_be_built_are_asked(
 ) -> None:
     """However often it is resumed, a run stops at such a document: others must not wait for it for ever."""
 
-    def picky(task: Any, cells: Any, model: Any, *, seed: int) -> Document:
-        if cells[0].sample == 4:
-            raise LengthError("this one cannot exist")
-        return build(task, cells, model, seed=seed)
+    fit = Fitter.fit
 
-    monkeypatch.setattr(engine, "build", picky)
+    def picky(fitter: Fitter, draft: Draft) -> Document:
+        if draft.questions[0].cell.sample == 4:
+            raise LengthError("this one cannot exist")
+        return fit(fitter, draft)
+
+    monkeypatch.setattr(Fitter, "fit", picky)
     for _ in range(2):
         with pytest.raises(LengthError, match="this one cannot exist"):
             measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run")
         assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}
         assert len(scripted.asked) == 12
-    monkeypatch.setattr(engine, "build", build)
+    monkeypatch.setattr(Fitter, "fit", fit)
     assert measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run").done == 18
 
 

@@ -1,4 +1,4 @@
-"""A model whose surprise is a rule written down beforehand, so that every metric can be reckoned by hand."""
+"""A model whose token NLLs follow a rule, so that every metric can be computed by hand."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ Rule = Callable[[list[int], int], float]
 """From the tokens before one, and that token, to nats."""
 
 
-class SurprisedModel:
-    """As surprised as its rule says; remembers every passage it was given."""
+class RuleLogprobModel:
+    """Gives the NLLs of its rule, and keeps the size of every passage that it was given."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class SurprisedModel:
     ) -> None:
         self.rule = rule
         self.fails = fails
-        self.card = ModelCard(name="surprised", fingerprints={"dtype": "float64"})
+        self.card = ModelCard(name="rule", fingerprints={"dtype": "float64"})
         self.tokenizer: Tokenizer = open_tokenizer(tokenizer)
         self.frame: Frame = completion_frame()
         self.plain: Frame = completion_frame(beginning)

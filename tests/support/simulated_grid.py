@@ -10,8 +10,8 @@ from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.fitting import fit
 
 WORDS = WhitespaceTokenizer()
 

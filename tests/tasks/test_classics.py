@@ -13,8 +13,8 @@ from leadline.models.sim.model import Simulated
 from leadline.scorers.ruler import STRICT
 from leadline.tasks.classics import KeyValue, Lines, Passkey
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer
+from support.fitting import fit
 from support.toy_tokenizers import toy_tokenizer
 
 TASKS: tuple[Task, ...] = (Passkey(), KeyValue(), Lines())

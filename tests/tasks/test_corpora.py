@@ -13,7 +13,8 @@ from leadline.core.types import Cell
 from leadline.run.measure import measure, plan
 from leadline.store.runs import read_records
 from leadline.tasks.logprobs import LogProbs
-from support.logprob_model import SurprisedModel, remembers, spec, use
+from leadline.text.fitting import Fitter
+from support.logprob_model import RuleLogprobModel, remembers, spec, use
 
 
 def corpus_of(kind: str, folder: Path, texts: list[str]) -> str:
@@ -33,7 +34,7 @@ def corpus_of(kind: str, folder: Path, texts: list[str]) -> str:
 def test_documents_come_from_folders_lines_and_lists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    use(monkeypatch, SurprisedModel(remembers))
+    use(monkeypatch, RuleLogprobModel(remembers))
     texts = [" ".join(f"w{document}.{n}" for n in range(size)) for document, size in enumerate((50, 120, 300, 400))]
     (tmp_path / "texts").mkdir()
     name = corpus_of(kind, tmp_path / "texts", texts)
@@ -48,7 +49,7 @@ def test_documents_come_from_folders_lines_and_lists(
 
 
 def test_a_corpus_that_cannot_be_read_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, SurprisedModel(remembers))
+    use(monkeypatch, RuleLogprobModel(remembers))
     (tmp_path / "a.jsonl").write_text('{"body": "one two"}\n')
     with pytest.raises(SourceError, match="no text field") as caught:
         plan(spec(options={"documents": str(tmp_path / "a.jsonl")}))
@@ -61,7 +62,7 @@ def test_a_download_is_read_from_its_archive_and_asked_for_where_it_is_not_there
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    use(monkeypatch, SurprisedModel(remembers))
+    use(monkeypatch, RuleLogprobModel(remembers))
     with pytest.raises(SourceError) as caught:
         plan(spec(options={"documents": "govreport"}))
     assert "leadline sources pull govreport" in caught.value.fix
@@ -77,7 +78,7 @@ def test_a_download_is_read_from_its_archive_and_asked_for_where_it_is_not_there
 def test_built_in_texts_are_cut_into_documents_that_share_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, SurprisedModel(lambda before, token: 1.0))
+    use(monkeypatch, RuleLogprobModel(lambda before, token: 1.0))
     measure(spec("mean_nll", samples=4, options={"documents": "prose"}), tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
     assert all(r.body_tokens > 200 for r in records)
@@ -86,10 +87,9 @@ def test_built_in_texts_are_cut_into_documents_that_share_nothing(
 
 def test_documents_of_a_length_begin_as_those_of_another_and_a_seed_gives_others() -> None:
     def ids(length: int, seed: int, sample: int) -> list[int]:
-        task = LogProbs(least=64)
-        model = SurprisedModel(remembers)
-        cells = [Cell("g", length, 0.1, sample)]
-        document = task.sound(cells, seed=seed, tokenizer=model.tokenizer, frame=model.frame, plain=model.plain)
+        model = RuleLogprobModel(remembers)
+        fitter = Fitter(model.tokenizer, model.frame, model.plain)
+        document = LogProbs(least=64).document([Cell("g", length, 0.1, sample)], seed=seed, fitter=fitter)
         return [int(i) for i in document.ids]
 
     assert ids(512, 0, 0)[:256] == ids(256, 0, 0)

@@ -27,8 +27,8 @@ from leadline.tasks.subset_sum import pick
 from leadline.tasks.words import demonstration_words, english_words, list_words
 from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.toy_tokenizers import toy_tokenizer
 
 CWE = CommonWords(placement="anywhere")

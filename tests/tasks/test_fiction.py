@@ -18,8 +18,8 @@ from leadline.store.runs import read_records
 from leadline.tasks.fiction import Fiction, draw_path, world_size
 from leadline.tasks.fiction_world import KINDS, RELATIONS, TRADES, Pool, Relation, pool, world
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.fitting import fit
 
 WORDS = WhitespaceTokenizer()
 MODEL = Simulated().open("perfect")

@@ -13,7 +13,7 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.tasks.needle import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS, Needle
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
+from support.fitting import fit
 from support.toy_tokenizers import SMALL_PROSE, toy_tokenizer
 
 

@@ -18,8 +18,8 @@ from leadline.store.runs import read_records
 from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus
 from leadline.tasks.questions import Questions
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.question_data import BUILDERS, SQUAD, hotpot, squad
 from support.toy_tokenizers import toy_tokenizer
 

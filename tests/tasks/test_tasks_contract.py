@@ -26,15 +26,15 @@ from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.question_data import hotpot, squad
 from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 
 def asks_questions(name: str) -> bool:
-    """Tasks that only measure surprise write no documents with questions."""
-    return type(registry.task(TaskSpec(name=name))).draft is not Task.draft
+    """Tasks for log-probabilities have no drafts."""
+    return registry.task(TaskSpec(name=name)).request == "answer"
 
 
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]

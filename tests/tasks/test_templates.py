@@ -18,8 +18,9 @@ from leadline.core.types import Cell, Completion, Document
 from leadline.run.plan import manifest_for
 from leadline.tasks.wording import Worded, read_templates, template_of, with_templates
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
+from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.question_data import squad
 from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
@@ -172,7 +173,8 @@ def test_the_wording_is_in_the_spec_its_digest_and_the_manifest(tmp_path: Path) 
     assert spec.tasks[0].options == {"wording": {"question": ["\nWhich hold {value}?"]}}
     assert spec.digest != plain.digest
     model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
-    made = manifest_for(spec, {"vt": registry.task(spec.tasks[0])}, model, planned=1)
+    fitter = Fitter(model.tokenizer, model.frame)
+    made = manifest_for(spec, {"vt": registry.task(spec.tasks[0])}, model, fitter, planned=1)
     assert "Which hold" in made.fingerprints["task.vt.wording"]
     assert made.tasks["vt"]["options"]["wording"] == {"question": ["\nWhich hold {value}?"]}
 

@@ -13,8 +13,8 @@ from leadline.core.types import Cell, Completion, Document, Probe, Receipt
 from leadline.scorers.failure import ANOTHER_CHAIN, DEMONSTRATION, classify
 from leadline.tasks.tracing import Tracing
 from leadline.text.chat import completion_frame
-from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.fitting import fit
 from support.toy_tokenizers import SMALL_PROSE
 
 ASSIGNMENT = re.compile(r"LET ([A-Z]+) = ([A-Z]+|\d+)\.")

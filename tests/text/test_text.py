@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from leadline.core.errors import SourceError, TokenizerError
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
+from leadline.text.fitting import bank as banks
 from leadline.text.fitting.bank import count_bank
-from leadline.text.fitting.joints import encode_between, splits_inside
+from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.sources import Mixture, TextSource, open_source, split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 from support.toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
@@ -65,18 +66,17 @@ def test_fingerprints_tell_tokenizers_apart() -> None:
 
 
 def test_joints_within_words_are_trusted_only_where_words_are_cut_up_first() -> None:
-    assert splits_inside(toy_tokenizer("gpt2"), "k", "-")
-    assert not splits_inside(toy_tokenizer("llama2"), "k", "-")
-    assert not splits_inside(toy_tokenizer("unigram"), "7", ".")
-    assert not splits_inside(open_tokenizer("whitespace"), "k", "-")
-    assert splits_inside(open_tokenizer("bytes"), "a", "b")
+    assert ContextTokenizer(toy_tokenizer("gpt2")).splits_characters("k", "-")
+    assert not ContextTokenizer(toy_tokenizer("llama2")).splits_characters("k", "-")
+    assert not ContextTokenizer(toy_tokenizer("unigram")).splits_characters("7", ".")
+    assert not ContextTokenizer(open_tokenizer("whitespace")).splits_characters("k", "-")
+    assert ContextTokenizer(open_tokenizer("bytes")).splits_characters("a", "b")
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> None:
-    tokenizer = toy_tokenizer(family)
-    source = open_source(SMALL_PROSE)
-    counted = count_bank(source.filler(seed=0).bank, tokenizer)
+    context = ContextTokenizer(toy_tokenizer(family))
+    counted = count_bank(open_source(SMALL_PROSE).filler(seed=0).bank, context)
     assert counted.clean.mean() > 0.95
     start = 100
     while not counted.clean[start : start + 20].all():
@@ -84,26 +84,19 @@ def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> N
     text = "".join(counted.bank.pieces[start : start + 20])
     ids, joined = counted.gather(np.arange(start, start + 20))
     assert joined == text
-    assert np.array_equal(ids, encode_between(tokenizer, text))
+    assert np.array_equal(ids, context.encode_between(text))
 
 
 def test_counting_a_bank_again_reads_it_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from leadline.text.fitting import bank as rooms
-
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(rooms, "_counted", {})
-    tokenizer, pieces = toy_tokenizer("gpt2"), open_source(SMALL_PROSE).filler(seed=0).bank
-    first = rooms.count_bank(pieces, tokenizer)
+    context, pieces = ContextTokenizer(toy_tokenizer("gpt2")), open_source(SMALL_PROSE).filler(seed=0).bank
+    first = count_bank(pieces, context)
     [file] = (tmp_path / "banks").iterdir()
-    monkeypatch.setattr(rooms, "_counted", {})
-    monkeypatch.setattr(rooms, "_count", None)  # would fail if it counted
-    again = rooms.count_bank(pieces, tokenizer)
-    assert np.array_equal(first.ids, again.ids)
-    monkeypatch.undo()
-    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(rooms, "_counted", {})
+    with monkeypatch.context() as patched:
+        patched.setattr(banks, "_count", None)  # would fail if it counted
+        assert np.array_equal(count_bank(pieces, context).ids, first.ids)
     file.write_bytes(b"broken")
-    assert np.array_equal(rooms.count_bank(pieces, tokenizer).ids, first.ids)
+    assert np.array_equal(count_bank(pieces, context).ids, first.ids)
 
 
 # --- chat templates ---
@@ -222,7 +215,7 @@ def test_unreadable_haystacks_say_why(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="not a UTF-8 text"):
         open_source(str(tmp_path / "bad.txt")).filler(seed=0)
     (tmp_path / "empty.txt").write_text(" \n ")
-    with pytest.raises(SourceError, match="holds no text"):
+    with pytest.raises(SourceError, match="contains no text"):
         open_source(str(tmp_path / "empty.txt")).filler(seed=0)
     with pytest.raises(SourceError, match="weight"):
         open_source("prose:0,code:1")

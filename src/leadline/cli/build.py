@@ -14,8 +14,9 @@ from leadline.cli.options import Flags, spec_of
 from leadline.cli.output import print_json, say
 from leadline.core import registry
 from leadline.core.errors import UsageError
-from leadline.run.export_prompts import Counted, write_prompts
+from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
+from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import open_tokenizer
 
 LINE_SECONDS = 10.0
@@ -70,12 +71,12 @@ def build(
     typer.echo(f"{written.prompts:,} prompts in {seconds:.1f} s")
 
 
-def _open_counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Counted, Callable[[], None]]:
+def _open_counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:
     """The tokenizer and frame that count the lengths, and a function that closes them."""
     if model is not None and tokenizer is None:
         name = registry.ModelName.parse(model)
         opened = registry.provider(name).open(name.name)
-        return Counted(opened.tokenizer, opened.frame), opened.close
+        return Fitter(opened.tokenizer, opened.frame), opened.close
     if tokenizer is None or model is not None:
         raise UsageError(
             "a tokenizer is needed to count lengths" if tokenizer is None else "two tokenizers given",
@@ -86,7 +87,7 @@ def _open_counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple
     if chat and template is None:
         raise UsageError("this tokenizer has no chat template", where=tokenizer, fix="remove --chat")
     frame = template.frame() if template else completion_frame()
-    return Counted(open_tokenizer(tokenizer), frame), lambda: None
+    return Fitter(open_tokenizer(tokenizer), frame), lambda: None
 
 
 def _progress() -> Callable[[int, int], None]:

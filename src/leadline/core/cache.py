@@ -1,4 +1,4 @@
-"""The cache folder: things that can always be made again."""
+"""The cache folder, for data that can be computed again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def cache_folder() -> Path:
 
 
 def write_cache(file: Path, data: bytes) -> None:
-    """Whole or not at all; a cache that cannot be written costs a second next time."""
+    """Writes a file atomically; does nothing if the folder cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:

@@ -1,25 +1,35 @@
-"""What a plugin must be. One file and one entry-point line add a task, a model, a scorer or a haystack."""
+"""The interfaces of plugins. One file and one entry-point line add a task, a model, a scorer or a haystack."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline.core.seeds import Split, seed_of
-from leadline.core.types import Answer, Cell, Completion, Document, Draft, Failure, Filler, Frame, Probe, Reading, Score
+from leadline.core.types import (
+    Answer,
+    Cell,
+    Completion,
+    Document,
+    Draft,
+    Failure,
+    Filler,
+    Frame,
+    Probe,
+    Reading,
+    Score,
+)
+from leadline.core.types import Continuation as Continuation
+from leadline.core.types import TokenNLL as TokenNLL
 
 if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
     from leadline.core.types import Ids
-
-    Nats = npt.NDArray[np.float64]
+    from leadline.core.types import Nats as Nats
 
 Placement = Literal["depth", "anywhere"]
+Request = Literal["answer", "logprobs"]
 
 
 class Options(BaseModel):
@@ -30,7 +40,7 @@ class Options(BaseModel):
 
 @runtime_checkable
 class Tokenizer(Protocol):
-    """Text to token ids and nothing else. No special token is ever added by `encode`."""
+    """Text to token ids. `encode` adds no special tokens."""
 
     @property
     def fingerprint(self) -> str:
@@ -42,7 +52,7 @@ class Tokenizer(Protocol):
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]: ...
 
     def ends(self, text: str) -> Sequence[int] | None:
-        """The character at which each token of `text` ends, or None when it cannot be told."""
+        """The character at which each token of `text` ends, or None if it is not known."""
         ...
 
 
@@ -57,41 +67,64 @@ class Origin(Protocol):
 
 
 class Source(Origin, Protocol):
-    """A haystack: hands out a filler for a document, drawn from its own seed."""
+    """A haystack: gives a filler for each document, drawn from a seed."""
 
     def filler(self, *, seed: int) -> Filler: ...
+
+
+class DocumentFitter(Protocol):
+    """Makes documents of an exact length for one model. `leadline.text.fitting.Fitter` is the implementation."""
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+    @property
+    def frame(self) -> Frame: ...
+
+    @property
+    def plain(self) -> Frame | None:
+        """The frame of a text without chat template, if the model gives log-probabilities."""
+        ...
+
+    def fit(self, draft: Draft) -> Document: ...
 
 
 class Task(Options):
     """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
 
-    A task never counts tokens, knows no model, and draws only from coordinates. Words, names and values that end up
-    in keys or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
-    `side_of(value) == self.split`, so that what is written for training never meets what is tested.
+    A task counts no tokens, knows no model, and draws randomness only from coordinates. Words, names and values in keys
+    or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
+    `side_of(value) == self.split`, so that training data and test data have none in common.
     """
 
     version: ClassVar[str] = "1"
-    """Raised whenever the same coordinates would give another prompt."""
+    """Increased whenever the same coordinates would give another prompt."""
     readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
     category: ClassVar[str] = ""
+    request: ClassVar[Request] = "answer"
+    """What its probes ask a model for."""
     reads_once: ClassVar[bool] = False
-    """Whether one document answers all depths in every reading mode, since nothing that is asked changes it."""
+    """Whether one document answers all depths in every reading mode, because it does not depend on them."""
 
     placement: Placement = Field(
-        "depth", description="evidence stands at the grid's depths, or anywhere, drawn for each sample"
+        "depth", description="evidence is at the grid's depths, or anywhere, drawn for each sample"
     )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
 
     @property
     def has_depth(self) -> bool:
-        """False when the evidence has no single place: the grid then has one depth, None."""
+        """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
 
+    def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
+        """The document that answers all of `cells`, in the tokens of one model."""
+        return fitter.fit(self.write(cells, seed=seed))
+
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        """The draft as these options want it: from this side's seeds, with or without its document."""
-        made = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
-        return made.without_document() if self.no_context else made
+        """The draft for these options: with the seed of the split, with or without its document."""
+        draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
+        return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when
@@ -102,23 +135,45 @@ class Task(Options):
         """The texts used, for their digests in the manifest."""
         return ()
 
+    def choices(self) -> dict[str, str]:
+        """How everything was decided that the definitions of its metrics leave open, for the manifest."""
+        return {}
+
+
+class LogprobTask(Task):
+    """A task whose probes ask for log-probabilities. A subclass overrides `document` and needs no draft.
+
+    Its documents have `passages`, and its probes a `logprobs` request over them and the label `UNIT`.
+    """
+
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "log-probabilities"
+    request: ClassVar[Request] = "logprobs"
+    reads_once: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _has_context(self) -> LogprobTask:
+        if self.no_context:
+            raise ValueError("no_context is for tasks that ask for answers, not for log-probability metrics")
+        return self
+
 
 class ModelCard(Options):
-    """What a model says of itself before the first question."""
+    """A model's description of itself, known before the first question."""
 
     name: str
     window: int | None = None
     window_is_hard: bool = True
-    """Whether more tokens than the window are refused rather than merely untrained for."""
+    """Whether more tokens than the window are refused, rather than only outside the training."""
     fingerprints: dict[str, str] = {}
-    """Everything of the model that can change an answer: tokenizer, template, revision, decoding."""
+    """Everything about the model that can change an answer: tokenizer, template, revision, decoding."""
     notes: tuple[str, ...] = ()
     nested_problem: str = ""
-    """Why prefixes of one long reading are not the same as short readings, where they are not."""
+    """Why prefixes of one long reading differ from short readings; empty if they do not."""
 
 
 class Model(Protocol):
-    """Something that answers. Never truncates, scores, or retries."""
+    """Answers probes. Never truncates, scores, or retries."""
 
     @property
     def card(self) -> ModelCard: ...
@@ -131,47 +186,29 @@ class Model(Protocol):
 
     @property
     def grain(self) -> Literal["probe", "document"]:
-        """Whether probes are best asked one by one from many workers, or a document's all at once by one."""
+        """Whether probes are asked one by one from many workers, or all of a document at once by one."""
         ...
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        """One answer per probe, in order. A probe that got none has a Failure; nothing is raised for a sample."""
+        """One answer per probe, in order. A failed probe has a Failure as its outcome; nothing is raised for it."""
         ...
 
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Continuation:
-    """`ids` put after a document's first `cut` tokens. Those from `start` on are scored, the others only read."""
-
-    cut: int
-    ids: Ids
-    start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TokenNLL:
-    """Negative log-probabilities in nats, one number per scored token."""
-
-    continuations: tuple[Nats, ...]
-    spans: tuple[Nats, ...]
-    notes: tuple[str, ...] = ()
-
-
 @runtime_checkable
 class LogprobModel(Protocol):
-    """A model that can say how surprised it is by a text. Everything asked of one document is one reading of it."""
+    """A model that gives log-probabilities of tokens. All that is asked of one text takes one reading of it."""
 
     @property
     def plain(self) -> Frame:
-        """A text without any template: after what the tokenizer itself begins a text with, which may be nothing."""
+        """The frame of a text without chat template: only what the tokenizer begins a text with, if anything."""
         ...
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        """Surprise at `continuations` of cuts of `ids`, and at the tokens of `ids` in `spans` (start >= 1, stop).
+        """NLLs of `continuations` of cuts of `ids`, and of the tokens of `ids` in `spans` (start >= 1, stop).
 
         Gain is a difference of two continuations, one with a cut of 0 (or of the beginning-of-text alone); a curve over
         length is one continuation at several cuts; perplexity is a span; a short context is a call with shorter ids.
@@ -182,19 +219,19 @@ class LogprobModel(Protocol):
 
 @runtime_checkable
 class Forecasting(Protocol):
-    """A model that can say beforehand what a run takes of the machine it is on."""
+    """A model that can estimate the memory and time of a run on this machine."""
 
     def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
-        """Memory and time in words, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
+        """Notes on memory and time, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
 
-        Raises when the longest cannot fit, saying what would.
+        Raises an error with the length that would fit, if the longest does not.
         """
         ...
 
 
 @runtime_checkable
 class Remote(Protocol):
-    """A model or tokenizer that computes elsewhere, so that whoever asks it waits and needs no processor for that."""
+    """A model or tokenizer on a server: a thread that calls it waits without using this processor."""
 
     @property
     def address(self) -> str: ...
@@ -202,7 +239,7 @@ class Remote(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A model of which there are several copies: so many documents may be asked of it at once."""
+    """A model with several copies, which can answer as many documents at once."""
 
     @property
     def copies(self) -> int: ...
@@ -213,7 +250,7 @@ class ModelProvider(Options):
 
     summary: ClassVar[str] = ""
     in_process: ClassVar[bool] = False
-    """Whether it is this machine that reads, so that more machines may read with it."""
+    """Whether the model runs on this machine, and so can have copies on others (--ray)."""
 
     def open(self, name: str) -> Model:
         raise NotImplementedError

@@ -3,12 +3,12 @@
     Cell      a place in the grid: task, length, depth, sample
     Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
     Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
-    Probe     one question put to a document at a cut
-    Answer    what was really sent and what came back: a Completion, a Measured or a Failure
+    Probe     one question put to a document at a cut: for an answer, or for log-probabilities
+    Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
     Record    all of it on one line of a file
 
 Drafts and documents live in memory and are frozen dataclasses; what goes to disk is a msgspec Struct,
-because a union of Completion, Measured and Failure must be read back as what it was.
+because a union of Completion, Measurement and Failure must be read back as what it was.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     Ids = npt.NDArray[np.int32]
     Indices = npt.NDArray[np.int64]
+    Nats = npt.NDArray[np.float64]
 
 Reading = Literal["fresh", "shared", "nested"]
 READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
@@ -53,8 +54,8 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class Filler(Protocol):
     """The haystack of one document: a bank of pieces and an endless or finite order of them.
 
-    Each distinct piece is tokenised once per tokenizer and kept, so `bank` must be shared between documents.
-    A piece carries its own white space: a space leads, line breaks trail.
+    Each distinct piece is tokenised once per tokenizer and cached, so documents should share `bank`.
+    A piece includes its white space: a space at its beginning, line breaks at its end.
     """
 
     @property
@@ -67,35 +68,35 @@ class Filler(Protocol):
 
     @property
     def limit(self) -> int | None:
-        """The most pieces there are, or None when there is no end."""
+        """The number of pieces, or None if it is not limited."""
         ...
 
     def arrange(self, count: int) -> Indices:
-        """The first `count` pieces (or as many as there are) as indices into the bank."""
+        """The first `count` pieces, or all if there are fewer, as indices into the bank."""
         ...
 
 
 @runtime_checkable
 class Composer(Protocol):
-    """A haystack that writes itself to measure: lists of which no item may be cut, repeated or left out."""
+    """A haystack that composes a text of a given size: lists of which no item may be cut, repeated or left out."""
 
     @property
     def bank(self) -> PieceBank: ...
 
     def least(self, counts: Indices) -> int:
-        """The fewest tokens that the first stretch can have, when piece i has counts[i] tokens."""
+        """The fewest tokens that the first stretch can have, if piece i has counts[i] tokens."""
         ...
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        """For each stretch of the document, pieces of exactly so many tokens; None where there are none such.
+        """For each stretch of the document, pieces of exactly the wanted tokens; None if there are none.
 
-        What one stretch holds may depend on those before it, never on those after it.
+        The pieces of a stretch may depend on the stretches before it, but not on those after it.
         """
         ...
 
 
 class Room(NamedTuple):
-    """Tokens for a composer to fill; `again` when joints did not let as many pass, and another order is wanted."""
+    """Tokens for a composer to fill; `again` counts earlier attempts at this size, to get another order."""
 
     tokens: int
     again: int = 0
@@ -109,14 +110,14 @@ class PieceBank:
     digest: str
     pieces: Sequence[str]
     contiguous: bool = True
-    """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
+    """Whether piece i + 1 follows piece i in a real text, so that all joints can be proven at once."""
     closes: Sequence[bool] | None = None
-    """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
+    """Which pieces end a sentence or a line, so that a fact may follow them; None if all do."""
     ending: str = ""
-    """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
+    """If facts are on lines of their own: the line breaks between a cut piece and a fact after it."""
     alike: bool = False
-    """Whether all joints are of a kind, as between words and numbers of a list or between random letters, so that some
-    thousands of them speak for all."""
+    """Whether all joints are alike, for example between the numbered words of a list, so that a proof of some thousands
+    is enough."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +200,14 @@ class Frame:
     """Whether the answer prefix is placed after the assistant header; else it ends the user turn."""
     fingerprint: str
     system: str = ""
-    """The system text that the template puts in by itself, reported because it is counted."""
+    """The system text that the template adds by default, reported because it is counted."""
     extra_tokens: int = 0
-    """Tokens that the server adds and the texts above do not show, as measured from its receipts."""
+    """Tokens that the server adds beyond the texts above, as measured from its receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact where it really stands, in tokens of the document's body (0 = first)."""
+    """A fact at its real position, in tokens of the document's body (0 = first)."""
 
     id: str
     text: str
@@ -214,6 +215,46 @@ class Planted:
     end: int
     depth_asked: float
     depth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """`ids` after a document's first `cut` tokens. Those from `start` on are scored, the others only read."""
+
+    cut: int
+    ids: Ids
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Token ids that are read once for log-probabilities, with the continuations and the spans of it to score."""
+
+    ids: Ids
+    continuations: tuple[Continuation, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the model has to read."""
+        return len(self.ids) + sum(len(c.ids) for c in self.continuations)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenNLL:
+    """Negative log-probabilities in nats, one number per scored token."""
+
+    continuations: tuple[Nats, ...]
+    spans: tuple[Nats, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LogprobRequest:
+    """Some of the document's passages, by index, and the rule that turns their token NLLs into the probe's numbers."""
+
+    passages: tuple[int, ...]
+    numbers: Callable[[Sequence[TokenNLL]], Measurement]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +277,8 @@ class Probe:
     labels: Mapping[str, str] = field(default_factory=dict)
     body_tokens: int = 0
     """Tokens of the document that the question is put over, instructions before it not counted."""
+    logprobs: LogprobRequest | None = None
+    """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +297,8 @@ class Document:
     body_start_characters: int
     facts: tuple[Planted, ...]
     probes: tuple[Probe, ...]
+    passages: tuple[Passage, ...] = ()
+    """What is read for probes that ask for log-probabilities; empty if all ask for answers."""
 
     def user_text(self, probe: Probe) -> str:
         """The user turn as sent to a chat server. Without prefill the answer prefix ends it."""
@@ -271,7 +316,7 @@ class Document:
         return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
-        """The facts the probe needs, as they stand."""
+        """The facts that the probe needs, with their positions."""
         return tuple(f for f in self.facts if f.id in probe.facts)
 
 
@@ -291,11 +336,11 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
-    """Surprise in place of an answer: the numbers that a log-probability metric is made of, each under its name."""
+    """The numbers of log-probability metrics, each under its name, in place of an answer."""
 
     numbers: dict[str, float]
     marks: tuple[tuple[int, int], ...] = ()
-    """Stretches of the document, in characters, that the numbers are about where that is not all of it."""
+    """The characters (start, stop) of the document that the numbers are about, if not all of it."""
 
 
 FailureKind = Literal[
@@ -372,7 +417,7 @@ class PlantedRecord(msgspec.Struct, frozen=True):
 
 
 UNIT = "unit"
-"""The label that says what a log-probability metric is counted in. Only measures have it, failed ones too."""
+"""The label with the unit of a log-probability metric. Only probes for log-probabilities have it, failed ones too."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -409,8 +454,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.outcome, Failure)
 
     @property
-    def is_measure(self) -> bool:
-        """Whether numbers were wanted and not an answer, so that its score is no share of anything."""
+    def wants_logprobs(self) -> bool:
+        """Whether the probe asked for log-probabilities, so that its score is not a share of right answers."""
         return UNIT in self.labels
 
     @property

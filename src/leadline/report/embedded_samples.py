@@ -111,7 +111,7 @@ class Samples:
 
     def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: Excerpts) -> None:
         for record in records:
-            if record.is_measure:
+            if record.wants_logprobs:
                 continue
             key = (run, tasks[record.cell.task], record.cell.length)
             row = _cut(_row(record, excerpts.of(record)), KEEPS[0].characters)

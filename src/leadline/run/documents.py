@@ -1,25 +1,20 @@
-"""From cells to a document: fitted to its length where it is asked, cut from real text where it is measured."""
+"""The grid as work: which cells there are, which of them share a document, and in what order documents are read."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from leadline.core.contracts import LogprobModel, Model, Task
-from leadline.core.errors import UsageError
-from leadline.core.logprobs import LogprobTask
+from leadline.core.contracts import Task
 from leadline.core.spec import Spec
-from leadline.core.types import Cell, Document
-from leadline.text.fitting.fitter import fit
-
-# --- The grid as work: which cells there are, which of them share a document, and in what order they are read.
+from leadline.core.types import Cell
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One document to write, and which of its cells are still to be asked.
+    """One document to make, and which of its cells are still to be asked.
 
-    The document always carries all its cells, whatever is missing: a resumed run must send the same bytes.
+    The document always has all its cells, whichever are missing: a resumed run must send the same bytes.
     """
 
     task: Task
@@ -43,7 +38,7 @@ def depths_of(spec: Spec, task: Task) -> tuple[float | None, ...]:
 
 
 def jobs(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> Iterator[Job]:
-    """Documents with something left to ask, longest first, so that running out of memory happens in minute one."""
+    """Documents with missing cells, longest first, so that running out of memory happens early."""
     for task, cells in _documents(spec, tasks):
         missing = tuple(c for c in cells if c.key not in done)
         if missing:
@@ -51,9 +46,9 @@ def jobs(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> It
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tuple[Cell, ...]]]:
-    """By length, then task, then haystack: documents that begin alike stand together, for a prefix cache's sake.
+    """By length, then task, then haystack: documents that begin alike follow each other, for a server's prefix cache.
 
-    The deepest fact comes first: its document is the plain haystack for longest, and those that follow share that.
+    The deepest fact comes first: its document is unchanged haystack for the longest, and the next ones share that.
     """
     if spec.reading == "nested":
         for title, task in tasks.items():
@@ -72,7 +67,7 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
 
 
 def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
-    """The cells of one document of each size, shortest first: what is tried before the run."""
+    """The cells of one document of each size, shortest first: those that are built before the run."""
     if spec.reading == "nested":
         return [_row(spec, title, task, spec.lengths, 0)]
     rows = [_row(spec, title, task, (length,), 0) for length in spec.lengths]
@@ -81,25 +76,3 @@ def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
 
 def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], sample: int) -> tuple[Cell, ...]:
     return tuple(Cell(title, length, depth, sample) for length in lengths for depth in depths_of(spec, task))
-
-
-# --- From cells to a document: fitted to its length where it is asked, cut from real text where it is mea
-
-
-def build(task: Task, cells: Sequence[Cell], model: Model, *, seed: int) -> Document:
-    """The document of some cells, in the model's own tokens."""
-    if not isinstance(task, LogprobTask):
-        return fit(task.write(cells, seed=seed), model.tokenizer, model.frame)
-    plain = surprised(model, cells[0].task).plain
-    return task.sound(cells, seed=seed, tokenizer=model.tokenizer, frame=model.frame, plain=plain)
-
-
-def surprised(model: Model, title: str) -> LogprobModel:
-    """The model as one that gives log-probabilities, or an error that says who does."""
-    if isinstance(model, LogprobModel):
-        return model
-    raise UsageError(
-        f"{model.card.name} gives no log-probabilities, and {title} is made of them",
-        where=f"task {title}",
-        fix="measure the model in process (hf:FOLDER)",
-    )

@@ -17,11 +17,12 @@ from pathlib import Path
 from leadline.core.contracts import Remote
 from leadline.core.errors import Interrupted, LeadlineError, RunStopped, ServerError
 from leadline.core.types import Document, Failure, Record
-from leadline.run.documents import Job, build, jobs
+from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
+from leadline.run.logprobs import LogprobAdapter
 from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
-from leadline.run.recording import LogprobAsker, Recorder
+from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import Breaker, Stop, stopping_on_signals
 from leadline.run.summary import Summary, summarise
@@ -80,7 +81,7 @@ class _Engine:
         self._guard = threading.Lock()
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
-        self._asker = Retrier(LogprobAsker(plan.model), plan.spec.limits, self.stop, self._news.append)
+        self._asker = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._news.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         counts_elsewhere = isinstance(plan.model.tokenizer, Remote)
         self._feed = Queue(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain, waits=counts_elsewhere)
@@ -175,8 +176,8 @@ class _Engine:
         self._feed.finished(work)
 
     def _build(self, job: Job) -> Document:
-        plan = self._plan
-        return self._asker.patiently(lambda: build(job.task, job.cells, plan.model, seed=plan.spec.seed))
+        seed, fitter = self._plan.spec.seed, self._plan.fitter
+        return self._asker.patiently(lambda: job.task.document(job.cells, seed=seed, fitter=fitter))
 
     def _dead_server(self, record: Record) -> LeadlineError:
         assert isinstance(record.outcome, Failure)

@@ -19,27 +19,18 @@ from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.digest import digest
 from leadline.core.errors import StoreError, UsageError
-from leadline.core.logprobs import LogprobTask
 from leadline.core.spec import Spec
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Document, Probe
 from leadline.run.documents import count_cells, jobs
 from leadline.store.files import replace_file
 from leadline.store.manifest import session
 from leadline.store.ruler_files import Sample, encode_sample
 from leadline.store.runs import slug
-from leadline.text.fitting.fitter import fit
+from leadline.text.fitting import Fitter
 
 Form = Literal["jsonl", "ruler"]
 FORMS: tuple[Form, ...] = ("jsonl", "ruler")
 ABOUT = "about.json"
-
-
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What lengths are counted in: a tokenizer, and how a model wraps a turn."""
-
-    tokenizer: Tokenizer
-    frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +41,7 @@ class Written:
 
 def write_prompts(
     spec: Spec,
-    counted: Counted,
+    fitter: Fitter,
     output: Path,
     form: Form,
     *,
@@ -59,34 +50,33 @@ def write_prompts(
     """Every prompt of a spec. Files appear whole, when all their prompts are in them."""
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     for title, task in tasks.items():
-        if isinstance(task, LogprobTask):
-            raise UsageError(f"{title} is measured, not asked: it has no prompts", where="build")
+        if task.request == "logprobs":
+            raise UsageError(f"{title} asks for log-probabilities: it has no prompts", where="build")
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:
-        for document, task in _documents(spec, tasks, counted):
+        for document, task in _documents(spec, tasks, fitter):
             for probe in document.probes:
-                files.add(document, probe, task, counted)
+                files.add(document, probe, task, fitter)
                 done += 1
                 progress(done, total)
     about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
-    replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, counted)), indent=2) + b"\n")
+    replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, fitter)), indent=2) + b"\n")
     return Written(files.finished, done)
 
 
-def _documents(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> Iterator[tuple[Document, Task]]:
+def _documents(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> Iterator[tuple[Document, Task]]:
     for job in jobs(spec, tasks):
-        draft = job.task.write(job.cells, seed=spec.seed)
-        yield fit(draft, counted.tokenizer, counted.frame), job.task
+        yield job.task.document(job.cells, seed=spec.seed, fitter=fitter), job.task
 
 
-def _about(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> dict[str, Any]:
+def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:
     """Where the prompts came from: enough to write them again."""
     return {
         "spec": {k: v for k, v in spec.identity().items() if k != "model"},
         "tasks": {title: {"version": task.version, "split": task.split} for title, task in tasks.items()},
         "sources": {source.name: source.digest for task in tasks.values() for source in task.sources()},
-        "tokenizer": counted.tokenizer.fingerprint,
-        "frame": counted.frame.fingerprint,
+        "tokenizer": fitter.tokenizer.fingerprint,
+        "frame": fitter.frame.fingerprint,
         "session": msgspec.to_builtins(session()),
     }
 
@@ -122,9 +112,9 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
     return msgspec.json.encode(values) + b"\n"
 
 
-def ruler_line(document: Document, probe: Probe, counted: Counted, index: int) -> bytes:
+def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> bytes:
     """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
-    frame, tokenizer = document.frame, counted.tokenizer
+    frame, tokenizer = document.frame, fitter.tokenizer
     around = sum(len(tokenizer.encode(text)) for text in (frame.before, frame.after) if text) + frame.extra_tokens
     length = probe.prompt_tokens + probe.allowance
     sample = Sample(
@@ -164,14 +154,14 @@ class _Files:
         self._counts: dict[Path, int] = {}
         self.finished: tuple[Path, ...] = ()
 
-    def add(self, document: Document, probe: Probe, task: Task, counted: Counted) -> None:
+    def add(self, document: Document, probe: Probe, task: Task, fitter: Fitter) -> None:
         path = self._output
         if self._form == "ruler":
             path = path / str(probe.cell.length) / slug(probe.cell.task) / "validation.jsonl"
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         line = plain_line(document, probe, task) if self._form == "jsonl" else ruler_line(
-            document, probe, counted, index
+            document, probe, fitter, index
         )  # fmt: skip
         try:
             self._file(path).write(line)

@@ -232,9 +232,9 @@ def entry_of(name: str, model: str, folder: Path) -> Entry:
 
 
 def _scores(records: list[Record]) -> dict[str, Scored]:
-    names = dict.fromkeys(name for r in records if r.is_measure for name in r.scores)
-    found = {name: _scored(estimate((r for r in records if r.is_measure), name), name) for name in names}
-    asked = [r for r in records if not r.is_measure and r.score is not None]
+    names = dict.fromkeys(name for r in records if r.wants_logprobs for name in r.scores)
+    found = {name: _scored(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
+    asked = [r for r in records if not r.wants_logprobs and r.score is not None]
     if asked:
         answers = mean_interval([r.score for r in asked if r.score is not None], [r.cluster for r in asked])
         found[ACCURACY] = _scored(answers, ACCURACY)

@@ -31,12 +31,13 @@ from leadline.core.contracts import (
 )
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import LengthError, StoreError, UsageError
-from leadline.core.logprobs import LogprobDocument, LogprobTask
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import build, count_cells, depths_of, first_rows, jobs
+from leadline.run.documents import count_cells, depths_of, first_rows, jobs
+from leadline.run.logprobs import logprob_model
 from leadline.store.manifest import Manifest, holds_secret, now, redact, session
 from leadline.store.runs import plain_place, slug
+from leadline.text.fitting import Fitter
 
 # --- What a run costs, before it runs: requests, tokens, time, money. Exact where lengths are, since lengths are exact.
 
@@ -72,7 +73,7 @@ class Cost:
 
 def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
     """By length: the tokens an answer may have, from drafts, which need no tokenizer."""
-    if isinstance(task, LogprobTask):
+    if task.request == "logprobs":
         return dict.fromkeys(spec.lengths, 0)
     found: dict[int, int] = {}
     for row in first_rows(spec, title, task):
@@ -84,8 +85,8 @@ def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
 
 def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> Cost:
     """`built` are documents of the task: how long their questions are says what a shared document adds per probe."""
-    if isinstance(task, LogprobTask):
-        return _measure_cost(spec, task, built)
+    if task.request == "logprobs":
+        return _logprob_cost(spec, task, built)
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
     probes = len(depths_of(spec, task)) * spec.samples
     prompts = {length: length - allowance for length, allowance in allowed.items()}
@@ -100,9 +101,9 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     )
 
 
-def _measure_cost(spec: Spec, task: LogprobTask, built: Sequence[Document]) -> Cost:
-    """Documents as requests, each with what it takes in proportion to one that was built."""
-    tried = max((d for d in built if isinstance(d, LogprobDocument)), key=lambda d: len(d.ids))
+def _logprob_cost(spec: Spec, task: Task, built: Sequence[Document]) -> Cost:
+    """One request per document, with tokens in proportion to those of one that was built."""
+    tried = max(built, key=lambda d: len(d.ids))
     share = sum(p.tokens for p in tried.passages) / max(p.cell.length for p in tried.probes)
     once = spec.reading == "nested"
     fresh = 1 if task.reads_once or spec.reading != "fresh" else len(depths_of(spec, task))
@@ -122,15 +123,15 @@ def _tokens_read(spec: Spec, total: int, prompts: list[int], probes: int, closin
 # --- What makes two runs the same run: the spec, and the fingerprints of everything it names.
 
 
-def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, *, planned: int) -> Manifest:
+def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fitter, *, planned: int) -> Manifest:
     return Manifest(
         digest=spec.digest,
         spec=spec.identity(),
         planned=planned,
-        fingerprints=dict(sorted(fingerprints(spec, tasks, model))),
+        fingerprints=dict(sorted(fingerprints(spec, tasks, model, fitter))),
         model=model.card.model_dump(mode="json"),
         frame=_frame_words(model.frame),
-        tasks={t.title: _task_words(t, tasks[t.title], model) for t in spec.tasks},
+        tasks={t.title: _task_words(t, tasks[t.title], model, fitter) for t in spec.tasks},
         created=now(),
         sessions=(session(),),
     )
@@ -145,13 +146,13 @@ def folder_name(spec: Spec) -> str:
     return f"{task[:60]}-{model[:60]}-{spec.digest[:8]}"
 
 
-def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterator[tuple[str, str]]:
+def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fitter) -> Iterator[tuple[str, str]]:
     """Everything beyond the spec that can change an answer, each under a name that an error can say."""
     for name, value in model.card.fingerprints.items():
         yield f"model.{name}", value
     yield "model.frame", model.frame.fingerprint
-    if isinstance(model, LogprobModel) and any(isinstance(task, LogprobTask) for task in tasks.values()):
-        yield "model.plain", model.plain.fingerprint
+    if fitter.plain is not None and any(task.request == "logprobs" for task in tasks.values()):
+        yield "model.plain", fitter.plain.fingerprint
     for asked in spec.tasks:
         task = tasks[asked.title]
         yield f"task.{asked.title}.version", task.version
@@ -170,26 +171,24 @@ def _plugin_file(asked: TaskSpec) -> Path | None:
     return Path(path) if colon and path.endswith(".py") else None
 
 
-def _task_words(asked: TaskSpec, task: Task, model: Model) -> dict[str, Any]:
+def _task_words(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
     return {
         "name": asked.name,
         "version": task.version,
         "category": task.category,
         "has_depth": task.has_depth,
         "options": options_of(task),
-        **(_measure_words(task, model) if isinstance(task, LogprobTask) else {}),
+        **(_describe_logprobs(task, model, fitter.plain) if task.request == "logprobs" and fitter.plain else {}),
     }
 
 
-def _measure_words(task: LogprobTask, model: Model) -> dict[str, Any]:
-    """That a task wants log-probabilities, and how everything was decided that their definitions leave open."""
-    assert isinstance(model, LogprobModel)  # gate 2
-    before = model.plain.before
+def _describe_logprobs(task: Task, model: Model, plain: Frame) -> dict[str, Any]:
+    """That a task asks for log-probabilities, and the choices that the definitions of its metrics leave open."""
     return {
         "kind": "measure",
         "choices": {
             **task.choices(),
-            "beginning of text": repr(before) if before else "none: the tokenizer adds none",
+            "beginning of text": repr(plain.before) if plain.before else "none: the tokenizer adds none",
             "model numbers": model.card.fingerprints.get("dtype", "unknown"),
         },
     }
@@ -215,6 +214,8 @@ class Plan:
     spec: Spec
     tasks: dict[str, Task]
     model: Model
+    fitter: Fitter
+    """Makes the documents in the model's tokens; owns all caches of tokens."""
     manifest: Manifest
     costs: dict[str, Cost]
     """By task title."""
@@ -267,18 +268,27 @@ def prepare(spec: Spec, open_: Opening | None = None) -> Plan:
     _check_readings(spec, tasks)
     model = (open_ or open_model)(spec)
     try:
+        fitter = _make_fitter(tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
         costs = {
-            title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, model))
+            title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, fitter))
             for title, task in tasks.items()
         }
         notes += _forecast(spec, tasks, model, allowed)
-        manifest = manifest_for(spec, tasks, model, planned=count_cells(spec, tasks))
-        return Plan(spec, tasks, model, manifest, costs, allowed, notes)
+        manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks))
+        return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
     except BaseException:
         model.close()
         raise
+
+
+def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
+    """One for the whole plan. Refuses a model without log-probabilities if a task needs them."""
+    for title, task in tasks.items():
+        if task.request == "logprobs":
+            logprob_model(model, title)
+    return Fitter(model.tokenizer, model.frame, model.plain if isinstance(model, LogprobModel) else None)
 
 
 def open_model(spec: Spec) -> Model:
@@ -368,10 +378,10 @@ def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[st
     return model.forecast([[probe(c) for c in job.cells] for job in jobs(spec, tasks)])
 
 
-def _smallest_and_largest(spec: Spec, title: str, task: Task, model: Model) -> list[Document]:
+def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter) -> list[Document]:
     """Built for real, so that a document that cannot exist is known before anything is sent."""
     rows = first_rows(spec, title, task)
     tried = [rows[0], *rows[1:][-1:]]
-    if isinstance(task, LogprobTask):  # a corpus may have too few documents for all samples
+    if task.request == "logprobs":  # a corpus may have too few documents for all samples
         tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
-    return [build(task, row, model, seed=spec.seed) for row in tried]
+    return [task.document(row, seed=spec.seed, fitter=fitter) for row in tried]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from leadline.core.logprobs import LogprobDocument
 from leadline.core.types import Document, Probe
 from leadline.run.documents import Job
 
@@ -115,7 +114,7 @@ class Queue:
         document = self._built(job)
         wanted = {c.key for c in job.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
-        if self._grain == "document" or isinstance(document, LogprobDocument):
+        if self._grain == "document" or document.passages:  # passages are read once for all probes
             return Work(document, probes)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
         self._opening += bool(rest)

@@ -1,22 +1,17 @@
-"""From an answer to a record: scored when it is an answer, classed always, never scored when it is a failure."""
+"""From an answer to a record: with scores unless it is a failure, and always with a failure class."""
 
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
 
 from leadline.core import registry
-from leadline.core.contracts import LogprobModel, Model, Scorer, TokenNLL
-from leadline.core.digest import digest_bytes
+from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError
-from leadline.core.logprobs import CellNumbers, LogprobDocument, Passage
 from leadline.core.types import (
-    Answer,
     Completion,
     Document,
     Failure,
@@ -29,17 +24,13 @@ from leadline.core.types import (
     Receipt,
     Record,
     Score,
-    Sent,
 )
-from leadline.run.documents import surprised
 from leadline.run.retry import Asked
 from leadline.store.manifest import redact
 
-# --- Receipts: did the model read as many tokens as we sent? And the count of them over a run.
-
 
 def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
-    """Our count beside the model's own. A failure or a measurement has no receipt to show."""
+    """Our count and the model's own, which failures and measurements do not have."""
     theirs = outcome.prompt_tokens if isinstance(outcome, Completion) else None
     return Receipt(ours=probe.prompt_tokens, theirs=theirs)
 
@@ -65,13 +56,11 @@ class ReceiptCount:
             self.worst = off if abs(off) > abs(self.worst) else self.worst
 
 
-# --- From an answer to a record: scored when it is an answer, classed always, never scored when it is a f
-
 Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt], tuple[FailureClass, str]]
 
 
 class Recorder:
-    """Makes the records of one run. Holds the scorers it has met, so that each is looked up once."""
+    """Makes the records of one run. Looks up each scorer once."""
 
     def __init__(self, model: str, reading: Reading, classify: Classify) -> None:
         self._model = model
@@ -83,8 +72,7 @@ class Recorder:
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe, outcome)
-        scores = self._scores(probe, outcome)
-        failure_class, detail = self._classed(probe, outcome, scores, receipt)
+        scores, failure_class, detail = self._grade(probe, outcome, receipt)
         return Record(
             cell=probe.cell,
             reading=self._reading,
@@ -110,19 +98,15 @@ class Recorder:
             seconds=answer.seconds,
         )
 
-    def _classed(
-        self, probe: Probe, outcome: Outcome, scores: dict[str, Score], receipt: Receipt
-    ) -> tuple[FailureClass, str]:
-        """Numbers are neither right nor wrong."""
-        return ("measured", "") if isinstance(outcome, Measurement) else self._classify(probe, outcome, scores, receipt)
-
-    def _scores(self, probe: Probe, outcome: Outcome) -> dict[str, Score]:
-        if isinstance(outcome, Failure):
-            return {}
+    def _grade(self, probe: Probe, outcome: Outcome, receipt: Receipt) -> tuple[dict[str, Score], FailureClass, str]:
+        """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
-            # A metric may have no number in one document, as LongPPL where no token needs the far context.
-            return {name: Score(outcome.numbers[name]) for name in probe.scorers if name in outcome.numbers}
-        return {name: self._score(name, probe, outcome) for name in probe.scorers}
+            # A metric may have no number in one document, such as LongPPL if no token needs the far context.
+            return {n: Score(outcome.numbers[n]) for n in probe.scorers if n in outcome.numbers}, "measured", ""
+        scores = (
+            {} if isinstance(outcome, Failure) else {name: self._score(name, probe, outcome) for name in probe.scorers}
+        )
+        return scores, *self._classify(probe, outcome, scores, receipt)
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
         scorer = self._scorers.get(name)
@@ -137,61 +121,7 @@ class Recorder:
 
 
 def _without_secrets(outcome: Outcome) -> Outcome:
-    """Servers like to quote the request in their errors, key and all."""
+    """Servers may quote the request in their errors, including the key."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
     return outcome
-
-
-# --- Measuring in place of asking: passages are read, and their surprise becomes the numbers of every cell.
-
-
-class LogprobAsker:
-    """Stands before a model: sounded documents are measured, all others are asked of the model as they are."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        if not isinstance(document, LogprobDocument):
-            return self._model.answer(document, probes)
-        begin = time.monotonic()
-        model = surprised(self._model, probes[0].cell.task)
-        reckonings = [document.reckonings[p.cell.key] for p in probes]
-        found = _read(model, document.passages, {i for r in reckonings for i in r.passages})
-        seconds = (time.monotonic() - begin) / len(probes)  # all were measured together: each is charged its share
-        return [
-            Answer(_sent(document, reckoning, found), _reckoned(reckoning, found), seconds) for reckoning in reckonings
-        ]
-
-
-Found = dict[int, TokenNLL | Failure]
-
-
-def _read(model: LogprobModel, passages: Sequence[Passage], wanted: set[int]) -> Found:
-    return {i: model.nll(p.ids, p.continuations, p.spans) for i, p in enumerate(passages) if i in wanted}
-
-
-def _reckoned(reckoning: CellNumbers, found: Found) -> Outcome:
-    """The numbers; a failure where a passage could not be read, or came back as something that is no number."""
-    surprises = []
-    for number in reckoning.passages:
-        one = found[number]
-        if isinstance(one, Failure):
-            return one
-        if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
-            return Failure("unsupported", "the model's log-probabilities are not finite; try dtype=float32")
-        surprises.append(one)
-    return reckoning.numbers(surprises)
-
-
-def _sent(document: LogprobDocument, reckoning: CellNumbers, found: Found) -> Sent:
-    ids = b"".join(document.passages[i].ids.astype("<i4").tobytes() for i in reckoning.passages)
-    notes = [n for i in reckoning.passages for n in getattr(found[i], "notes", ())]
-    return Sent(
-        form="ids",
-        prefix="none",
-        digest=digest_bytes(ids),
-        decoding={"method": "log-probabilities"},
-        notes=tuple(dict.fromkeys(notes)),
-    )

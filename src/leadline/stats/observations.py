@@ -100,7 +100,7 @@ def observations(records: Iterable[Record], *, scorer: str | None = None) -> Obs
     """
     latest: dict[Cell, Record] = {}
     for record in records:
-        if not record.is_measure:
+        if not record.wants_logprobs:
             latest[record.cell] = record
     cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
     values = [_value(latest[cell], scorer) for cell in cells]

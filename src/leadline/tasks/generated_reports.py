@@ -1,8 +1,8 @@
-"""Invented reports as a corpus: coherent, with people, firms and works that come back, and nobody has ever read them.
+"""Generated reports as a corpus: coherent texts with recurring people, firms and works, in no training data.
 
-Each document is one report about a growing cast. What is said of a work once (price, workers, who leads it) is kept in
-a ledger and said again later in other words, so that far context is worth having; a model cannot know any of it by
-heart, since every seed writes other reports.
+Each document is one report about a growing set of works. Facts about a work (price, workers, who leads it) are kept and
+repeated later in other words, so that far context helps. Every seed gives other reports, so that no model has
+memorised them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leadline.core.seeds import rng
 from leadline.tasks.fiction_world import TRADES, pool
 from leadline.text.corpora import Corpus, open_corpus
 
-# --- Sentences of invented reports, by the kind of paragraph they make. Slots are filled from a ledger of projects.
+# --- templates, by kind of paragraph -------------------------------------------------------------
 
 OPENING = (
     "The {office} commissioned this report after {count} complaints about works in {town} and its neighbours. It "
@@ -154,19 +154,19 @@ MONTHS = (
 )  # fmt: skip
 
 
-# --- Invented reports as a corpus: coherent, with people, firms and works that come back, and nobody has
+# --- the corpus ---------------------------------------------------------------------------------
 
 NAME = "reports"
 VERSION = "1"
 CHARACTERS_PER_TOKEN = 8
-"""More than any tokenizer makes of them, words counted whole included, so that a report is always long enough."""
+"""More than any tokenizer has in these reports, even one that counts words, so that a report is long enough."""
 _WORKS_A_CHAPTER = 3
 _PARAGRAPHS_A_SECTION = (2, 5)
 
 
 @dataclass(frozen=True)
 class Reports:
-    """Any number of reports, each as long as it is wanted. A longer report begins as a shorter one does."""
+    """Any number of reports of any length. A shorter report is the beginning of a longer one."""
 
     name: str = NAME
     digest: str = field(default_factory=lambda: digest([NAME, VERSION]))
@@ -176,13 +176,13 @@ class Reports:
 
 
 def open_documents(name: str, field: str) -> Corpus:
-    """The corpus a name means, invented reports among them."""
+    """The corpus of this name: generated reports, or one that `open_corpus` knows."""
     return Reports() if name == NAME else open_corpus(name, field)
 
 
 @lru_cache(maxsize=64)
 def write_report(seed: int, number: int, characters: int) -> str:
-    """A report of at least so many characters, ending with a paragraph."""
+    """A report of at least `characters` characters, ending with a whole section."""
     writer = _Writer(rng(seed, NAME, VERSION, number))
     parts = [writer.title(), writer.opening()]
     size = sum(map(len, parts))
@@ -195,7 +195,7 @@ def write_report(seed: int, number: int, characters: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """A work under way, with what was said of it when it was begun."""
+    """A construction work, with the facts that its first paragraph states."""
 
     thing: str
     town: str
@@ -209,7 +209,7 @@ class _Work:
 
 
 class _Writer:
-    """Writes one report from its beginning on, and remembers what it has said."""
+    """Writes one report from its beginning on, and keeps the facts that it has stated."""
 
     def __init__(self, draw: random.Random) -> None:
         self._draw = draw
@@ -231,7 +231,7 @@ class _Writer:
         )  # fmt: skip
 
     def section(self) -> str:
-        """A heading and some paragraphs; every few sections the cast grows."""
+        """A heading and some paragraphs; every few sections a work is added."""
         self._section += 1
         if len(self._works) < _WORKS_A_CHAPTER or self._draw.random() < 0.3:
             self._works.append(self._begin())
@@ -254,7 +254,7 @@ class _Writer:
         taken = {work.thing for work in self._works}
         while (thing := draw.choice(THINGS).format(adj=draw.choice(ADJECTIVES))) in taken:
             if len(taken) > len(THINGS) * len(ADJECTIVES) // 2:
-                break  # a very long report may have two of a name, in two towns
+                break  # a very long report may have two works of one name
         return _Work(
             thing=thing,
             town=draw.choice(pool("place", "test")) if draw.random() < 0.6 else self._town,
@@ -270,14 +270,14 @@ class _Writer:
     def _person(self) -> str:
         return f"{self._draw.choice(pool('first', 'test'))} {self._draw.choice(pool('last', 'test'))}"
 
-    def _fill(self, forms: Sequence[str], work: _Work) -> str:
-        """One of the forms about a work. What the ledger holds is taken from there, the rest is drawn."""
+    def _fill(self, templates: Sequence[str], work: _Work) -> str:
+        """One of the templates, filled with the facts of a work and, for the rest, with drawn values."""
         draw = self._draw
         second = draw.choice([w for w in self._works if w is not work] or [work])
         defects = draw.randrange(2, 90)
         slots = {
-            **_said_of(work),
-            **{f"{name}2": value for name, value in _said_of(second).items()},
+            **_facts_of(work),
+            **{f"{name}2": value for name, value in _facts_of(second).items()},
             "office": self._office,
             "other": draw.choice(self._people),
             "later": f"{draw.choice(MONTHS)} {work.year + draw.randrange(1, 4)}",
@@ -296,10 +296,10 @@ class _Writer:
             "dearer": "dearer" if float(work.sum) > float(second.sum) else "cheaper",
         }
         slots["recalled"] = draw.choice(RECALLED).format(**slots)
-        return draw.choice(forms).format(**slots)
+        return draw.choice(templates).format(**slots)
 
 
-def _said_of(work: _Work) -> dict[str, object]:
+def _facts_of(work: _Work) -> dict[str, object]:
     return {
         "thing": work.thing, "Thing": work.thing[0].upper() + work.thing[1:], "town": work.town, "firm": work.firm,
         "lead": work.lead, "sum": work.sum, "staff": work.staff, "months": work.months, "month": work.month,

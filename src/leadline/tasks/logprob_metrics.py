@@ -1,4 +1,4 @@
-"""Key tokens that another model found: read from the records of its run, as stretches of the documents' text."""
+"""The arithmetic of log-probability metrics, where their anchors are placed, and key tokens of an evaluator's run."""
 
 from __future__ import annotations
 
@@ -16,20 +16,16 @@ from leadline.core.types import Measurement
 from leadline.store.runs import read_records
 
 if TYPE_CHECKING:
-    from leadline.core.contracts import Nats
-    from leadline.core.types import Ids, Indices
-
-
-# --- From surprise to numbers: the arithmetic of every log-probability metric, on nats and nothing else.
+    from leadline.core.types import Ids, Indices, Nats
 
 Numbers = dict[str, float]
 KEY_FALL = 2.0
 KEY_LOSS = 2.0
-"""A key token's loss falls by more than the first with the whole context, to below the second (arXiv 2410.23771)."""
+"""With the whole context a key token's loss falls by more than the first, to below the second (arXiv 2410.23771)."""
 
 
 def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> Numbers:
-    """Of an answer's tokens: how much less surprising the document makes them, in nats a token and bits a byte."""
+    """For an answer's tokens: how much the document lowers their NLL, in nats per token and bits per byte."""
     numbers = {
         "retrieval_gain": float(without.mean() - with_document.mean()),
         "retrieval_nll": float(with_document.mean()),
@@ -42,7 +38,7 @@ def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> Numbers:
 
 
 def loss_numbers(nats: Nats, utf8: int, tail: float) -> Numbers:
-    """Of a document's tokens: their mean, that of the last and first part, and how much worse the end is."""
+    """For a document's tokens: the mean NLL of all, of the last and of the first part, and the difference of those."""
     part = max(1, math.floor(len(nats) * tail))
     head, end = float(nats[:part].mean()), float(nats[-part:].mean())
     numbers = {
@@ -58,12 +54,12 @@ def loss_numbers(nats: Nats, utf8: int, tail: float) -> Numbers:
 
 
 def key_tokens(whole: Nats, short: Nats) -> Indices:
-    """Which tokens need the far context, from their surprise with all of it and with a short one."""
+    """The tokens that need the far context, from their NLL with all of it and with a short one."""
     return np.flatnonzero((short - whole > KEY_FALL) & (whole < KEY_LOSS))
 
 
 def key_numbers(nats: Nats) -> Numbers:
-    """Of key tokens: LongPPL is the exponential of `longppl` over all documents, each with its number of them."""
+    """For key tokens: LongPPL is exp of the mean of `longppl` over documents, weighted by their key tokens."""
     numbers = {"key_tokens": float(len(nats))}
     if len(nats):
         numbers["longppl"] = float(nats.mean())
@@ -71,8 +67,8 @@ def key_numbers(nats: Nats) -> Numbers:
 
 
 def needle_numbers(with_document: Nats, without: Nats, alone: Nats) -> Numbers:
-    """Of a planted value's tokens: the gain as a share of that from the fact alone, where that helps at all, and the
-    chance that the model gives to a token of it (their geometric mean), which has bounds where surprise has none."""
+    """For a planted value's tokens: the gain as a share of the gain from the fact alone, if that is positive, and the
+    geometric mean of their probabilities, which is bounded where NLL is not."""
     gain, most = float(without.mean() - with_document.mean()), float(without.mean() - alone.mean())
     numbers = {
         "needle_gain_nats": gain,
@@ -85,25 +81,25 @@ def needle_numbers(with_document: Nats, without: Nats, alone: Nats) -> Numbers:
     return numbers
 
 
-# --- Anchors: where in a document the stretches stand that are repeated after it.
+# --- anchors ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The stretch starts at token `at` of the document, which is `depth` of the way to the last place it can have."""
+    """The repeated stretch starts at token `at` of the document, `depth` of the way to the last possible position."""
 
     at: int
     depth_asked: float
     depth: float
     ambiguous: bool
-    """Whether the stretch stands in the document more than once, and no place near by is better."""
+    """Whether the query occurs in the document more than once, at all positions that were tried."""
 
 
 def place_anchors(ids: Ids, depths: Sequence[float], *, query: int, answer: int) -> list[Anchor]:
     """One anchor for each depth (ascending): floor(depth * U), where U = tokens - query - answer.
 
-    A query that stands in the document more than once does not say which answer is meant, so the anchor moves on token
-    by token, up to the next one; the last of several moves back, so that all stay within the depths asked for.
+    A query that occurs more than once does not determine its answer, so the anchor moves forward token by token, up to
+    the next anchor. The last of several moves backward, so that all stay within the asked depths.
     """
     room = len(ids) - query - answer
     if room < 1:
@@ -137,13 +133,13 @@ def _occurrences(ids: Ids, at: int, query: int) -> int:
     return len(starts)
 
 
-# --- Key tokens that another model found: read from the records of its run, as stretches of the documents
+# --- key tokens of an evaluator -----------------------------------------------------------------
 
 Marks = tuple[tuple[int, int], ...]
 
 
 def evaluator_marks(folder: Path, document: str, length: int) -> Marks:
-    """The key tokens of a document at a length, as characters, by the evaluator's run."""
+    """The key tokens of a document at a length, as characters, from the records of the evaluator's run."""
     found = _marks(folder).get((document, length))
     if found is None:
         raise SourceError(

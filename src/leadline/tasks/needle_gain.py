@@ -1,9 +1,9 @@
-"""Needle gain: how much of what a fact alone would tell is left when it stands in a long text.
+"""Needle gain: how much a fact inside a long text lowers the NLL of its value, against the fact alone.
 
-The needle task's documents and questions, but the planted value is not asked for: its surprise is measured after the
-document, after the question alone, and after the fact alone. The gain from the document as a share of the gain from
-the fact alone is 1 for a model that reads the fact as well as if nothing else were there. After the oracle-normalised
-needle gain discussed for training runs (marin-community/marin 8701).
+Documents and questions are those of the needle task. The NLL of the planted value is measured after the document, after
+the question alone, and after the fact alone. The gain from the document as a share of the gain from the fact alone is 1
+for a model that uses the fact as well as without the other text. After the oracle-normalised needle gain discussed for
+training runs (marin-community/marin 8701).
 """
 
 from __future__ import annotations
@@ -15,34 +15,42 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.contracts import Continuation, Origin, Tokenizer, TokenNLL
+from leadline.core.contracts import DocumentFitter, LogprobTask, Origin, Tokenizer
 from leadline.core.errors import TokenizerError
-from leadline.core.logprobs import CellNumbers, LogprobDocument, LogprobTask, Passage
-from leadline.core.types import UNIT, Cell, Document, Frame, Measurement, Probe
+from leadline.core.types import (
+    UNIT,
+    Cell,
+    Continuation,
+    Document,
+    LogprobRequest,
+    Measurement,
+    Passage,
+    Probe,
+    TokenNLL,
+)
 from leadline.tasks.drafts import Kind
 from leadline.tasks.logprob_metrics import needle_numbers
 from leadline.tasks.needle import Needle
-from leadline.text.fitting.fitter import fit
 from leadline.text.sources import Unit
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
-Metric = Literal["needle_gain", "needle_nll", "needle_chance"]
+NeedleMetric = Literal["needle_gain", "needle_nll", "needle_chance"]
 SHARE = "share of the gain from the fact alone"
 
 
 class NeedleGain(LogprobTask):
-    """Surprise at a planted value, as a share of what the fact alone in the context would take from it.
+    """The gain in NLL of a planted value from the document, as a share of the gain from the fact alone.
 
-    Documents are those of niah, in the model's own template; so is length: prompt and answer together.
+    Documents are those of niah, in the model's own template. Length is prompt and answer together, as there.
     """
 
     version: ClassVar[str] = "2"
     reads_once: ClassVar[bool] = False
 
-    metrics: tuple[Metric, ...] = Field(
-        ("needle_gain", "needle_nll", "needle_chance"), min_length=1, description="what counts, the score first"
+    metrics: tuple[NeedleMetric, ...] = Field(
+        ("needle_gain", "needle_nll", "needle_chance"), min_length=1, description="metrics, the score first"
     )
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
@@ -69,51 +77,48 @@ class NeedleGain(LogprobTask):
             "arithmetic": "softmax in float32, means in float64",
         }
 
-    def sound(
-        self, cells: Sequence[Cell], *, seed: int, tokenizer: Tokenizer, frame: Frame, plain: Frame
-    ) -> LogprobDocument:
+    def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
         draft = self.needle().write(cells, seed=seed)
-        document = fit(draft, tokenizer, frame)
+        document = fitter.fit(draft)
         continuations: list[Continuation] = []
-        reckonings: dict[str, CellNumbers] = {}
-        probes = tuple(self._labelled(probe) for probe in document.probes)
-        for probe in probes:
-            first = len(continuations)
-            continuations += _asked(document, probe, draft.head, tokenizer)
-            reckonings[probe.cell.key] = CellNumbers((0,), _numbers_from(first))
-        known = {f.name: getattr(document, f.name) for f in dataclasses.fields(Document)} | {"probes": probes}
-        return LogprobDocument(**known, passages=(Passage(document.ids, tuple(continuations)),), reckonings=reckonings)
-
-    def _labelled(self, probe: Probe) -> Probe:
-        return dataclasses.replace(probe, scorers=self.metrics, labels={**probe.labels, UNIT: SHARE})
+        probes = []
+        for probe in document.probes:
+            request = LogprobRequest((0,), _numbers_from(len(continuations)))
+            labels = {**probe.labels, UNIT: SHARE}
+            probes.append(dataclasses.replace(probe, scorers=self.metrics, labels=labels, logprobs=request))
+            continuations += _continuations(document, probe, draft.head, fitter.tokenizer)
+        passage = Passage(document.ids, tuple(continuations))
+        return dataclasses.replace(document, probes=tuple(probes), passages=(passage,))
 
 
 def _numbers_from(first: int) -> Callable[[Sequence[TokenNLL]], Measurement]:
-    def numbers(surprises: Sequence[TokenNLL]) -> Measurement:
-        after, without, alone = surprises[0].continuations[first : first + 3]
+    """The rule of a probe whose three continuations begin with number `first`."""
+
+    def numbers(nlls: Sequence[TokenNLL]) -> Measurement:
+        after, without, alone = nlls[0].continuations[first : first + 3]
         return Measurement(needle_numbers(after, without, alone))
 
     return numbers
 
 
-def _asked(document: Document, probe: Probe, head: str, tokenizer: Tokenizer) -> list[Continuation]:
+def _continuations(document: Document, probe: Probe, head: str, tokenizer: Tokenizer) -> list[Continuation]:
     """The value after the document, after no text, and after the fact alone."""
     frame = document.frame
     answer = f" {probe.targets[0]}"
     closing = probe.tail + frame.after + (probe.answer_prefix if frame.prefill else "")
-    _, said = _split(tokenizer, closing, answer)
+    _, answer_ids = _split(tokenizer, closing, answer)
     fact = document.planted(probe)[0].text
     return [
-        Continuation(probe.cut, np.concatenate([probe.closing_ids, said]), len(probe.closing_ids)),
-        _beside(document, tokenizer, frame.before + head.rstrip() + closing, answer),
-        _beside(document, tokenizer, frame.before + head + fact + closing, answer),
+        Continuation(probe.cut, np.concatenate([probe.closing_ids, answer_ids]), len(probe.closing_ids)),
+        _other_prompt(document, tokenizer, frame.before + head.rstrip() + closing, answer),
+        _other_prompt(document, tokenizer, frame.before + head + fact + closing, answer),
     ]
 
 
-def _beside(document: Document, tokenizer: Tokenizer, prompt: str, answer: str) -> Continuation:
-    """Another prompt as a continuation of what it has in common with the document."""
-    before, said = _split(tokenizer, prompt, answer)
-    ids = np.concatenate([before, said])
+def _other_prompt(document: Document, tokenizer: Tokenizer, prompt: str, answer: str) -> Continuation:
+    """Another prompt, as a continuation of the tokens that it has in common with the document."""
+    before, answer_ids = _split(tokenizer, prompt, answer)
+    ids = np.concatenate([before, answer_ids])
     size = min(len(before) - 1, len(document.ids))
     differ = np.flatnonzero(before[:size] != document.ids[:size])
     cut = int(differ[0]) if len(differ) else size
@@ -132,4 +137,4 @@ def _split(tokenizer: Tokenizer, prompt: str, answer: str) -> tuple[Ids, Ids]:
 
 
 CHANCE = NeedleGain(metrics=("needle_chance", "needle_nll", "needle_gain"))
-"""The number that ranks models most nearly as accuracy does (studies/proxy)."""
+"""The metric whose ranking of models is closest to that of accuracy (studies/proxy)."""

@@ -1,4 +1,4 @@
-"""Chat templates: the text a model's own template puts before and after one user turn."""
+"""Chat templates: the text that a model's template puts around one user turn, and thinking in its output."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,11 @@ from leadline.core.digest import digest
 from leadline.core.errors import TokenizerError
 from leadline.core.types import Frame
 
-# --- Chat templates, rendered as their makers mean them: in a sandbox, with the few extras that templates count on.
+# --- rendering ----------------------------------------------------------------------------------
 
 
 def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
+    """A template rendered in a sandbox, with the extensions that chat templates use."""
     try:
         return _environment().from_string(source).render(values)
     except jinja2.TemplateError as error:
@@ -30,7 +32,7 @@ def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
 
 
 class _Generation(Extension):
-    """Templates mark the assistant's part with {% generation %} for training; for a prompt it means nothing."""
+    """Accepts {% generation %}, which marks the assistant's part for training and has no effect on a prompt."""
 
     tags = {"generation"}  # noqa: RUF012  (jinja2 declares it so)
 
@@ -39,25 +41,25 @@ class _Generation(Extension):
         return parser.parse_statements(("name:endgeneration",), drop_needle=True)
 
 
+@cache
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
     )
 
-    def complain(message: str) -> None:
+    def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
 
-    def plain_json(value: Any, **settings: Any) -> str:
-        settings.setdefault("ensure_ascii", False)
-        return json.dumps(value, **settings)
+    def to_json(value: Any, **settings: Any) -> str:
+        return json.dumps(value, **{"ensure_ascii": False, **settings})
 
-    environment.globals["raise_exception"] = complain
+    environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-    environment.filters["tojson"] = plain_json
+    environment.filters["tojson"] = to_json
     return environment
 
 
-# --- Chat templates: the text a model's own template puts before and after one user turn.
+# --- templates ----------------------------------------------------------------------------------
 
 _USER = "\u2063user-turn\u2063"
 _SYSTEM = "\u2063system-turn\u2063"
@@ -65,7 +67,7 @@ _SYSTEM = "\u2063system-turn\u2063"
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A jinja2 chat template with the special tokens it may name."""
+    """A jinja2 chat template with the special tokens that it may use."""
 
     source: str
     bos: str = ""
@@ -95,11 +97,10 @@ class ChatTemplate:
         }  # fmt: skip
         if thinking is not None:
             values["enable_thinking"] = thinking
-
         return render(self.source, values, where=self.where)
 
     def frame(self, *, thinking: bool | None = None, prefill: bool = True) -> Frame:
-        """The text around one user turn, with the system text that the template adds by itself."""
+        """The text around one user turn, and the system text that the template adds by default."""
         before, after = self._around([{"role": "user", "content": _USER}], thinking)
         return Frame(
             before=before,
@@ -107,7 +108,7 @@ class ChatTemplate:
             form="chat",
             prefill=prefill,
             fingerprint=digest([self.source, self.bos, self.eos, thinking, prefill]),
-            system=self._own_system_text(before, thinking),
+            system=self._default_system_text(before, thinking),
         )
 
     def _around(self, messages: list[dict[str, str]], thinking: bool | None) -> tuple[str, str]:
@@ -120,12 +121,12 @@ class ChatTemplate:
             )
         return before, after
 
-    def _own_system_text(self, before: str, thinking: bool | None) -> str:
+    def _default_system_text(self, before: str, thinking: bool | None) -> str:
         messages = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": _USER}]
         try:
             rendered, _ = self._around(messages, thinking)
         except TokenizerError:
-            return ""  # a template without a system role adds none of its own
+            return ""  # a template without a system role adds none
         opening, found, closing = rendered.partition(_SYSTEM)
         if found and before.startswith(opening) and before.endswith(closing):
             return before[len(opening) : len(before) - len(closing)]
@@ -133,12 +134,12 @@ class ChatTemplate:
 
 
 def completion_frame(bos: str = "") -> Frame:
-    """No template: the prompt is the text itself, after the tokenizer's beginning-of-text where it has one."""
+    """No template: the prompt is the text, after the tokenizer's beginning-of-text token if it has one."""
     return Frame(before=bos, after="", form="completion", prefill=True, fingerprint=digest(["completion", bos]))
 
 
 def special_token(folder: Path, name: str) -> str:
-    """`bos_token` or `eos_token` as a model folder spells it, or nothing."""
+    """The text of `bos_token` or `eos_token` in a model folder; empty if it has none."""
     for file in ("tokenizer_config.json", "special_tokens_map.json"):
         text = _token_text(_read_json(folder / file).get(name))
         if text:
@@ -157,7 +158,7 @@ def adds_bos(folder: Path) -> bool:
 
 
 def _template_text(value: Any) -> str:
-    """A template, or the one called `default` of several."""
+    """The template; of several named ones that named `default`, or the first."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -182,7 +183,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-# --- Thinking output, split from the answer, where a server leaves both in one text.
+# --- thinking -----------------------------------------------------------------------------------
 
 TAGS: tuple[tuple[str, str], ...] = (
     ("<think>", "</think>"),
@@ -191,13 +192,13 @@ TAGS: tuple[tuple[str, str], ...] = (
     ("<seed:think>", "</seed:think>"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-"""How open models mark their thinking: Qwen and DeepSeek, generic, Mistral, Seed, Cohere."""
+"""How models mark thinking: Qwen and DeepSeek, generic, Mistral, Seed, Cohere."""
 
 
 def split_thinking(text: str, *, opened: bool | None = False) -> tuple[str, str]:
-    """(thinking, answer). `opened` says that the prompt already ended inside the thinking; None, that it may have.
+    """(thinking, answer). `opened` is True if the prompt ended inside the thinking, None if that is not known.
 
-    Output that stops inside the thinking has no answer: all of it is thinking.
+    Output that stops inside the thinking has no answer.
     """
     start = text.lstrip()
     for begin, end in TAGS:
@@ -208,5 +209,5 @@ def split_thinking(text: str, *, opened: bool | None = False) -> tuple[str, str]
 
 
 def opens_thinking(text: str) -> bool:
-    """Whether text that ends a prompt leaves the model inside its thinking."""
+    """Whether the end of a prompt leaves the model inside its thinking."""
     return any(text.rfind(begin) > text.rfind(end) for begin, end in TAGS)

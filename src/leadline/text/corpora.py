@@ -1,11 +1,11 @@
-"""Corpora: whole documents to be read as they are, one by one.
+"""Corpora of whole documents, and their tokens in one tokenizer.
 
 FOLDER or GLOB     every text file in it is a document
 FILE.jsonl, .json  a line, or an item of the list, is a document: a text, or an object with a text field
 FILE               one document
 FILE.zip           the lines of the .jsonl files in it; of several splits those for validation
-govreport          the same, of what `leadline sources pull govreport` fetched
-prose, code ...    a built-in haystack cut into documents that have nothing in common
+govreport          the same, of the file that `leadline sources pull govreport` downloads
+prose, code ...    a built-in haystack cut into documents that do not overlap
 """
 
 from __future__ import annotations
@@ -34,15 +34,13 @@ from leadline.text.sources import TextSource, find_files, open_source, read_text
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
-
-# --- Corpora: whole documents to be read as they are, one by one.
-
 CHARACTERS_PER_TOKEN = 6
-"""More than tokenizers of models make of prose and code; one that counts words may find a document short."""
-
-
-USUAL = ("text", "input", "document", "content")
-"""Fields that hold the text in most files, tried in this order unless another is named."""
+"""More than model tokenizers have in prose and code; in one that counts words a document may be too short."""
+USUAL_FIELDS = ("text", "input", "document", "content")
+"""Fields that hold the text in most files, tried in this order unless another one is named."""
+_ENCODED_CHARACTERS_PER_TOKEN = 8
+_EDGE = 32
+"""Tokens at the end of a cut text that could differ if the text went on."""
 
 
 class Corpus(Protocol):
@@ -55,13 +53,13 @@ class Corpus(Protocol):
     def digest(self) -> str: ...
 
     def text(self, number: int, *, tokens: int, seed: int) -> str | None:
-        """A document that has so many tokens where the corpus can make it so; None when there are no more."""
+        """A document, of at least `tokens` tokens if the corpus can choose its size; None when there are no more."""
         ...
 
 
 @dataclass(frozen=True)
-class Listed:
-    """Documents that are there, each as long as it is."""
+class ListedCorpus:
+    """A list of documents, each of its own length."""
 
     name: str
     texts: Sequence[str]
@@ -76,8 +74,8 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A long text cut into documents of the length that is wanted, which do not overlap."""
+class CutCorpus:
+    """A long text cut into documents of the wanted length, which do not overlap."""
 
     name: str
     source: TextSource
@@ -95,7 +93,7 @@ class Cut:
         return "".join(self.source.bank.pieces[first:last]).rstrip()
 
     def _stretches(self, characters: int) -> list[tuple[int, int]]:
-        """Pieces in a row that have at least so many characters, each piece in one stretch; the rest is left over."""
+        """(first, end) of consecutive pieces with at least `characters` characters; an incomplete rest is left out."""
         found, first, size = [], 0, 0
         for number, piece in enumerate(self.source.bank.pieces):
             size += len(piece)
@@ -112,12 +110,12 @@ def _order(seed: int, corpus: str, count: int) -> tuple[int, ...]:
 
 @cache
 def open_corpus(name: str, field: str = "text") -> Corpus:
-    """The corpus a name means. `field` is where an object of a JSON file keeps its text."""
+    """The corpus of this name. `field` is the text field of objects in a JSON file."""
     if name in names("sources"):
         source = open_source(name)
         if not isinstance(source, TextSource) or source.repeat:
             raise SourceError(f"{name!r} cannot be cut into documents", where="documents", fix="use prose or code")
-        return Cut(name, source)
+        return CutCorpus(name, source)
     files = [find_data(name)] if name in DOWNLOADS else find_files(name)
     if not files:
         raise SourceError(
@@ -128,8 +126,8 @@ def open_corpus(name: str, field: str = "text") -> Corpus:
     texts = [text for file in files for text in _texts(file, field)]
     kept = [text for text in texts if text.strip()]
     if not kept:
-        raise SourceError("these documents hold no text", where=name)
-    return Listed(name, kept)
+        raise SourceError("these documents contain no text", where=name)
+    return ListedCorpus(name, kept)
 
 
 def _texts(file: Path, field: str) -> Iterator[str]:
@@ -168,7 +166,7 @@ def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
 def _text(item: Any, field: str, where: str) -> str:
     if isinstance(item, str):
         return item
-    for name in (field, *(USUAL if field == USUAL[0] else ())):
+    for name in (field, *(USUAL_FIELDS if field == USUAL_FIELDS[0] else ())):
         if isinstance(item, dict) and isinstance(item.get(name), str):
             text: str = item[name]
             return text
@@ -187,18 +185,15 @@ def _decoded(text: str, where: str) -> Any:
         raise SourceError(f"not JSON: {error}", where=where) from None
 
 
-# --- Plain documents: a text of a corpus as the first so many tokens of one tokenizer, never decoded and encoded again.
-
-_CHARACTERS_PER_TOKEN = 8
-_EDGE = 32
-"""Tokens at the end of a piece of text that might be others if the text went on."""
+# --- documents in tokens ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class PlainText:
-    """A text's own tokens after those that the tokenizer begins any text with, and where each of its own ends.
+    """A text in tokens: first those that the tokenizer begins any text with, then its own.
 
-    `ids[before:]` are its own; `ends` are characters of `text`, one for each of them, or None when it cannot be told.
+    `ids[before:]` are its own. `ends` has for each of them the character of `text` at which it ends; it is None when
+    the tokenizer does not say.
     """
 
     number: int
@@ -224,17 +219,18 @@ class PlainText:
         return PlainText(self.number, text, self.ids[: self.before + kept], ends, self.before)
 
     def characters(self, start: int, stop: int) -> tuple[int, int]:
-        """Where tokens from `start` to `stop` stand; (0, 0) when it cannot be told."""
+        """The characters of the tokens from `start` to `stop`; (0, 0) when unknown."""
         if self.ends is None:
             return 0, 0
         return (self.ends[start - 1] if start else 0), self.ends[stop - 1]
 
     def words(self, start: int, stop: int) -> str:
+        """The text of the tokens from `start` to `stop`; empty when unknown."""
         first, last = self.characters(start, stop)
         return self.text[first:last]
 
     def utf8(self, start: int, stop: int) -> int:
-        """Bytes of these tokens' text; 0 when it cannot be told."""
+        """Bytes of the tokens' text; 0 when unknown."""
         return len(self.words(start, stop).encode("utf-8", "surrogatepass"))
 
     def tokens_in(self, marks: Iterable[tuple[int, int]]) -> list[int]:
@@ -249,77 +245,45 @@ class PlainText:
         return [t for start, stop in marks for t in range(bisect_right(ends, start), bisect_right(ends, stop))]
 
 
-class TextCache:
-    """The documents of a corpus that are long enough in a tokenizer, in their order, each encoded once.
-
-    A document counts when it has at least `least` tokens; of longer ones the first `most` are kept.
-    """
+class CorpusTokens:
+    """The documents of a corpus with at least `least` tokens, in order, each encoded once; at most `most` of each."""
 
     def __init__(self, corpus: Corpus, tokenizer: Tokenizer, plain: Frame, *, least: int, most: int, seed: int) -> None:
         self._corpus = corpus
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
         self._plain = plain
         self._least, self._most, self._seed = least, most, seed
         self._found: list[PlainText] = []
-        self._more = self._search()
-        self._guard = threading.Lock()
-        self.passed_over = 0
-        """Documents that were too short, so far."""
+        self._tried = 0
+        self._lock = threading.Lock()
 
     def document(self, number: int) -> PlainText:
-        with self._guard:
+        with self._lock:
             while len(self._found) <= number:
-                one = next(self._more, None)
-                if one is None:
+                text = self._corpus.text(self._tried, tokens=self._most, seed=self._seed)
+                if text is None:
                     raise self._too_few(number + 1)
-                self._found.append(one)
+                encoded = encode_plain(text, self._tokenizer, self._plain, most=self._most, number=self._tried)
+                self._tried += 1
+                if encoded.tokens >= self._least:
+                    self._found.append(encoded)
             return self._found[number]
-
-    def _search(self) -> Iterator[PlainText]:
-        number = 0
-        while (text := self._corpus.text(number, tokens=self._most, seed=self._seed)) is not None:
-            made = encode_plain(text, self.tokenizer, self._plain, most=self._most, number=number)
-            if made.tokens >= self._least:
-                yield made
-            else:
-                self.passed_over += 1
-            number += 1
 
     def _too_few(self, wanted: int) -> SourceError:
         few = len(self._found)
         return SourceError(
             f"{self._corpus.name!r} has {few:,} document{'s' if few != 1 else ''} of {self._least:,} tokens or more "
-            f"({self.passed_over:,} are shorter), and {wanted:,} are wanted",
+            f"({self._tried - few:,} are shorter), and {wanted:,} are wanted",
             where="documents",
             fix=f"ask for {few:,} or fewer (--samples), for a shorter length, or give more text",
         )
 
 
-_shelves: dict[tuple[object, ...], TextCache] = {}
-_shelves_guard = threading.Lock()
-_MOST_SHELVES = 8
-
-
-def open_text_cache(
-    corpus: Corpus, tokenizer: Tokenizer, plain: Frame, *, least: int, most: int, seed: int
-) -> TextCache:
-    """The shelf, the same one for equal arguments, so that no document is encoded twice in a run."""
-    key = (corpus.name, corpus.digest, tokenizer.fingerprint, plain.fingerprint, least, most, seed)
-    with _shelves_guard:
-        if key not in _shelves:
-            if len(_shelves) >= _MOST_SHELVES:
-                del _shelves[next(iter(_shelves))]
-            _shelves[key] = TextCache(corpus, tokenizer, plain, least=least, most=most, seed=seed)
-        found = _shelves[key]
-        found.tokenizer = tokenizer  # an equal one from an earlier run may be a server that is there no more
-        return found
-
-
 def encode_plain(text: str, tokenizer: Tokenizer, plain: Frame, *, most: int, number: int = 0) -> PlainText:
-    """At most `most` tokens of a text. A very long one is not encoded much further than needed."""
+    """The first `most` tokens of a text at most. A very long text is not encoded much further than that."""
     beginning = tokenizer.encode(plain.before)
     before = len(beginning)
-    size = (most + _EDGE) * _CHARACTERS_PER_TOKEN
+    size = (most + _EDGE) * _ENCODED_CHARACTERS_PER_TOKEN
     while True:
         whole = plain.before + text[:size]
         ids = tokenizer.encode(whole)
@@ -328,7 +292,7 @@ def encode_plain(text: str, tokenizer: Tokenizer, plain: Frame, *, most: int, nu
         size *= 2
     if not np.array_equal(ids[:before], beginning):
         raise TokenizerError(
-            f"this tokenizer does not set {plain.before!r} apart from the text after it", where=tokenizer.fingerprint
+            f"this tokenizer joins {plain.before!r} with the text after it", where=tokenizer.fingerprint
         )
     ends = tokenizer.ends(whole)
     kept = np.ascontiguousarray(ids[: before + most])

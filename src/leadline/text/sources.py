@@ -1,10 +1,10 @@
-"""Haystacks: what a document is filled with. Nothing needs downloading.
+"""Haystacks: the text that fills documents. None of them needs a download.
 
-noise                               five short sentences of ours, again and again
-prose                               the language reference and docstrings that every Python carries
-code                                the standard library
-PATH                                a file, folder or glob of yours
-prose:0.5,code:0.3,PATH:0.2         a mixture with set proportions, drawn anew for each document
+noise                               five short sentences, repeated
+prose                               the language reference and the docstrings of Python's standard library
+code                                the source of Python's standard library
+PATH                                a file, folder or glob
+prose:0.5,code:0.3,PATH:0.2         a mixture with fixed proportions, drawn for each document
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ if TYPE_CHECKING:
     from leadline.core.types import Indices
 
 
-# --- Cutting text into pieces at places where a fact can stand and tokenizers split anyway.
+# --- pieces -------------------------------------------------------------------------------------
 #
-# A piece carries its own white space: a plain space leads it, line breaks trail it. Most tokenizers glue a space to the
-# word after it, and many glue line breaks to the punctuation before them.
+# Text is cut where a fact can be placed and tokenizers split anyway. A piece includes its white space: a space at its
+# beginning, line breaks at its end. Most tokenizers join a space with the word after it, and many join line breaks with
+# the punctuation before them.
 
 Unit = Literal["sentence", "paragraph"]
 
@@ -53,7 +54,7 @@ def split_paragraphs(text: str) -> list[str]:
 
 
 def split_sentences(text: str) -> list[str]:
-    """Sentences: the first of a paragraph bare, the others after a space, the last with the blank line after it."""
+    """Sentences: the first of a paragraph without a space, the others after one, the last with the blank line."""
     return [piece for paragraph in split_paragraphs(text) for piece in _sentences(paragraph)]
 
 
@@ -69,7 +70,7 @@ def _sentences(paragraph: str) -> list[str]:
 
 
 def split_blocks(text: str) -> list[str]:
-    """Code, cut before top-level lines that follow a blank line: indentation never meets a joint."""
+    """Code, cut before top-level lines that follow a blank line, so that no piece begins with indentation."""
     lines = text.replace("\r\n", "\n").replace("\t", "    ").splitlines(keepends=True)
     blocks: list[list[str]] = [[]]
     blank = False
@@ -81,7 +82,7 @@ def split_blocks(text: str) -> list[str]:
     return ["".join(block) for block in blocks if "".join(block).strip()]
 
 
-# --- Haystacks: what a document is filled with. Nothing needs downloading.
+# --- sources ------------------------------------------------------------------------------------
 
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
@@ -89,7 +90,7 @@ CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A stretch of a text from a drawn place on, going round at its end; twice through only if asked to."""
+    """A text from a drawn position on, wrapping around at its end; used more than once only with `repeat`."""
 
     bank: PieceBank
     start: int
@@ -109,22 +110,22 @@ class Window:
 
 @dataclass(frozen=True)
 class TextSource:
-    """A text cut into pieces. The text is read when it is first needed."""
+    """A text cut into pieces, read when it is first needed."""
 
     name: str
     read: Callable[[], str]
     split: Callable[[str], list[str]]
     repeat: bool = False
     where: str = ""
-    kept_as: str = ""
-    """What the text depends on, where it is worth keeping; empty when it is read anew each time."""
+    cache_key: str = ""
+    """What the text depends on, if its pieces are kept in the cache folder; empty if it is read each time."""
 
     @cached_property
     def bank(self) -> PieceBank:
-        pieces = self._kept_pieces()
+        pieces = self._pieces()
         if not pieces:
             raise SourceError(
-                f"the haystack {self.name!r} holds no text", where=self.where, fix="give a file with sentences in it"
+                f"the haystack {self.name!r} contains no text", where=self.where, fix="give a file with sentences in it"
             )
         return PieceBank(self.name, digest(pieces), pieces)
 
@@ -132,11 +133,10 @@ class TextSource:
     def digest(self) -> str:
         return self.bank.digest
 
-    def _kept_pieces(self) -> list[str]:
-        """The pieces, from the cache folder where collecting them takes long and gives the same every time."""
-        if not self.kept_as:
+    def _pieces(self) -> list[str]:
+        if not self.cache_key:
             return self.split(self.read())
-        file = cache_folder() / "sources" / f"{digest([self.name, self.kept_as, self.split.__name__])}.json"
+        file = cache_folder() / "sources" / f"{digest([self.name, self.cache_key, self.split.__name__])}.json"
         try:
             return msgspec.json.decode(file.read_bytes(), type=list[str])
         except (OSError, msgspec.DecodeError):
@@ -146,7 +146,7 @@ class TextSource:
 
     @cached_property
     def _beginnings(self) -> list[int]:
-        """Pieces that begin a paragraph: a document begins with one."""
+        """Pieces that begin a paragraph, and so may begin a document."""
         return [i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0]
 
     def filler(self, *, seed: int) -> Filler:
@@ -155,7 +155,7 @@ class TextSource:
 
 @dataclass(frozen=True, slots=True)
 class Shuffled:
-    """Units of several texts, interleaved so that every beginning of the document keeps the set proportions."""
+    """Units of several texts, interleaved so that every beginning of the document has the same proportions."""
 
     bank: PieceBank
     order: Indices
@@ -170,7 +170,7 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class Mixture:
-    """Several sources in set proportions of characters."""
+    """Several sources in fixed proportions of characters."""
 
     name: str
     parts: tuple[tuple[float, TextSource], ...]
@@ -190,21 +190,21 @@ class Mixture:
         return Shuffled(self.bank, order, None if self.repeat else len(order))
 
     def _order(self, seed: int) -> Indices:
-        """Each part's units in a drawn order; the next unit always comes from the part furthest behind its share."""
+        """Each part's units in a drawn order; the next unit is from the part that is furthest behind its share."""
         sizes = self._unit_sizes
         first, shares, units = 0, [], []
         for number, (weight, part) in enumerate(self.parts):
             count = len(part.bank.pieces)
             drawn = bulk_rng(seed, "mixture", number).permutation(count) + first
-            # A unit stands where the part's share reaches its middle; sorting by that interleaves the parts.
+            # A unit's position is where the part's share reaches its middle; sorting by that interleaves the parts.
             reach = np.cumsum(sizes[drawn]) - sizes[drawn] / 2
             shares.append(reach / weight)
             units.append(drawn)
             first += count
         end = min(float(share[-1]) for share in shares)  # past this, one part has run out
-        place, order = np.concatenate(shares), np.concatenate(units)
-        ranked = np.argsort(place, kind="stable")
-        chosen: Indices = order[ranked[place[ranked] <= end]]
+        positions, order = np.concatenate(shares), np.concatenate(units)
+        ranked = np.argsort(positions, kind="stable")
+        chosen: Indices = order[ranked[positions[ranked] <= end]]
         return chosen
 
     @cached_property
@@ -213,12 +213,12 @@ class Mixture:
 
 
 def _as_units(pieces: Sequence[str]) -> list[str]:
-    """Every unit on lines of its own, so that prose and code can stand side by side."""
+    """Every unit on its own lines, so that prose and code can follow each other."""
     return [piece.strip("\n").strip(" ") + "\n\n" for piece in pieces]
 
 
 def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:
-    """The haystack a name means: a built-in, a path, or a mixture of them."""
+    """The haystack of this name: a registered one, a path, or a mixture of them."""
     if re.fullmatch(r"[^,]+:[\d.]+(,[^,]+:[\d.]+)*", name):
         parts = [part.rsplit(":", 1) for part in name.split(",")]
         return _mixture(name, tuple((part, _weight(weight, name)) for part, weight in parts), unit, repeat)
@@ -273,7 +273,7 @@ def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
 
 
 def find_files(name: str) -> list[Path]:
-    """The files of text or code that a path or glob means."""
+    """The files of text or code at a path or glob."""
     path = Path(name).expanduser()
     if path.is_file():
         return [path]
@@ -291,7 +291,7 @@ def read_text(path: Path) -> str:
         raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
 
 
-# --- the built-in haystacks ---------------------------------------------------------------------
+# --- built-in haystacks -------------------------------------------------------------------------
 
 _NOISE = (
     "The tide comes in and the tide goes out.",
@@ -303,7 +303,7 @@ _NOISE = (
 
 
 def noise() -> TextSource:
-    """Five short sentences a line, the same line for ever: a haystack without surprises."""
+    """Five short sentences per line, the same line without end."""
     line = " ".join(_NOISE) + "\n"
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
@@ -314,14 +314,14 @@ _LIBRARY = f"1 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number
 
 @cache
 def prose() -> TextSource:
-    """The language reference and the docstrings of the standard library: real prose that needs no download."""
-    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, kept_as=_LIBRARY)
+    """The language reference and the docstrings of the standard library."""
+    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
 
 
 @cache
 def code() -> TextSource:
-    """The standard library's source, cut before top-level statements."""
-    return TextSource("code", _python_code, split_blocks, where=_PYTHON, kept_as=_LIBRARY)
+    """The source of the standard library, cut before top-level statements."""
+    return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
 
 
 def _python_prose() -> str:
@@ -345,8 +345,7 @@ def _reads_as_prose(line: str) -> bool:
     return len(_NOT_PROSE.sub("", line)) > 0.85 * len(line)
 
 
-_NOT_PROSE = re.compile(r"[^\w ]|[\d_]")
-"""Whatever is neither a letter nor a space."""
+_NOT_PROSE = re.compile(r"[^\w ]|[\d_]")  # neither a letter nor a space
 
 
 def _python_code() -> str:
@@ -375,7 +374,7 @@ def _standard_library() -> Iterator[str]:
 
 
 def describe(made: Source) -> dict[str, str | int]:
-    """What a catalogue shows of a haystack."""
+    """A haystack's entry in the catalogue."""
     bank = made.filler(seed=0).bank
     return {
         "name": made.name,

@@ -1,9 +1,9 @@
-"""Tokenizers: text to token ids, with a fingerprint. No special token is ever added, nothing is ever cut.
+"""Tokenizers: text to token ids, with a fingerprint. No special tokens are added and nothing is truncated.
 
 PATH             a tokenizer.json, or the model folder that holds one (no torch needed)
 tiktoken:NAME    an encoding or model name of tiktoken (extra `tiktoken`)
-bytes            one token a UTF-8 byte
-whitespace       one token a word: countable by hand
+bytes            one token per UTF-8 byte
+whitespace       one token per word
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def open_tokenizer(name: str) -> Tokenizer:
-    """The tokenizer a name means. Names of servers' own tokenizers are handled where the server is."""
+    """The tokenizer of this name. `server` is handled by the model provider."""
     if name == "bytes":
         return ByteTokenizer()
     if name == "whitespace":
@@ -41,7 +41,7 @@ def open_tokenizer(name: str) -> Tokenizer:
 
 
 def find_tokenizer_file(path: Path) -> Path:
-    """The tokenizer.json that a file or model folder means."""
+    """The tokenizer.json of a model folder, or the file itself."""
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.is_file():
         return file
@@ -76,7 +76,7 @@ class FileTokenizer:
             raise TokenizerError(
                 f"not a usable tokenizer: {error}", where=str(file), fix="give a tokenizer.json of a fast tokenizer"
             ) from None
-        # Files saved by training scripts may carry both, and would cut or pad every document.
+        # Files saved by training scripts may have both, and would truncate or pad every document.
         self._rust.no_truncation()
         self._rust.no_padding()
 
@@ -96,7 +96,7 @@ class FileTokenizer:
 
 
 class TiktokenTokenizer:
-    """An encoding of tiktoken, by its own name or by a model's."""
+    """An encoding of tiktoken, by its name or the name of a model."""
 
     def __init__(self, name: str) -> None:
         try:
@@ -115,7 +115,7 @@ class TiktokenTokenizer:
                 where="tokenizer",
                 fix=f"known encodings: {', '.join(tiktoken.list_encoding_names())}",
             ) from None
-        except Exception as error:  # it downloads its vocabulary, and raises what its HTTP library raises
+        except Exception as error:  # it downloads its vocabulary, and raises errors of its HTTP library
             raise TokenizerError(
                 f"tiktoken could not load {name!r}: {error}",
                 where="tokenizer",
@@ -139,7 +139,7 @@ class TiktokenTokenizer:
 
 
 class ByteTokenizer:
-    """One token a UTF-8 byte: exact everywhere, and as fast as numpy."""
+    """One token per UTF-8 byte."""
 
     fingerprint = "bytes"
 
@@ -160,7 +160,7 @@ _WORD = re.compile(r"\S+")
 
 
 class WhitespaceTokenizer:
-    """One token a word, white space not counted, so that documents can be counted by hand."""
+    """One token per word, so that tokens can be counted by hand."""
 
     fingerprint = "whitespace"
 

@@ -9,13 +9,17 @@ from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
-from leadline.core.errors import LengthError, SourceError
+from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
 from leadline.tasks.needle import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
-from leadline.text.fitting.fitter import fit
+from leadline.text.fitting import Fitter
+from leadline.text.fitting import fitter as fitting
+from leadline.text.fitting.bank import CountedBank
+from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.sources import Window
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
 from support.toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
 
 PROSE = Needle(haystack=SMALL_PROSE)
@@ -52,7 +56,7 @@ def hand_draft(depth: float) -> Draft:
 
 
 @pytest.mark.parametrize(("depth", "first"), [(0.0, 1), (0.5, 13), (1.0, 26)])
-def test_a_needle_of_7_tokens_in_a_document_of_32_stands_where_a_hand_count_says(depth: float, first: int) -> None:
+def test_a_needle_of_7_tokens_in_a_document_of_32_is_where_a_hand_count_says(depth: float, first: int) -> None:
     # Filler sentences of 4 words; 34 = 32 of document + 1 of question + 1 for the answer.
     document = fit(hand_draft(depth), WhitespaceTokenizer(), completion_frame())
     [fact], [probe] = document.facts, document.probes
@@ -149,22 +153,20 @@ def test_a_haystack_that_is_too_short_says_how_much_is_missing() -> None:
     assert_exact(fit(repeated, WhitespaceTokenizer(), completion_frame()), WhitespaceTokenizer())
 
 
-class Untrue(WhitespaceTokenizer):
-    """Splits one way for short texts and another for long ones, so that no part tells the whole."""
+class Inconsistent(WhitespaceTokenizer):
+    """Gives a long text other tokens than its parts."""
 
-    fingerprint = "untrue"
+    fingerprint = "inconsistent"
 
     def encode(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         ids = super().encode(text)
         return ids[: len(ids) // 2] if len(ids) > 300 else ids
 
 
-def test_a_tokenizer_whose_parts_do_not_make_the_whole_is_refused() -> None:
-    from leadline.core.errors import TokenizerError
-
+def test_a_tokenizer_whose_whole_has_other_tokens_than_its_parts_is_refused() -> None:
     draft = Needle(haystack="noise").draft([Cell("niah", 2000, 0.5, 0)], seed=0)
     with pytest.raises(TokenizerError, match="lengths cannot be promised"):
-        fit(draft, Untrue(), completion_frame())
+        fit(draft, Inconsistent(), completion_frame())
 
 
 # --- the same in any order and process ---
@@ -181,8 +183,25 @@ def test_the_same_coordinates_give_the_same_document_in_any_order() -> None:
     assert len(set(forwards)) == 9
 
 
-def test_the_server_s_unseen_tokens_are_left_room_for() -> None:
+def test_tokens_that_the_server_adds_are_counted() -> None:
     frame = Frame(before="", after="", form="chat", prefill=False, fingerprint="x", extra_tokens=17)
     document = fit(PROSE.draft([Cell("niah", 1024, 0.5, 0)], seed=0), toy_tokenizer("gpt2"), frame)
     [probe] = document.probes
     assert len(document.prompt_ids(probe)) + 17 == probe.prompt_tokens == 1024 - probe.allowance
+
+
+def test_a_fitter_counts_a_haystack_once_for_all_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[str] = []
+    count = fitting.count_bank
+
+    def counting(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
+        counted.append(bank.name)
+        return count(bank, context)
+
+    monkeypatch.setattr(fitting, "count_bank", counting)
+    fitter = Fitter(toy_tokenizer("gpt2"), CHAT)
+    for sample in range(3):
+        fitter.fit(PROSE.draft([Cell("niah", 1024, 0.5, sample)], seed=0))
+    assert len(counted) == 1
+    Fitter(toy_tokenizer("gpt2"), CHAT).fit(PROSE.draft([Cell("niah", 1024, 0.5, 0)], seed=0))
+    assert len(counted) == 2

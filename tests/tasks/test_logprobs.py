@@ -1,4 +1,4 @@
-"""Log-probability metrics: by hand on rules with known surprise, and through whole runs."""
+"""Log-probability metrics: by hand on rules with known NLLs, and through whole runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from leadline.tasks.logprob_metrics import (
     needle_numbers,
     place_anchors,
 )
-from support.logprob_model import SurprisedModel, remembers, spec, use
+from support.logprob_model import RuleLogprobModel, remembers, spec, use
 
 
 def nats(*values: float) -> np.ndarray:
@@ -77,14 +77,14 @@ def test_needle_chance_is_the_geometric_mean_of_the_chances_of_the_values_tokens
 # --- anchors ------------------------------------------------------------------------------------
 
 
-def test_two_anchors_stand_at_the_ends_of_the_range_of_the_definition() -> None:
+def test_two_anchors_are_at_the_ends_of_the_range_of_the_definition() -> None:
     room = 8192 - 48
     found = place_anchors(np.arange(8192, dtype=np.int32), (0.1, 0.6), query=24, answer=24)
     assert [a.at for a in found] == [int(0.1 * room), int(0.6 * room)]
     assert not any(a.ambiguous for a in found)
 
 
-def test_a_query_that_stands_twice_is_moved_on_and_the_last_one_back() -> None:
+def test_an_anchor_whose_query_occurs_twice_moves_forward_and_the_last_one_backward() -> None:
     ids = np.arange(400, dtype=np.int32)
     ids[36:60] = ids[336:360] = 7  # 24 equal tokens in two places, and runs of them just before and after
     first, last = place_anchors(ids, (0.1, 0.6), query=4, answer=4)
@@ -104,7 +104,7 @@ def test_a_document_too_short_for_a_query_and_an_answer_is_an_error() -> None:
         place_anchors(np.arange(48, dtype=np.int32), (0.5,), query=24, answer=24)
 
 
-def test_so_many_anchors_between_two_depths_are_one_word() -> None:
+def test_a_number_of_anchors_between_two_depths_is_one_word() -> None:
     assert parse_depths("0.1..0.6:6") == (0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
     with pytest.raises(UsageError):
         parse_depths("0.1..2:3")
@@ -116,7 +116,7 @@ def test_so_many_anchors_between_two_depths_are_one_word() -> None:
 def test_a_model_that_remembers_gains_exactly_what_its_rule_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, SurprisedModel(remembers))
+    use(monkeypatch, RuleLogprobModel(remembers))
     texts = [" ".join(f"w{document}.{n}" for n in range(300)) for document in range(3)]
     (tmp_path / "texts.json").write_text(json.dumps(texts))
     measure(spec(options={"documents": str(tmp_path / "texts.json")}), tmp_path / "run")
@@ -133,7 +133,7 @@ def test_a_model_that_remembers_gains_exactly_what_its_rule_says(
 
 
 def test_a_model_that_cannot_see_the_document_gains_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, SurprisedModel(lambda before, token: 1 + (before[-1] + token) % 97 / 10))
+    use(monkeypatch, RuleLogprobModel(lambda before, token: 1 + (before[-1] + token) % 97 / 10))
     measure(spec(samples=5), tmp_path / "run")
     found = estimate(read_records(tmp_path / "run"), "retrieval_gain")
     assert found.mean == 0
@@ -144,7 +144,7 @@ def test_a_model_that_cannot_see_the_document_gains_nothing(tmp_path: Path, monk
 def test_a_document_is_read_once_for_any_number_of_anchors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, anchors: int
 ) -> None:
-    model = SurprisedModel(lambda before, token: 1.0)
+    model = RuleLogprobModel(lambda before, token: 1.0)
     use(monkeypatch, model)
     measure(spec(depths=f"0.1..0.6:{anchors}"), tmp_path / "run")
     assert model.calls == [(256, 2 * anchors, 0)] * 3
@@ -153,7 +153,7 @@ def test_a_document_is_read_once_for_any_number_of_anchors(
 def test_all_metrics_of_plain_documents_come_from_one_reading_and_the_short_contexts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = SurprisedModel(lambda before, token: 1.0)
+    model = RuleLogprobModel(lambda before, token: 1.0)
     use(monkeypatch, model)
     measure(spec("proxies", samples=1, options={"short": 64, "step": 32}), tmp_path / "run")
     assert model.calls[0] == (256, 4, 1)
@@ -161,7 +161,7 @@ def test_all_metrics_of_plain_documents_come_from_one_reading_and_the_short_cont
 
 
 def test_nested_reading_gives_the_numbers_of_fresh_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SurprisedModel(remembers)
+    model = RuleLogprobModel(remembers)
     use(monkeypatch, model)
     grid = {"lengths": "128,256", "options": {"short": 64, "step": 32}}
     measure(spec("proxies", **grid), tmp_path / "fresh")
@@ -183,7 +183,7 @@ def test_the_beginning_of_text_stands_once_before_both_conditions(
         beginnings.add(before[0])
         return 1.0 + (before.count(before[0]) - 1)
 
-    model = SurprisedModel(rule, beginning="<s> ")
+    model = RuleLogprobModel(rule, beginning="<s> ")
     use(monkeypatch, model)
     measure(spec("proxies", samples=1), tmp_path / "run")
     assert beginnings == set(model.tokenizer.encode("<s>").tolist())
@@ -195,7 +195,7 @@ def test_the_beginning_of_text_stands_once_before_both_conditions(
 
 
 def test_perplexity_is_that_of_the_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, SurprisedModel(lambda before, token: 3.0 if len(before) < 64 else 2.0))
+    use(monkeypatch, RuleLogprobModel(lambda before, token: 3.0 if len(before) < 64 else 2.0))
     measure(spec("mean_nll", lengths="128,256", options={"metrics": ["mean_nll", "tail_vs_head"]}), tmp_path / "run")
     found = by_length(read_records(tmp_path / "run"), "mean_nll")
     assert found[128].mean == pytest.approx((63 * 3 + 64 * 2) / 127)
@@ -209,7 +209,7 @@ def test_longppl_keeps_the_tokens_that_need_the_far_context(tmp_path: Path, monk
             return 4.0
         return 0.5 if len(before) >= 96 else 5.0  # short contexts have 64 to 95 tokens
 
-    use(monkeypatch, SurprisedModel(rule))
+    use(monkeypatch, RuleLogprobModel(rule))
     options = {"short": 64, "step": 32}
     measure(spec("longppl", options=options), tmp_path / "own")
     for record in read_records(tmp_path / "own"):
@@ -217,7 +217,7 @@ def test_longppl_keeps_the_tokens_that_need_the_far_context(tmp_path: Path, monk
         assert record.outcome.numbers["longppl"] == 0.5
         assert record.outcome.numbers["key_tokens"] == len(record.outcome.marks) > 5
 
-    blind = SurprisedModel(lambda before, token: 2.5)
+    blind = RuleLogprobModel(lambda before, token: 2.5)
     use(monkeypatch, blind)
     measure(spec("longppl", options=options), tmp_path / "without")
     assert all("longppl" not in n for n in numbers(tmp_path / "without").values())
@@ -234,34 +234,34 @@ def test_needle_gain_is_a_share_of_what_the_fact_alone_gives(tmp_path: Path, mon
         seen = re.search(rb"\d{7}", bytes(before))
         return 4.0 if not seen else 1.0 if len(before) < 500 else 2.5
 
-    use(monkeypatch, SurprisedModel(rule, tokenizer="bytes"))
+    use(monkeypatch, RuleLogprobModel(rule, tokenizer="bytes"))
     grid = {"lengths": "1024", "samples": 2}
     measure(make_spec({"model": "sim:perfect", "tasks": ["needle_gain"], **grid}), tmp_path / "run")
     found = estimate(read_records(tmp_path / "run"), "needle_gain")
     assert found.mean == pytest.approx((4.0 - 2.5) / (4.0 - 1.0))
     one = next(read_records(tmp_path / "run"))
     assert one.targets[0].isdigit()
-    assert one.is_measure
+    assert one.wants_logprobs
 
 
 def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(monkeypatch, SurprisedModel(lambda before, token: 1.0, fails=lambda tokens: tokens > 200))
+    use(monkeypatch, RuleLogprobModel(lambda before, token: 1.0, fails=lambda tokens: tokens > 200))
     summary = measure(spec(lengths="128,256"), tmp_path / "run")
     assert (summary.done, summary.failed, summary.failures["out_of_memory"]) == (6, 6, 6)
     failed = [r for r in read_records(tmp_path / "run") if r.failed]
-    assert all(r.scores == {} and r.is_measure and r.failure_class == "error" for r in failed)
+    assert all(r.scores == {} and r.wants_logprobs and r.failure_class == "error" for r in failed)
     assert set(by_length(read_records(tmp_path / "run"), "retrieval_gain")) == {128}
 
 
 def test_log_probabilities_that_are_no_numbers_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, SurprisedModel(lambda before, token: math.nan))
+    use(monkeypatch, RuleLogprobModel(lambda before, token: math.nan))
     assert measure(spec(samples=1), tmp_path / "run").failures["unsupported"] == 2
 
 
 def test_a_run_that_was_cut_off_measures_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = SurprisedModel(remembers)
+    model = RuleLogprobModel(remembers)
     use(monkeypatch, model)
     folder = tmp_path / "run"
     measure(spec(), folder)
@@ -278,8 +278,8 @@ def test_a_model_without_log_probabilities_is_refused_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mute:
-        card, grain = SurprisedModel(remembers).card, "probe"
-        tokenizer, frame = SurprisedModel(remembers).tokenizer, SurprisedModel(remembers).frame
+        card, grain = RuleLogprobModel(remembers).card, "probe"
+        tokenizer, frame = RuleLogprobModel(remembers).tokenizer, RuleLogprobModel(remembers).frame
 
         def close(self) -> None:
             pass
@@ -289,7 +289,7 @@ def test_a_model_without_log_probabilities_is_refused_before_anything_is_read(
         plan(spec())
 
 
-def test_measures_stay_out_of_everything_that_counts_right_answers(
+def test_log_probabilities_stay_out_of_everything_that_counts_right_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = make_spec(
@@ -301,13 +301,13 @@ def test_measures_stay_out_of_everything_that_counts_right_answers(
     assert {r.cell.task for r in records} == {"niah", "retrieval_gain"}
     assert set(observations(records).task.tolist()) == {"niah"}
     assert load_run(tmp_path / "run").table.tasks == ["niah"]
-    exported = row(next(r for r in records if r.is_measure))
+    exported = row(next(r for r in records if r.wants_logprobs))
     assert exported["number.retrieval_gain"] == exported["score"]
     assert exported["failure"] is None
 
 
 def test_the_plan_counts_documents_and_what_is_read_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, SurprisedModel(remembers))
+    use(monkeypatch, RuleLogprobModel(remembers))
     made = plan(spec(samples=4, lengths="128,256"))
     assert made.cost.requests == 8
     assert made.cost.tokens_read == pytest.approx(4 * (128 + 256) * (1 + 2 * 2 * 48 / 256), rel=0.01)

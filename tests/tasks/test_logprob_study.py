@@ -32,7 +32,7 @@ def _findable() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def own(model: str) -> TokenNLL:
-    return surprise_of("native", model)
+    return nll_of("native", model)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_the_page_has_the_numbers_of_the_results() -> None:
     assert f"by {RESULTS['reliability']['whole']}" in PAGE
 
 
-def surprise_of(name: str, folder: str, **changes: Any) -> TokenNLL:
+def nll_of(name: str, folder: str, **changes: Any) -> TokenNLL:
     """Of a variant at what follows a long text, and at the end of the text itself."""
     views, zoo = import_module("views"), import_module("zoo")
     variant = zoo.Variant(name, **changes)
@@ -86,7 +86,7 @@ def surprise_of(name: str, folder: str, **changes: Any) -> TokenNLL:
 def test_a_variant_reads_the_near_as_the_native_model_does_and_the_far_otherwise(
     model: str, own: TokenNLL, changes: dict[str, Any]
 ) -> None:
-    other = surprise_of("changed", model, **changes)
+    other = nll_of("changed", model, **changes)
     near = np.abs(own.spans[0] - other.spans[0]).max()
     assert (near < 1e-4) == ("rope" not in changes)  # positions are stretched everywhere, the view only far back
     assert np.abs(own.spans[1] - other.spans[1]).max() > 1e-3
@@ -95,6 +95,6 @@ def test_a_variant_reads_the_near_as_the_native_model_does_and_the_far_otherwise
 
 @pytest.mark.parametrize("changes", [{"window": LENGTH}, {"bits": 16}])
 def test_a_variant_that_loses_nothing_is_the_native_model(model: str, own: TokenNLL, changes: dict[str, Any]) -> None:
-    other = surprise_of("whole", model, **changes)
+    other = nll_of("whole", model, **changes)
     np.testing.assert_allclose(other.continuations[0], own.continuations[0], atol=2e-3)
     np.testing.assert_allclose(other.spans[1], own.spans[1], atol=2e-3)

@@ -58,7 +58,7 @@ def test_the_commands_on_the_page_make_specs() -> None:
 
 
 def test_every_choice_of_the_manifest_is_on_the_page() -> None:
-    choices = registry.task(TaskSpec(name="proxies")).choices()  # type: ignore[attr-defined]
+    choices = registry.task(TaskSpec(name="proxies")).choices()
     assert {"anchor_rule", "separator", "short documents", "special tokens", "arithmetic", "averaging", "key tokens",
             "documents", "order of documents", "end and beginning"} == set(choices)  # fmt: skip
     for open_question in ("anchors", "truncation", "short documents", "beginning of text", "separator", "averaging",
