@@ -80,9 +80,9 @@ def _folder_name(spec: Spec, kind: str) -> str:
 def carry_out_all(entrants: Sequence[ModelRun], *, keep_prompts: bool = False) -> list[ModelRunResult]:
     """All runs, with their progress on the screen."""
     from leadline.cli.progress import ManyModelsWatcher
-    from leadline.run.many_models import is_whole, measure_all
+    from leadline.run.many_models import is_complete, measure_all
 
-    missing = sum(not is_whole(e.folder, e.spec) for e in entrants)
+    missing = sum(not is_complete(e) for e in entrants)
     with ManyModelsWatcher(missing) as watcher:
         return measure_all(entrants, listen=watcher.hear, keep_prompts=keep_prompts)
 
@@ -90,10 +90,9 @@ def carry_out_all(entrants: Sequence[ModelRun], *, keep_prompts: bool = False) -
 def finish_all(outcomes: Sequence[ModelRunResult], folder: Path, *, as_json: bool, page: bool) -> None:
     """Models side by side, and a page of all of them; then fails if any of them did."""
     from leadline.cli.output import print_json
-    from leadline.results.run import load_run
 
-    measured = [o for o in outcomes if o.summary is not None]
-    runs = [load_run(o.entrant.folder) for o in measured]
+    measured = [o for o in outcomes if o.run is not None]
+    runs = [o.run for o in outcomes if o.run is not None]
     written = None
     if page and runs:
         from leadline.report.page import write_page
@@ -124,12 +123,12 @@ def failed_models(outcomes: Sequence[ModelRunResult], folder: Path) -> LeadlineE
     from leadline.core.errors import FailedSamples
 
     lost = [o for o in outcomes if o.error is not None]
-    short = [o for o in outcomes if o.summary is not None and o.summary.failed]
+    short = [o for o in outcomes if o.run is not None and o.run.totals.failed]
     if not lost and not short:
         return None
     reasons = [f"{o.entrant.name} ({o.error.what})" for o in lost if o.error]
     count = len(lost) + len(short)
-    reasons += [f"{o.entrant.name} ({o.summary.failed:,} samples without an answer)" for o in short if o.summary]
+    reasons += [f"{o.entrant.name} ({o.run.totals.failed:,} samples without an answer)" for o in short if o.run]
     return FailedSamples(
         f"{count} of {len(outcomes)} models {'is' if count == 1 else 'are'} not measured whole: "
         + "; ".join(reasons[:3]),
@@ -139,7 +138,9 @@ def failed_models(outcomes: Sequence[ModelRunResult], folder: Path) -> LeadlineE
 
 
 def _as_json(outcome: ModelRunResult) -> dict[str, Any]:
-    entrant, summary = outcome.entrant, outcome.summary
+    from leadline.results.summary import totals_values
+
+    entrant = outcome.entrant
     found = {"name": entrant.name, "model": entrant.spec.model, "folder": str(entrant.folder)}
     error = outcome.error.what if outcome.error is not None else ""
-    return {**found, "error": error, **(summary.as_json() if summary is not None else {})}
+    return {**found, "error": error, **(totals_values(outcome.run) if outcome.run is not None else {})}

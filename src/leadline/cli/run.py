@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leadline.core.spec import Spec
-    from leadline.run.summary import Summary
+    from leadline.results.run import Run
 
 
 @with_flags
@@ -60,8 +60,8 @@ def run(
             finish_all(outcomes, folder, as_json=flags.json_, page=figure)
         finally:
             for outcome in outcomes:
-                if outcome.summary is not None:
-                    log_finished(outcome.summary.folder, books, step, run_name)
+                if outcome.run is not None:
+                    log_finished(outcome.run.folder, books, step, run_name)
         return
     spec = spec_of(flags)
     _refuse_idle_gate(until or spec.until, base, gate)
@@ -69,13 +69,13 @@ def run(
     warn_of_trackers(books)
     spec = with_rule(spec, until)
     if spec.until:
-        summary, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)
+        result, found = carry_out_until(spec, flags, base, gate, keep_prompts=keep_prompts)
     else:
-        summary, found = carry_out(spec, flags.out, keep_prompts=keep_prompts), None
+        result, found = carry_out(spec, flags.out, keep_prompts=keep_prompts), None
     try:
-        finish(summary, as_json=flags.json_, figure=figure, found=found)
+        finish(result, as_json=flags.json_, figure=figure, found=found)
     finally:  # samples that failed are part of what a team wants to see
-        log_finished(summary.folder, books, step, run_name)
+        log_finished(result.folder, books, step, run_name)
 
 
 def refuse_rule(until: str) -> None:
@@ -115,7 +115,7 @@ def _refuse_idle_step(books: Sequence[str], step: str | None, run_name: str) -> 
 
 def carry_out_until(
     spec: Spec, flags: Flags, base: Path | None, gate: str, *, keep_prompts: bool
-) -> tuple[Summary, dict[str, str]]:
+) -> tuple[Run, dict[str, str]]:
     """A run that stops by itself, and what it found."""
     from leadline.cli.progress import Watcher
     from leadline.run.until import measure_until
@@ -125,10 +125,10 @@ def carry_out_until(
             spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
         )
     found = {"outcome": stopped.step.outcome, "sentence": stopped.step.sentence, "saving": stopped.saving}
-    return stopped.summary, found
+    return stopped.run, found
 
 
-def carry_out(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Summary:
+def carry_out(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Run:
     """One run with its progress on the screen."""
     from leadline.cli.progress import Watcher
     from leadline.run.measure import measure

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leadline.core.spec import Spec
-    from leadline.run.many_models import ModelRunResult
-    from leadline.store.submissions import Entry, Submission
+    from leadline.store.submissions import Submission, SubmissionEntry
 
 SUBMISSION = "submission.json"
 
@@ -28,30 +27,19 @@ def submit(flags: Flags, models: Models = None, shard: Shard = "") -> None:
     With --shard machines that share a folder take a part each, and the last has all.
     """
     from leadline.core.errors import UsageError
+    from leadline.run.many_models import submission_entries
 
     listed = listed_models(flags, models, shard)
     if not listed and not shard:
         raise UsageError("no list of models given", where="submit", fix="add --models FILE, or `models` to the spec")
     folder, entrants = entrants_of(flags, listed, "submit")
-    entries = [_entry(outcome) for outcome in carry_out_all(entrants)]
+    entries = submission_entries(carry_out_all(entrants))
     whole = _write(entries, entrants[0].spec, folder, shard)
     _show(whole, folder / SUBMISSION, as_json=flags.json_)
     _fail_if_some_failed(whole)
 
 
-def _entry(outcome: ModelRunResult) -> Entry:
-    """A model's scores, or what was wrong with it."""
-    from leadline.run.many_models import entry_of
-    from leadline.store.submissions import Entry
-
-    entrant = outcome.entrant
-    if outcome.error is None:
-        return entry_of(entrant.name, entrant.spec.model, entrant.folder)
-    what, run = outcome.error.what, entrant.folder.name
-    return Entry(name=entrant.name, model=entrant.spec.model, score=None, error=what, run=run)
-
-
-def _write(entries: Sequence[Entry], spec: Spec, folder: Path, shard: str) -> Submission:
+def _write(entries: Sequence[SubmissionEntry], spec: Spec, folder: Path, shard: str) -> Submission:
     """This shard's file, and the submission of all shards whose files are there."""
     from leadline import __version__
     from leadline.stats.logprobs import metric_of
@@ -87,7 +75,7 @@ def _show(made: Submission, path: Path, *, as_json: bool) -> None:
     typer.echo(path)
 
 
-def _words(entry: Entry, metric: str) -> tuple[str, str, str, str]:
+def _words(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, str]:
     if entry.score is None or metric not in entry.scores:
         return entry.name, "failed", entry.error, ""
     found = entry.scores[metric]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from leadline.core.errors import LeadlineError
-    from leadline.results.follow import Failed, RunMonitor
+    from leadline.results.follow import FailedSample, RunMonitor
 
 
 # --- `leadline view`: the dashboard, on this machine and for reading only.
@@ -83,79 +83,77 @@ def watch(
     from leadline.results.follow import RunMonitor
 
     console = Console()
-    standing = RunMonitor(run)
+    monitor = RunMonitor(run)
     try:
         if console.is_terminal and not console.is_dumb_terminal:
-            _on_screen(standing, console)
+            _on_screen(monitor, console)
         else:
-            _in_lines(standing)
+            _in_lines(monitor)
     except KeyboardInterrupt:
         return 130
-    show_run(standing.run(), console)
+    show_run(monitor.run(), console)
     typer.echo()
-    typer.echo(standing.progress().words())
-    if (short := _short_of_whole(standing)) is not None:
+    typer.echo(monitor.progress().describe())
+    if (short := _short_of_whole(monitor)) is not None:
         raise short
     return 0
 
 
-def _looks(standing: RunMonitor) -> Iterator[bool]:
+def _looks(monitor: RunMonitor) -> Iterator[bool]:
     """Whether something has changed, look by look, until the run is over."""
     changed = True
-    while standing.status == "running":
+    while monitor.status == "running":
         yield changed
         sleep(LOOK_SECONDS)
-        changed = standing.look()
-    standing.look()  # what came between the last record and the end
+        changed = monitor.refresh()
+    monitor.refresh()  # what came between the last record and the end
 
 
-def _on_screen(standing: RunMonitor, console: Console) -> None:
+def _on_screen(monitor: RunMonitor, console: Console) -> None:
     from rich.live import Live
 
     from leadline.report.terminal import run_screen
-    from leadline.results.follow import GrowingTable
 
-    paced = GrowingTable(standing)
     with Live(console=console, auto_refresh=False, transient=True) as live:
-        for _ in _looks(standing):  # drawn even when nothing has changed: time goes by
-            live.update(run_screen(paced.now(), standing.progress(), standing.failures, console, HINT), refresh=True)
+        for _ in _looks(monitor):  # drawn even when nothing has changed: time goes by
+            live.update(run_screen(monitor.run(fresh=False), monitor.progress(), monitor.failures, console, HINT), refresh=True)
 
 
-def _in_lines(standing: RunMonitor) -> None:
+def _in_lines(monitor: RunMonitor) -> None:
     from leadline.cli.progress import Lines
     from leadline.report.terminal import failure_line
 
     lines = Lines(typer.echo)
-    told: Failed | None = standing.failures[-1] if standing.failures else None
+    told: FailedSample | None = monitor.failures[-1] if monitor.failures else None
 
-    def tell(told: Failed | None) -> Failed | None:
-        for failed in _after(standing, told):
+    def tell(told: FailedSample | None) -> FailedSample | None:
+        for failed in _after(monitor, told):
             lines.say(f"failed: {failure_line(failed)}")
             told = failed
         return told
 
-    lines.update(standing.progress(), force=True)
-    for _ in _looks(standing):
+    lines.update(monitor.progress(), force=True)
+    for _ in _looks(monitor):
         told = tell(told)
-        lines.update(standing.progress())
+        lines.update(monitor.progress())
     tell(told)
 
 
-def _after(standing: RunMonitor, told: Failed | None) -> list[Failed]:
+def _after(monitor: RunMonitor, told: FailedSample | None) -> list[FailedSample]:
     """Failures that have not been told yet."""
-    there = list(standing.failures)
+    there = list(monitor.failures)
     return there[there.index(told) + 1 :] if told in there else there
 
 
-def _short_of_whole(standing: RunMonitor) -> LeadlineError | None:
+def _short_of_whole(monitor: RunMonitor) -> LeadlineError | None:
     """What a program that waited for the run must know: the same as the run itself would have said."""
     from leadline.core.errors import FailedSamples, RunStopped
 
-    progress, again = standing.progress(), "run the same command again: only what is missing is asked"
+    progress, again = monitor.progress(), "run the same command again: only what is missing is asked"
     if progress.status == "stopped":
         of = f" of {progress.planned:,}" if progress.planned is not None else ""
         what = f"the run was stopped after {progress.asked:,}{of} samples"
-        return RunStopped(what, where=str(standing.folder), fix=again)
+        return RunStopped(what, where=str(monitor.folder), fix=again)
     if progress.failed:
-        return FailedSamples(f"{progress.failed:,} samples have no answer", where=str(standing.folder), fix=again)
+        return FailedSamples(f"{progress.failed:,} samples have no answer", where=str(monitor.folder), fix=again)
     return None

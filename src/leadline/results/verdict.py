@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from leadline.core.format import format_count, format_length, format_percent, format_percent_range, sanitise
-from leadline.results.run import Run
 from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length, token_words
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
+
+if TYPE_CHECKING:
+    from leadline.results.run import Run
 
 OWN_SHARE = 0.85
 """Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
@@ -174,7 +177,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
             f"(95%: {format_percent_range(whole.interval)}%)."
         )
-    memory = run.memory.whole
+    memory = run.no_context.whole
     if memory.mean is not None:
         lines.append(
             f"Asked without the document it is right in {format_percent(memory.mean)}% "
@@ -211,6 +214,6 @@ def _not_measured(run: Run) -> list[str]:
         lines.append(f"{format_count(whole.failed, 'sample')} failed; failed samples are in no mean.")
     if whole.missing:
         lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
-    if run.totals.receipts_wrong:
-        lines.append(f"{format_count(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
+    if run.totals.receipts.different:
+        lines.append(f"{format_count(run.totals.receipts.different, 'sample')} read at another length than was sent.")
     return lines

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,6 @@ from leadline.core.contracts import (
     Task,
     options_of,
 )
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.logprobs import LogprobDocument, LogprobTask
 from leadline.core.spec import Spec, TaskSpec
@@ -149,6 +148,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterato
     """Everything beyond the spec that can change an answer, each under a name that an error can say."""
     for name, value in model.card.fingerprints.items():
         yield f"model.{name}", value
+    if code := registry.plugin_digest(spec.model):
+        yield "model.code", code
     yield "model.frame", model.frame.fingerprint
     if isinstance(model, LogprobModel) and any(isinstance(task, LogprobTask) for task in tasks.values()):
         yield "model.plain", model.plain.fingerprint
@@ -157,17 +158,10 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterato
         yield f"task.{asked.title}.version", task.version
         for name, value in options_of(task).items():
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
-        code = _plugin_file(asked)
-        if code is not None:
-            yield f"task.{asked.title}.code", digest_bytes(code.read_bytes())
+        if code := registry.plugin_digest(asked.name):
+            yield f"task.{asked.title}.code", code
         for source in task.sources():
             yield f"source.{source.name}", source.digest
-
-
-def _plugin_file(asked: TaskSpec) -> Path | None:
-    """The file of a task given as `file.py:Name`: it has no release whose version could stand for its text."""
-    path, colon, _ = asked.name.rpartition(":")
-    return Path(path) if colon and path.endswith(".py") else None
 
 
 def _task_words(asked: TaskSpec, task: Task, model: Model) -> dict[str, Any]:
@@ -201,7 +195,7 @@ def _frame_words(frame: Frame) -> dict[str, Any]:
 
 # --- Gate 2, sense: everything that can be known to be wrong before the first question is asked, and what
 
-Opening = Callable[[Spec], Model]
+OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
 CLOSING = 64
@@ -242,12 +236,6 @@ class Plan:
         """Where the run goes unless told otherwise: the same spec, the same folder."""
         return plain_place(RUNS / folder_name(self.spec))
 
-    def tokens_left(self, done: Container[str]) -> int:
-        """Prompt tokens of the cells that have no answer yet."""
-        open_jobs = (job for job in jobs(self.spec, self.tasks, done) if not job.task.no_context)
-        missing = (c for job in open_jobs for c in job.missing)
-        return sum(c.length - self.allowed[c.task][c.length] for c in missing)
-
     def close(self) -> None:
         self.model.close()
 
@@ -260,7 +248,7 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec, open_: Opening | None = None) -> Plan:
+def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
     """The plan of a spec, or the first thing that is wrong with it. `open_` opens its model in a way of its own."""
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -35,34 +34,13 @@ from leadline.run.documents import surprised
 from leadline.run.retry import Asked
 from leadline.store.manifest import redact
 
-# --- Receipts: did the model read as many tokens as we sent? And the count of them over a run.
+# --- Receipts: did the model read as many tokens as we sent?
 
 
 def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
     """Our count beside the model's own. A failure or a measurement has no receipt to show."""
     theirs = outcome.prompt_tokens if isinstance(outcome, Completion) else None
     return Receipt(ours=probe.prompt_tokens, theirs=theirs)
-
-
-@dataclass(slots=True)
-class ReceiptCount:
-    """Of the answers of a run: how many receipts agree, disagree, or were never given."""
-
-    ok: int = 0
-    wrong: int = 0
-    absent: int = 0
-    worst: int = 0
-    """The largest disagreement: tokens reported less tokens sent."""
-
-    def add(self, receipt: Receipt) -> None:
-        if receipt.theirs is None:
-            self.absent += 1
-        elif receipt.theirs == receipt.ours:
-            self.ok += 1
-        else:
-            self.wrong += 1
-            off = receipt.theirs - receipt.ours
-            self.worst = off if abs(off) > abs(self.worst) else self.worst
 
 
 # --- From an answer to a record: scored when it is an answer, classed always, never scored when it is a f

@@ -22,7 +22,7 @@ VERSION = 1
 Better = Literal["higher", "lower"]
 
 
-class Scored(msgspec.Struct, frozen=True):
+class MetricScore(msgspec.Struct, frozen=True):
     """One metric of one model, with its 95 % interval over documents."""
 
     value: float
@@ -33,13 +33,13 @@ class Scored(msgspec.Struct, frozen=True):
     better: Better = "higher"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class SubmissionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One model. `score` is the first metric's; None, with the reason in `error`, when there is none."""
 
     name: str
     model: str
     score: float | None
-    scores: dict[str, Scored] = {}
+    scores: dict[str, MetricScore] = {}
     error: str = ""
     failed_samples: int = 0
     prompt_tokens: int = 0
@@ -56,7 +56,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked of every model: tasks, lengths, depths, samples, seed, reading."""
     created: str
     leadline: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SubmissionEntry, ...]
 
 
 def write_submission(submission: Submission, path: Path) -> None:
@@ -77,7 +77,7 @@ def read_submission(path: Path) -> Submission:
 def merged(parts: Sequence[Submission]) -> Submission:
     """Shards as one submission, in their order. A model that one shard measured and another did not is measured."""
     first = next((part for part in parts if any(e.score is not None for e in part.entries)), parts[0])
-    entries: dict[str, Entry] = {}
+    entries: dict[str, SubmissionEntry] = {}
     for part in parts:
         if part.spec != first.spec:
             raise UsageError("these are shards of different submissions", where="merge")
