@@ -156,9 +156,7 @@ def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     return Run.open(folder, failures)
 
 
-def measure(
-    spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False
-) -> Run:
+def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     The folder is `out`, by default one under runs/ that is named after the spec. `listen` is called with the events of

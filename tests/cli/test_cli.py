@@ -67,25 +67,6 @@ def test_help_is_quick() -> None:
     assert min(cpu_seconds() for _ in range(3)) < 0.3
 
 
-def test_importing_the_package_loads_nothing_and_its_public_names_are_these() -> None:
-    script = "import sys, leadline; sys.exit(len([m for m in sys.modules if m.startswith('leadline')]) - 1)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-    names = ["LeadlineError", "Plan", "Record", "Spec", "Summary", "measure", "plan", "read_records"]
-    assert leadline.__all__ == names
-    assert dir(leadline) == sorted([*names, "__version__"])
-    assert all(getattr(leadline, name) is not None for name in dir(leadline))
-    with pytest.raises(AttributeError):
-        _ = leadline.nonsense
-
-
-def test_the_public_names_are_enough_for_a_run(tmp_path: Path) -> None:
-    spec = leadline.Spec(model="sim:perfect?tokenizer=bytes", tasks="niah", lengths="1k,2k", depths=2, samples=1)
-    assert leadline.plan(spec).cost.requests == 4
-    summary = leadline.measure(spec, tmp_path / "run")
-    assert summary.done == 4
-    assert {r.score for r in leadline.read_records(summary.folder)} == {1.0}
-
-
 def test_the_help_says_in_whole_words_what_each_command_does(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = say("--help").out.partition("Commands:")[2].split("\n")
@@ -111,7 +92,7 @@ def test_run_shows_counts_receipts_and_where_things_are(say: Say) -> None:
     assert folder.name.startswith("niah-sim-perfect-")
     assert f"records   {folder}" in said.out
     again = say(*RUN, "--lengths", "1k,2k")
-    assert "going on: 6 of 6 samples have an answer" in again.err
+    assert "resuming: 6 of 6 samples have an answer" in again.err
 
 
 def test_a_zero_says_how_answers_came_out(say: Say) -> None:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from leadline.core.types import Cell
-from leadline.results.run import load_run, format_model
+from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary
 from leadline.results.table import Place, planned_places, tabulate
 from leadline.stats.intervals import wilson

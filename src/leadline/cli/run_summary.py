@@ -63,9 +63,7 @@ def _show(run: Run, picture: Path | None) -> None:
     typer.echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
     if answers := _format_answers(totals):
         typer.echo(f"answers   {answers}")
-    typer.echo(
-        f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given"
-    )
+    typer.echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
     typer.echo(f"records   {run.folder}")
     if picture is not None:
         typer.echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")

@@ -175,9 +175,7 @@ class Run:
 
         stopped = bool(self.rule)
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
-        self.no_context: Table = tabulate(
-            aside["no_context"], planned_grid(manifest, "no_context"), stopped=stopped
-        )
+        self.no_context: Table = tabulate(aside["no_context"], planned_grid(manifest, "no_context"), stopped=stopped)
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))

@@ -35,7 +35,7 @@ def summary(run: Run) -> dict[str, Any]:
         "receipts": {
             "equal": totals.receipts.equal,
             "different": totals.receipts.different,
-            "not_given": totals.receipts.not_given,
+            "not_given": totals.asked - totals.receipts.equal - totals.receipts.different,
         },
         "lengths": [
             {

@@ -13,9 +13,7 @@ from leadline.run.stopping import Stop
 from leadline.store.runs import open_run
 
 
-def measure(
-    spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False
-) -> Run:
+def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early

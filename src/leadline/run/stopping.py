@@ -10,7 +10,6 @@ from types import FrameType
 
 from leadline.core.types import Failure, FailureKind, Record
 
-
 RESUME = "run the same command again to continue: only what is missing is asked"
 
 

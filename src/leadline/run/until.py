@@ -66,7 +66,9 @@ def measure_until(
     until = parse_until(spec.until)
     if until.rule == "verdict" and (base is None or not gate):
         raise UsageError(
-            "the rule `verdict` needs another run and a gate", where="--until", fix='add --base RUN --gate "overall >= -1"'
+            "the rule `verdict` needs another run and a gate",
+            where="--until",
+            fix='add --base RUN --gate "overall >= -1"',
         )
     with prepare(spec) as made:
         folder = made.folder if out is None else Path(out)
@@ -81,7 +83,11 @@ def measure_until(
                 only = _first_missing(step.next, folder)
                 listen(RuleChecked(step.sentence, len(only)))
                 execute(
-                    made, writer, listen=listen if first else _without_started(listen), keep_prompts=keep_prompts, only=only
+                    made,
+                    writer,
+                    listen=listen if first else _without_started(listen),
+                    keep_prompts=keep_prompts,
+                    only=only,
                 )
                 first = False
                 step = _next(rule(observations(read_records(folder))), step)
