@@ -7,8 +7,8 @@
     print(run.verdict.headline)
     run.heatmap().save("heatmap.png")
 
-Every name is loaded when it is first used (PEP 562), so importing this package is quick. Plugins (tasks, scorers, models,
-haystacks) need no other import; docs/python-api.md describes each name.
+Every name is loaded when it is first used (PEP 562), so importing this package is quick. Plugins (tasks, scorers,
+models, haystacks) need no other import; docs/python-api.md describes each name.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ def test_a_task_in_a_file_needs_no_installing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["tasks", "models", "scorers", "sources", "suites"])
-def test_every_registered_plugin_loads(kind: registry.Kind) -> None:
+def test_every_registered_plugin_loads(kind: registry.PluginKind) -> None:
     for name in registry.names(kind):
         assert registry.find(kind, name) is not None
 

@@ -12,12 +12,12 @@ import typer
 
 if TYPE_CHECKING:
     from leadline.core.contracts import ModelProvider, Options, Task
-    from leadline.core.registry import Kind
+    from leadline.core.registry import PluginKind
 
 
 # --- `leadline tasks | models | sources | suites`: what there is, and `show NAME` for one of them.
 
-KINDS: tuple[Kind, ...] = ("tasks", "models", "sources", "suites")
+KINDS: tuple[PluginKind, ...] = ("tasks", "models", "sources", "suites")
 HELP: dict[str, str] = {
     "tasks": "List tasks; `tasks show NAME` has the options of one.",
     "models": "List model providers; `models show NAME` has the options of one.",
@@ -36,7 +36,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME")]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 
 
-def commands(kind: Kind) -> typer.Typer:
+def commands(kind: PluginKind) -> typer.Typer:
     """The group of one kind: it lists when called alone, and shows one when asked to."""
     group = typer.Typer(invoke_without_command=True, help=HELP[kind], rich_markup_mode=None)
 
@@ -69,7 +69,7 @@ def _json_before(context: typer.Context) -> bool:
     return bool(context.parent and context.parent.params.get("json"))
 
 
-def _show(kind: Kind, name: str, *, as_json: bool) -> None:
+def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
     from leadline.cli.output import print_json
     from leadline.core import registry
     from leadline.core.errors import UnknownName, UsageError
@@ -88,7 +88,7 @@ def _show(kind: Kind, name: str, *, as_json: bool) -> None:
         _print(found)
 
 
-def _template(kind: Kind, name: str) -> str:
+def _template(kind: PluginKind, name: str) -> str:
     """The texts of a task, or of every task of a suite that has some, to start a file for --templates from."""
     from leadline.core import registry
     from leadline.core.errors import UsageError
@@ -105,7 +105,7 @@ def _template(kind: Kind, name: str) -> str:
     return "\n".join(sections)
 
 
-def _list(kind: Kind, *, as_json: bool) -> None:
+def _list(kind: PluginKind, *, as_json: bool) -> None:
     from leadline.cli.output import print_json, print_table
     from leadline.core import registry
 
@@ -118,7 +118,7 @@ def _list(kind: Kind, *, as_json: bool) -> None:
         typer.echo(f"there are no {kind} yet")
 
 
-def _summary(kind: Kind, name: str) -> str:
+def _summary(kind: PluginKind, name: str) -> str:
     """One line; a plugin that cannot be loaded says so here and does not take the others down."""
     try:
         return str(_DESCRIBE[kind](name)["summary"])

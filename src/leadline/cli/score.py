@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from leadline.run.grade import Graded
+    from leadline.run.grade import GradedTask
     from leadline.stats.intervals import Estimate
     from leadline.stats.ruler_summary import RowSummary
 
@@ -38,7 +38,7 @@ def score(
         _show(graded, mean)
 
 
-def _mean(graded: list[Graded]) -> RowSummary | None:
+def _mean(graded: list[GradedTask]) -> RowSummary | None:
     """The mean over tasks by length, where every task has every length."""
     from leadline.stats.ruler_summary import Row, mean_of_tasks, summarise
 
@@ -51,7 +51,7 @@ def _mean(graded: list[Graded]) -> RowSummary | None:
     return summarise(mean_of_tasks([Row(task, scores) for task, scores in tasks.items()]))
 
 
-def _words(g: Graded) -> dict[str, Any]:
+def _words(g: GradedTask) -> dict[str, Any]:
     return {
         "task": g.task,
         "length": g.length,
@@ -79,7 +79,7 @@ def _mean_words(mean: RowSummary) -> dict[str, Any]:
     }
 
 
-def _show(graded: list[Graded], mean: RowSummary | None) -> None:
+def _show(graded: list[GradedTask], mean: RowSummary | None) -> None:
     from leadline.cli.output import print_table
     from leadline.stats.ruler_summary import length_words
 

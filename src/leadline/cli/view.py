@@ -116,7 +116,8 @@ def _on_screen(monitor: RunMonitor, console: Console) -> None:
 
     with Live(console=console, auto_refresh=False, transient=True) as live:
         for _ in _looks(monitor):  # drawn even when nothing has changed: time goes by
-            live.update(run_screen(monitor.run(fresh=False), monitor.progress(), monitor.failures, console, HINT), refresh=True)
+            run = monitor.run(fresh=False)
+            live.update(run_screen(run, monitor.progress(), monitor.failures, console, HINT), refresh=True)
 
 
 def _in_lines(monitor: RunMonitor) -> None:

@@ -276,7 +276,9 @@ _OTHER_LINES = 8
 """Of a screen: heading, bar, hint, and room around them."""
 
 
-def run_screen(run: Run, progress: Progress, failures: Sequence[FailedSample], console: Console, hint: str = "") -> Group:
+def run_screen(
+    run: Run, progress: Progress, failures: Sequence[FailedSample], console: Console, hint: str = ""
+) -> Group:
     """Never taller than the terminal, for what scrolls out of it cannot be redrawn."""
     told = list(failures)[-SHOWN_FAILURES:]
     room = console.height - _OTHER_LINES - (len(told) + 2 if told else 0)

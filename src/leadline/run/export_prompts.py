@@ -1,6 +1,6 @@
-"""Prompts and keys only: documents are built as for a run, and written to files instead of being asked.
+"""Prompts and answers as files: documents are built as for a run and written instead of asked.
 
-jsonl   one file, a line for each prompt with everything that is known about it
+jsonl   one file, one line per prompt with everything known about it
 ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that read its files
 """
 
@@ -36,14 +36,14 @@ ABOUT = "about.json"
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What lengths are counted in: a tokenizer, and how a model wraps a turn."""
+    """What lengths are counted in: a tokenizer and the frame of a model."""
 
     tokenizer: Tokenizer
     frame: Frame
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenPrompts:
     files: tuple[Path, ...]
     prompts: int
 
@@ -55,12 +55,12 @@ def write_prompts(
     form: Form,
     *,
     progress: Callable[[int, int], None] = lambda n, all: None,
-) -> Written:
-    """Every prompt of a spec. Files appear whole, when all their prompts are in them."""
+) -> WrittenPrompts:
+    """Writes every prompt of a spec. Files appear when all their prompts are written."""
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     for title, task in tasks.items():
         if isinstance(task, LogprobTask):
-            raise UsageError(f"{title} is measured, not asked: it has no prompts", where="build")
+            raise UsageError(f"{title} uses log-probabilities and has no prompts", where="build")
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:
         for document, task in _documents(spec, tasks, counted):
@@ -70,7 +70,7 @@ def write_prompts(
                 progress(done, total)
     about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
     replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, counted)), indent=2) + b"\n")
-    return Written(files.finished, done)
+    return WrittenPrompts(files.finished, done)
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> Iterator[tuple[Document, Task]]:
@@ -80,7 +80,7 @@ def _documents(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> Itera
 
 
 def _about(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> dict[str, Any]:
-    """Where the prompts came from: enough to write them again."""
+    """What is needed to write the prompts again."""
     return {
         "spec": {k: v for k, v in spec.identity().items() if k != "model"},
         "tasks": {title: {"version": task.version, "split": task.split} for title, task in tasks.items()},
@@ -91,11 +91,11 @@ def _about(spec: Spec, tasks: Mapping[str, Task], counted: Counted) -> dict[str,
     }
 
 
-# --- lines --------------------------------------------------------------------------------------
+# --- lines
 
 
 def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
-    """A prompt with its key, for any program. `prompt` is the user's turn; the answer goes on from `answer_prefix`."""
+    """A prompt with its answers. `prompt` is the user turn; the model continues from `answer_prefix`."""
     cell = probe.cell
     prefix = probe.answer_prefix if document.frame.prefill else ""
     values = {
@@ -123,7 +123,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
 
 
 def ruler_line(document: Document, probe: Probe, counted: Counted, index: int) -> bytes:
-    """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
+    """The same with RULER's fields: input + answer_prefix is the prompt; length includes the answer tokens."""
     frame, tokenizer = document.frame, counted.tokenizer
     around = sum(len(tokenizer.encode(text)) for text in (frame.before, frame.after) if text) + frame.extra_tokens
     length = probe.prompt_tokens + probe.allowance
@@ -150,11 +150,11 @@ def _position(document: Document, probe: Probe, tokenizer: Tokenizer) -> int | N
     return min(found, default=None)
 
 
-# --- files --------------------------------------------------------------------------------------
+# --- files
 
 
 class _Files:
-    """Open files by name, written beside their place and moved there when all went well."""
+    """Open files by path, written under temporary names and renamed when all went well."""
 
     def __init__(self, output: Path, form: Form) -> None:
         self._output = output
