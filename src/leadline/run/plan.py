@@ -82,7 +82,7 @@ def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
 
 
 def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> Cost:
-    """`built` are documents of the task; the length of their questions gives the cost of another probe of a document."""
+    """`built` are documents of the task; their questions give the cost of another probe of a document."""
     if isinstance(task, LogprobTask):
         return _logprob_cost(spec, task, built)
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
@@ -245,7 +245,7 @@ class Plan:
 
 
 def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
-    """Checks a spec and returns its plan, or raises the first error. `open_` opens the model in place of `open_model`."""
+    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`."""
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)

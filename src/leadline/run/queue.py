@@ -1,8 +1,8 @@
 """The work queue: documents are built when a worker needs one, and dropped when their probes are answered.
 
 One worker builds at a time, so there are never many more documents in memory than workers. Small documents are built
-several at a time: while other workers wait for the lock, building takes two thirds of the time it takes between answers.
-Where building means waiting for a server that counts tokens, the lock is released meanwhile.
+several at a time, which is quicker while the other workers wait for the lock than between their answers. Where building
+means waiting for a server that counts tokens, the lock is released meanwhile.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class RulerFile:
 
 
 def family_of_task(name: str) -> Family:
-    """The family of a RULER task by its name, which also decides the metric: `qa` accepts any reference, the others need all."""
+    """The family of a RULER task, which also decides the metric: `qa` accepts any reference, the others need all."""
     match = _TASK.match(name)
     if match is None:
         raise UsageError(

@@ -5,8 +5,8 @@
     prompts/          one text file per prompt, only with --keep-prompts
     lock              held while a process writes
 
-Only the last line can be incomplete (kill -9, full disk), since every write starts at the end of a whole line. It is cut
-off when the run is opened again, and its cell is asked again.
+Only the last line can be incomplete (kill -9, full disk), since every write starts at the end of a whole line. It is
+cut off when the run is opened again, and its cell is asked again.
 """
 
 from __future__ import annotations
@@ -230,8 +230,8 @@ def slug(text: str) -> str:
 
 
 def plain_place(folder: Path) -> Path:
-    """The folder without brackets in its name (sweeps put options into them), which a shell would expand. An existing run
-    with brackets in its name keeps it."""
+    """The folder without brackets in its name (sweeps put options into them), which a shell would expand. An existing
+    run with brackets in its name keeps it."""
     plain = re.sub(r"-*\[", "-", folder.name).replace("]", "").strip("-") or "x"
     return folder if folder.exists() else folder.with_name(plain)
 
