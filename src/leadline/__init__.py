@@ -2,52 +2,81 @@
 
     import leadline
 
-    spec = leadline.Spec(model="sim:perfect", tasks="niah", lengths="1k,4k", depths=5)
-    summary = leadline.measure(spec)
-    for record in leadline.read_records(summary.folder):
-        print(record.cell.length, record.cell.depth, record.score)
+    spec = leadline.Spec(model="sim:cliff?window=8k", tasks="niah", lengths="1k,4k,16k", depths=5)
+    run = leadline.measure(spec)
+    print(run.verdict.headline)
+    run.heatmap().save("heatmap.png")
 
-Names are loaded when they are first used, so that importing this package costs nothing.
+Every name is loaded when it is first used (PEP 562), so importing this package is quick. Plugins (tasks, scorers,
+models, haystacks) need no other import; docs/python-api.md describes each name.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from leadline.api import Run, RunComparison, RunFigure, load_run, measure
+    from leadline.core.contracts import Model, ModelCard, ModelProvider, Scorer, Source, Task, Tokenizer
     from leadline.core.errors import LeadlineError
+    from leadline.core.seeds import rng
     from leadline.core.spec import Spec
-    from leadline.core.types import Record
-    from leadline.run.measure import measure, plan
+    from leadline.core.types import (
+        Answer,
+        Cell,
+        Completion,
+        Document,
+        Draft,
+        Fact,
+        Failure,
+        Frame,
+        Probe,
+        Question,
+        Record,
+        Score,
+        Sent,
+    )
+    from leadline.run.measure import plan
     from leadline.run.plan import Plan
-    from leadline.run.summary import Summary
-    from leadline.store.runs import read_records
+    from leadline.text.chat import completion_frame
+    from leadline.text.sources import TextSource, open_source
+    from leadline.text.tokenizers import open_tokenizer
 
     __version__: str
 
-__all__ = ["LeadlineError", "Plan", "Record", "Spec", "Summary", "measure", "plan", "read_records"]
+_MODULES = {
+    "leadline.api": ("Run", "RunComparison", "RunFigure", "load_run", "measure"),
+    "leadline.core.contracts": ("Model", "ModelCard", "ModelProvider", "Scorer", "Source", "Task", "Tokenizer"),
+    "leadline.core.errors": ("LeadlineError",),
+    "leadline.core.seeds": ("rng",),
+    "leadline.core.spec": ("Spec",),
+    "leadline.core.types": (
+        "Answer", "Cell", "Completion", "Document", "Draft", "Fact", "Failure", "Frame", "Probe", "Question", "Record",
+        "Score", "Sent",
+    ),
+    "leadline.run.measure": ("plan",),
+    "leadline.run.plan": ("Plan",),
+    "leadline.text.chat": ("completion_frame",),
+    "leadline.text.sources": ("TextSource", "open_source"),
+    "leadline.text.tokenizers": ("open_tokenizer",),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
 
-_HOMES = {
-    "LeadlineError": "leadline.core.errors",
-    "Plan": "leadline.run.plan",
-    "Record": "leadline.core.types",
-    "Spec": "leadline.core.spec",
-    "Summary": "leadline.run.summary",
-    "measure": "leadline.run.measure",
-    "plan": "leadline.run.measure",
-    "read_records": "leadline.store.runs",
-}
+__all__ = [
+    "Answer", "Cell", "Completion", "Document", "Draft", "Fact", "Failure", "Frame", "LeadlineError", "Model",
+    "ModelCard", "ModelProvider", "Plan", "Probe", "Question", "Record", "Run", "RunComparison", "RunFigure", "Score",
+    "Scorer", "Sent", "Source", "Spec", "Task", "TextSource", "Tokenizer", "completion_frame", "load_run", "measure",
+    "open_source", "open_tokenizer", "plan", "rng",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from importlib.metadata import version
-
         return version("leadline")
     if name not in _HOMES:
         raise AttributeError(f"module 'leadline' has no attribute {name!r}")
-    from importlib import import_module
-
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -46,25 +45,6 @@ RUN = ("run", "niah", "--model", "sim:perfect?tokenizer=bytes", "--depths", "3",
 # --- starting -----------------------------------------------------------------------------------
 
 
-def test_importing_the_package_loads_nothing_and_its_public_names_are_these() -> None:
-    script = "import sys, leadline; sys.exit(len([m for m in sys.modules if m.startswith('leadline')]) - 1)"
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
-    names = ["LeadlineError", "Plan", "Record", "Spec", "Summary", "measure", "plan", "read_records"]
-    assert leadline.__all__ == names
-    assert dir(leadline) == sorted([*names, "__version__"])
-    assert all(getattr(leadline, name) is not None for name in dir(leadline))
-    with pytest.raises(AttributeError):
-        _ = leadline.nonsense
-
-
-def test_the_public_names_are_enough_for_a_run(tmp_path: Path) -> None:
-    spec = leadline.Spec(model="sim:perfect?tokenizer=bytes", tasks="niah", lengths="1k,2k", depths=2, samples=1)
-    assert leadline.plan(spec).cost.requests == 4
-    summary = leadline.measure(spec, tmp_path / "run")
-    assert summary.done == 4
-    assert {r.score for r in leadline.read_records(summary.folder)} == {1.0}
-
-
 def test_the_help_has_a_full_sentence_for_each_command(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     lines = say("--help").out.partition("Commands:")[2].split("\n")
@@ -90,7 +70,7 @@ def test_a_run_shows_counts_receipts_and_its_folder(say: Say) -> None:
     assert folder.name.startswith("niah-sim-perfect-")
     assert f"records   {folder}" in said.out
     again = say(*RUN, "--lengths", "1k,2k")
-    assert "going on: 6 of 6 samples have an answer" in again.err
+    assert "resuming: 6 of 6 samples have an answer" in again.err
 
 
 def test_a_score_of_zero_is_shown_with_the_classes_of_its_answers(say: Say) -> None:

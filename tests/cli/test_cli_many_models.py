@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import answer
-from leadline.cli.progress import Lines, ManyModelsCounts, ManyModelsWatcher
+from leadline.cli.progress import Lines, ManyModelsWatcher
+from leadline.core.errors import LeadlineError
 from leadline.run.events import Started, Stopping
-from leadline.run.many_models import Ended, ModelRun, ModelRunResult
+from leadline.run.many_models import ModelEnded, ModelRun, ModelRunResult
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission
@@ -177,15 +178,19 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
     return Started(Path(folder), planned, done, 0, (planned - done) * 100, 0, notes=("float32 on cpu",))
 
 
-def test_the_bar_counts_waiting_models_and_not_failed_ones() -> None:
-    counts = ManyModelsCounts(4)
-    counts.begin(started("a"))
-    assert (counts.planned, counts.tokens_total) == (40, 4000)
-    counts.begin(started("b", done=4))
-    assert (counts.planned, counts.done) == (40, 4)
-    counts.end(asked=False)
-    assert (counts.planned, counts.tokens_total) == (30, 2600)
-    assert counts.words().startswith("1 of 4 models, 4 of 30 samples")
+def test_models_that_wait_are_counted_and_those_that_failed_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(lambda text: None))
+    watcher = ManyModelsWatcher(4)
+    watcher.hear(started("a"))
+    assert (watcher.progress().planned, watcher.counter.tokens) == (40, 4000)
+    watcher.hear(started("b", done=4))
+    assert (watcher.progress().planned, watcher.progress().done) == (40, 4)
+    failed = ModelRun("c", None, tmp_path)  # type: ignore[arg-type]
+    watcher.hear(ModelEnded(ModelRunResult(failed, error=LeadlineError("no such model"))))
+    assert (watcher.progress().planned, watcher.counter.tokens) == (30, 2600)
+    assert watcher.progress().describe().startswith("1 of 4 models, 4 of 30 samples")
 
 
 def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +201,7 @@ def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytes
     with ManyModelsWatcher(2) as watcher:
         for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):
             watcher.hear(event)
-        watcher.hear(Ended(ModelRunResult(entrant, was_there=True)))
+        watcher.hear(ModelEnded(ModelRunResult(entrant, was_complete=True)))
     assert sum("float32" in line for line in said) == 1
     assert sum("stopping" in line for line in said) == 1
     assert "a: measured already" in said

@@ -9,9 +9,9 @@ from leadline.cli.main import answer as say
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score
-from leadline.results.run import measured
+from leadline.results.run import logprob_results as measured
 from leadline.run.documents import jobs
-from leadline.run.many_models import entry_of
+from leadline.run.many_models import submission_entry as entry_of
 from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
 from leadline.stats.correlate import projection_outliers

@@ -20,9 +20,9 @@ from leadline.core.types import Failure, Record  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402
 from leadline.models.ray.cluster import Fleet  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
+from leadline.results.run import Totals, load_run  # noqa: E402
 from leadline.run.measure import carry_out  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
-from leadline.run.summary import Summary  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from support import mortal_model  # noqa: E402
 
@@ -45,10 +45,10 @@ def replicas(fleet: Fleet, folder: Path) -> RayModel:
     return replicas_of(partial(mortal_model.MortalModel, folder), fleet, 2)
 
 
-def run(fleet: Fleet, folder: Path, out: str = "run") -> Summary:
+def run(fleet: Fleet, folder: Path, out: str = "run") -> Totals:
     """A whole run, asked of two copies."""
     with prepare(make_spec(GRID), lambda spec: replicas(fleet, folder)) as plan:
-        return carry_out(plan, folder / out)
+        return load_run(carry_out(plan, folder / out)).totals
 
 
 def told(record: Record) -> tuple[Any, ...]:
@@ -71,8 +71,8 @@ def test_a_run_over_two_copies_has_the_records_of_a_run_in_this_process(fleet: F
 
 def test_the_document_of_a_copy_that_died_is_asked_of_another(fleet: Fleet, tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
-    summary = run(fleet, tmp_path)
-    assert (summary.done, summary.failed, summary.retried) == (12, 0, 0)
+    totals = run(fleet, tmp_path)
+    assert (totals.done, totals.failed, totals.retried) == (12, 0, 0)
     assert not (tmp_path / "kill").exists()
 
 

@@ -18,7 +18,7 @@ from leadline.report.charts.render import render
 from leadline.report.export import figures_of
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.results.run import Run, load_run, measured
+from leadline.results.run import Run, load_run, logprob_results
 from leadline.results.verdict import verdict
 from support.planted_runs import perfect, planted_records, write_run
 
@@ -52,7 +52,7 @@ def test_only_answers_about_a_document_enter_the_table(run: Run) -> None:
     assert run.table.tasks == ["niah"]
     assert run.table.whole.mean == pytest.approx(2 / 3)
     assert run.table.whole.planned == 36
-    assert run.memory.whole.mean == 0.0
+    assert run.no_context.whole.mean == 0.0
     assert run.titles == ["niah", "from memory", "surprise"]
 
 
@@ -67,10 +67,10 @@ def test_what_is_known_by_heart_is_said(run: Run) -> None:
 
 
 def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
-    loss, gain = run.measures.estimates
+    loss, gain = run.logprobs.estimates
     assert loss == ("surprise", "mean_nll", "nats a token")
     assert gain == ("surprise", "retrieval_gain", "nats a token")
-    for found in run.measures.estimates[loss].values():
+    for found in run.logprobs.estimates[loss].values():
         assert found.mean == pytest.approx(2.025)
         assert found.interval.low < 2.025 < found.interval.high
 
@@ -78,7 +78,7 @@ def test_a_metric_has_means_with_intervals_in_its_own_unit(run: Run) -> None:
 def test_a_second_metric_keeps_its_own_unit_beside_that_of_its_task() -> None:
     record = next(surprise())
     scores = {"needle_gain": Score(0.9), "needle_chance": Score(0.5), "needle_nll": Score(0.7)}
-    found = measured([msgspec.structs.replace(record, scores=scores, labels={"unit": "share"})]).estimates
+    found = logprob_results([msgspec.structs.replace(record, scores=scores, labels={"unit": "share"})]).estimates
     units = {metric.name: metric.unit for metric in found}
     assert units == {"needle_gain": "share", "needle_chance": "chance of a token", "needle_nll": "nats a token"}
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from leadline.core.types import Cell
-from leadline.results.run import load_run, model_words
+from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary
 from leadline.results.table import Place, planned_places, tabulate
 from leadline.stats.intervals import wilson
@@ -114,4 +114,4 @@ def test_the_summary_for_programs_holds_every_cell(tmp_path: Path) -> None:
     ],
 )
 def test_a_title_names_what_a_model_is_and_not_where(name: str, shown: str) -> None:
-    assert model_words(name) == shown
+    assert format_model(name) == shown

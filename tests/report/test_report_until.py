@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.headlines import headline_at
+from leadline.dashboard.headlines import headline_of
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.comparison import against_first
@@ -52,7 +52,7 @@ def test_every_interval_is_a_sequence_and_wider(runs: tuple[Run, Run]) -> None:
 
 
 def test_the_dashboard_shows_the_same_ends_as_the_report(runs: tuple[Run, Run]) -> None:
-    glances = [headline_at(run.folder) for run in runs]
+    glances = [headline_of(load_run(run.folder)) for run in runs]
     for run, glance in zip(runs, glances, strict=True):
         found = verdict(run).effective
         assert found is not None

@@ -12,7 +12,7 @@ import pytest
 from leadline.core.errors import UsageError
 from leadline.dashboard import index as shelf_module
 from leadline.dashboard.filters import PAGE, Choice, chosen, status_of
-from leadline.dashboard.headlines import Headline, Headlines, headline_at
+from leadline.dashboard.headlines import Headline, Headlines, headline_of
 from leadline.dashboard.index import IndexEntry, RunIndex
 from leadline.dashboard.pages import Dashboard
 from leadline.results.run import load_run
@@ -158,7 +158,7 @@ def test_an_address_leads_back_to_the_choice() -> None:
 
 
 def test_a_headline_is_what_the_report_says(runs: Path) -> None:
-    found, run = headline_at(runs / "b"), load_run(runs / "b")
+    found, run = headline_of(load_run(runs / "b")), load_run(runs / "b")
     effective = verdict(run).effective
     assert effective is not None
     assert found.effective == length_range(effective)
@@ -168,9 +168,9 @@ def test_a_headline_is_what_the_report_says(runs: Path) -> None:
 
 def test_a_run_without_an_answer_has_no_headline(tmp_path: Path) -> None:
     records = list(planted_records(cliff, lengths=[1024], depths=[0.5]))
-    assert headline_at(begun_run(tmp_path / "run", records)) == Headline()
+    assert headline_of(load_run(begun_run(tmp_path / "run", records))) == Headline()
     failed = write_run(tmp_path / "other", [failed_record(r.cell) for r in records])
-    assert headline_at(failed) == Headline(failed=3)
+    assert headline_of(load_run(failed)) == Headline(failed=3)
 
 
 def wait_for(glances: Headlines, entries: list[IndexEntry]) -> None:
@@ -210,7 +210,7 @@ def test_headlines_are_kept_over_a_restart_and_only_for_the_run_they_are_of(runs
     first.close()
     second = Headlines(file)
     assert second.want(shelf.entries()) == 0
-    assert second.of(shelf.entries()[0]) == headline_at(runs / "a")
+    assert second.of(shelf.entries()[0]) == headline_of(load_run(runs / "a"))
     shutil.rmtree(runs / "a")
     write_run(runs / "a", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
     text = (runs / "a" / "manifest.json").read_text()

@@ -74,7 +74,7 @@ def test_a_resumed_run_asks_only_what_is_missing_and_ends_the_same(tmp_path: Pat
     started = next(e for e in events if isinstance(e, Started))
     assert (started.planned, started.done, started.torn_bytes) == (12, 5, 40)
     assert sum(isinstance(e, Answered) for e in events) == 7
-    assert (summary.done, summary.failed, summary.missing) == (12, 0, 0)
+    assert (summary.totals.done, summary.totals.failed, summary.totals.missing) == (12, 0, 0)
     assert content(folder) == whole
     assert len(read_manifest(folder).sessions) == 2
 
@@ -90,7 +90,7 @@ def test_a_finished_run_asks_nothing_more(tmp_path: Path) -> None:
 def test_a_reading_mode_decides_how_many_documents_there_are(tmp_path: Path, reading: str, documents: int) -> None:
     summary = measure(spec(reading=reading, lengths="2k,4k"), tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
-    assert summary.done == len(records) == 12
+    assert summary.totals.done == len(records) == 12
     assert len({r.document for r in records}) == documents
     assert {r.score for r in records} == {1.0}
     assert all(r.prompt_tokens + r.allowance == r.cell.length for r in records)
@@ -134,8 +134,8 @@ def test_a_failure_is_recorded_and_never_scored(tmp_path: Path, scripted: Script
     refused = Failure("refused_request", "no", status=400)
     scripted.script = lambda probe, n: refused if probe.cell.sample == 0 else Completion(probe.targets[0])
     summary = measure(spec(), tmp_path / "run")
-    assert (summary.planned, summary.done, summary.failed) == (12, 6, 6)
-    assert summary.failures == {"refused_request": 6}
+    assert (summary.totals.planned, summary.totals.done, summary.totals.failed) == (12, 6, 6)
+    assert summary.totals.failures == {"refused_request": 6}
     failed = [r for r in read_records(tmp_path / "run") if r.failed]
     assert len(failed) == 6
     assert {(r.score, r.failure_class, len(r.scores)) for r in failed} == {(None, "error", 0)}
@@ -144,10 +144,10 @@ def test_a_failure_is_recorded_and_never_scored(tmp_path: Path, scripted: Script
 def test_failures_are_asked_again_on_resume_and_the_answer_wins(tmp_path: Path, scripted: ScriptedModel) -> None:
     scripted.script = lambda probe, n: Failure("server", "down", status=500) if n == 1 else Completion("7")
     first = measure(spec(), tmp_path / "run")
-    assert (first.done, first.failed) == (0, 12)
+    assert (first.totals.done, first.totals.failed) == (0, 12)
     events: list[Event] = []
     second = measure(spec(), tmp_path / "run", listen=events.append)
-    assert (second.done, second.failed) == (12, 0)
+    assert (second.totals.done, second.totals.failed) == (12, 0)
     assert events[0].failed_before == 12  # type: ignore[union-attr]
 
 
@@ -160,13 +160,13 @@ def test_a_dead_server_stops_the_run_early_and_it_can_be_resumed(tmp_path: Path,
     assert stopped.value.exit_code == 75
     assert 5 <= len(list(read_records(tmp_path / "run"))) <= 5 + 3
     scripted.script = works
-    assert measure(spec(samples=20, limits=limits), tmp_path / "run").done == 120
+    assert measure(spec(samples=20, limits=limits), tmp_path / "run").totals.done == 120
 
 
 def test_failures_that_are_about_the_sample_do_not_stop_the_run(tmp_path: Path, scripted: ScriptedModel) -> None:
     scripted.script = lambda probe, n: Failure("context_length", "too long", status=400)
     summary = measure(spec(samples=10, limits={"breaker": 3}), tmp_path / "run")
-    assert (summary.failed, summary.classes) == (60, {"input_truncated": 60})
+    assert (summary.totals.failed, summary.totals.classes) == (60, {"input_truncated": 60})
 
 
 def test_a_wrong_key_stops_the_run_early(tmp_path: Path, scripted: ScriptedModel) -> None:
@@ -180,7 +180,7 @@ def test_answers_in_between_keep_the_run_going(tmp_path: Path, scripted: Scripte
     down = Failure("server", "down", status=500)
     scripted.script = lambda probe, n: down if probe.cell.sample % 3 else Completion(probe.targets[0])
     summary = measure(spec(samples=9, limits={"breaker": 8, "workers": 1}), tmp_path / "run")
-    assert (summary.done, summary.failed) == (18, 36)
+    assert (summary.totals.done, summary.totals.failed) == (18, 36)
 
 
 def test_a_defect_in_a_plugin_ends_the_run_and_loses_nothing(tmp_path: Path, scripted: ScriptedModel) -> None:
@@ -196,7 +196,7 @@ def test_a_defect_in_a_plugin_ends_the_run_and_loses_nothing(tmp_path: Path, scr
     kept = len(list(read_records(tmp_path / "run")))
     assert kept == sum(isinstance(e, Answered) for e in events) > 0
     scripted.script = works
-    assert measure(spec(limits={"workers": 1}), tmp_path / "run").done == 12
+    assert measure(spec(limits={"workers": 1}), tmp_path / "run").totals.done == 12
 
 
 def test_documents_before_one_that_cannot_be_built_are_asked(
@@ -218,7 +218,7 @@ def test_documents_before_one_that_cannot_be_built_are_asked(
         assert {r.cell.sample for r in read_records(tmp_path / "run")} == {0, 1, 2, 3}
         assert len(scripted.asked) == 12
     monkeypatch.setattr(Fitter, "fit", fit)
-    assert measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run").done == 18
+    assert measure(spec(lengths="1k", depths=3, samples=6, limits={"workers": 4}), tmp_path / "run").totals.done == 18
 
 
 def test_a_machine_that_has_no_more_threads_ends_the_run_and_its_workers(

@@ -17,10 +17,10 @@ from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
 from leadline.models.openai import discovery as facts
+from leadline.results.run import Totals
 from leadline.run import retry as attempts
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
 from leadline.run.measure import measure
-from leadline.run.summary import Summary
 from leadline.store.runs import RECORDS, read_records
 from support.fake_server import FakeServer, Faults, Kind
 from support.leadline_process import write_haystack
@@ -45,7 +45,7 @@ def run(
     kind: Kind = "vllm",
     listen: Listener = ignore,
     **limits: Any,
-) -> Summary:
+) -> Totals:
     """A run whose server begins to misbehave once it is opened, or to be of another kind."""
 
     def misbehave(event: Event) -> None:
@@ -65,7 +65,7 @@ def run(
         }
     )
     server.faults, server.kind = Faults(), "vllm"
-    return measure(spec, folder, listen=misbehave)
+    return measure(spec, folder, listen=misbehave).totals
 
 
 def faults(name: str, share: float, **values: Any) -> Faults:
@@ -76,7 +76,7 @@ def test_rate_limits_errors_and_dropped_connections_lose_nothing(server: FakeSer
     summary = run(server, tmp_path / "run", Faults(rate_429=0.1, rate_500=0.05, drop=0.05, retry_after=0.02))
     assert (summary.done, summary.failed, summary.classes) == (SAMPLES, 0, {"correct": SAMPLES})
     assert summary.retried > 0
-    assert summary.receipts.ok == SAMPLES
+    assert summary.receipts.equal == SAMPLES
 
 
 @pytest.mark.parametrize("fault", ["malformed", "truncated", "null_content", "error_200", "html", "drop_midway"])
@@ -151,7 +151,7 @@ def test_a_server_that_counts_tokens_again_soon_is_waited_for(server: FakeServer
         waited.extend([event] if isinstance(event, Waiting) else [])
 
     summary = run(server, tmp_path / "run", Faults(), samples=40, tokenizer="server", listen=misbehave)
-    assert (summary.done, summary.failed, summary.receipts.ok) == (40, 0, 40)
+    assert (summary.done, summary.failed, summary.receipts.equal) == (40, 0, 40)
     assert waited
 
 
@@ -160,7 +160,7 @@ def test_a_server_that_is_gone_is_not_asked_to_count_for_another_of_its_kind(tmp
     for number, samples in enumerate((8, 48)):
         with FakeServer(kind="vllm") as server:
             summary = run(server, tmp_path / str(number), Faults(), samples=samples, tokenizer="server")
-            assert (summary.done, summary.receipts.ok) == (samples, samples)
+            assert (summary.done, summary.receipts.equal) == (samples, samples)
 
 
 def test_answers_are_recorded_while_a_server_takes_its_time_to_count(server: FakeServer, tmp_path: Path) -> None:
@@ -192,14 +192,14 @@ def test_retry_after_is_honoured(server: FakeServer, tmp_path: Path) -> None:
 
 def test_a_server_that_cuts_prompts_is_found_out_by_its_receipts(server: FakeServer, tmp_path: Path) -> None:
     summary = run(server, tmp_path / "run", Faults(truncate_to=600), samples=8)
-    assert summary.receipts.wrong == 8
-    assert summary.receipts.worst < -400
+    assert summary.receipts.different == 8
+    assert summary.receipts.largest_difference < -400
     assert summary.classes == {"input_truncated": 8}
 
 
 def test_a_server_without_receipts_is_counted_as_such(server: FakeServer, tmp_path: Path) -> None:
     summary = run(server, tmp_path / "run", Faults(without_usage=True), samples=8)
-    assert (summary.receipts.ok, summary.receipts.absent) == (0, 8)
+    assert (summary.receipts.equal, summary.receipts.not_given) == (0, 8)
 
 
 def test_failures_are_never_taken_for_answers_later(server: FakeServer, tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: 
 def test_costs_are_counted_before_the_run_and_are_what_is_then_sent(tmp_path: Path) -> None:
     made = plan(spec())
     summary = measure(spec(), tmp_path / "run")
-    assert made.cost.requests == summary.done == made.planned
-    assert made.cost.prompt_tokens == summary.prompt_tokens
+    assert made.cost.requests == summary.totals.done == made.planned
+    assert made.cost.prompt_tokens == summary.totals.prompt_tokens
     assert made.cost.tokens_read == made.cost.prompt_tokens
 
 

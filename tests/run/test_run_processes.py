@@ -81,7 +81,7 @@ def test_interrupted_once_a_run_finishes_what_is_in_flight_and_says_how_to_go_on
     process.send_signal(number)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
-    assert "fix:   run the same command again to go on" in err
+    assert "fix:   run the same command again to continue" in err
     assert "Traceback" not in err
     done = len(lines(folder))
     assert 20 <= done < SAMPLES

@@ -11,7 +11,7 @@ import pytest
 
 from leadline.core.errors import Interrupted
 from leadline.core.spec import make_spec
-from leadline.run.events import Event, Looked
+from leadline.run.events import Event, RuleChecked
 from leadline.run.stopping import Stop, stopping_on_signals
 from leadline.run.until import measure_until
 from support.fake_server import FakeServerProcess, Faults
@@ -54,7 +54,7 @@ def test_rounds_of_a_run_leave_their_connections_to_the_next(tmp_path: Path) -> 
 
         def listen(event: Event) -> None:
             nonlocal most
-            rounds.extend([event] if isinstance(event, Looked) else [])
+            rounds.extend([event] if isinstance(event, RuleChecked) else [])
             most = max(most, sockets() - before)
 
         measure_until(make_spec({**values, "model": model}), tmp_path / "run", listen=listen)

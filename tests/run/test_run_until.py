@@ -29,7 +29,7 @@ def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None
     assert "2k does not" in stopped.sentence
     assert stopped.step.saving > 2
     assert "less than 60 samples a cell" in stopped.saving
-    assert stopped.summary.planned == stopped.summary.done < 3 * 3 * 60
+    assert stopped.run.totals.planned == stopped.run.totals.done < 3 * 3 * 60
 
 
 def test_an_interrupted_run_goes_on_and_comes_to_the_same_end(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_model_on_the_line_ends_undecided_and_not_in_a_guess(tmp_path: Path) -
 
 
 def test_a_verdict_needs_a_base_and_a_gate(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="about another run"):
+    with pytest.raises(UsageError, match="needs another run and a gate"):
         measure_until(make_spec(spec("sim:perfect", "verdict 0.95")), tmp_path / "run")
 
 
@@ -91,7 +91,7 @@ def test_a_verdict_against_other_questions_is_refused_before_anything_is_asked(t
     base, candidate = tmp_path / "base", tmp_path / "candidate"
     measure(make_spec({**spec("sim:perfect", ""), "samples": 2}), base)
     other = {**spec("sim:perfect", "verdict 0.95"), "tasks": [{"name": "niah", "haystack": "code"}]}
-    with pytest.raises(UsageError, match="the base was not asked the same"):
+    with pytest.raises(UsageError, match="the base run had other questions"):
         measure_until(make_spec(other), candidate, base=base, gate="overall >= -5")
     assert not candidate.exists()
 

@@ -15,9 +15,9 @@ from leadline.core.spec import read_models
 from leadline.report.charts.correlation import scatter
 from leadline.stats.correlate import correlations
 from leadline.store.submissions import (
-    Entry,
-    Scored,
+    MetricScore,
     Submission,
+    SubmissionEntry,
     merged,
     read_submission,
     read_targets,
@@ -119,12 +119,12 @@ def test_answers_are_submitted_as_accuracy_and_may_be_targets(submitted: Path, t
     assert (tmp_path / "picture.png").is_file()
 
 
-def entry(name: str, value: float | None, better: Any = "higher") -> Entry:
-    scores = {} if value is None else {"loss": Scored(value, better=better)}
-    return Entry(name=name, model=name, score=value, scores=scores, error="" if value is not None else "lost")
+def entry(name: str, value: float | None, better: Any = "higher") -> SubmissionEntry:
+    scores = {} if value is None else {"loss": MetricScore(value, better=better)}
+    return SubmissionEntry(name=name, model=name, score=value, scores=scores, error="" if value is not None else "lost")
 
 
-def submission(*entries: Entry, samples: int = 1) -> Submission:
+def submission(*entries: SubmissionEntry, samples: int = 1) -> Submission:
     return Submission(
         metric="loss", better="lower", spec={"samples": samples}, created="", leadline="0", entries=entries
     )

@@ -249,7 +249,7 @@ def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
 ) -> None:
     use(monkeypatch, RuleLogprobModel(lambda before, token: 1.0, fails=lambda tokens: tokens > 200))
     summary = measure(spec(lengths="128,256"), tmp_path / "run")
-    assert (summary.done, summary.failed, summary.failures["out_of_memory"]) == (6, 6, 6)
+    assert (summary.totals.done, summary.totals.failed, summary.totals.failures["out_of_memory"]) == (6, 6, 6)
     failed = [r for r in read_records(tmp_path / "run") if r.failed]
     assert all(r.scores == {} and r.wants_logprobs and r.failure_class == "error" for r in failed)
     assert set(by_length(read_records(tmp_path / "run"), "retrieval_gain")) == {128}
@@ -257,7 +257,7 @@ def test_a_passage_that_does_not_fit_is_a_failure_without_numbers(
 
 def test_log_probabilities_that_are_no_numbers_are_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, RuleLogprobModel(lambda before, token: math.nan))
-    assert measure(spec(samples=1), tmp_path / "run").failures["unsupported"] == 2
+    assert measure(spec(samples=1), tmp_path / "run").totals.failures["unsupported"] == 2
 
 
 def test_a_run_that_was_cut_off_measures_only_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

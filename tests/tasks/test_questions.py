@@ -261,7 +261,7 @@ def test_a_run_keeps_answers_from_memory_beside_the_others(files: dict[str, str]
     ]
     spec = make_spec({"model": "sim:perfect", "tasks": tasks, "lengths": "1k", "depths": 3, "samples": 2})
     summary = measure(spec, tmp_path / "run")
-    assert (summary.done, summary.failed, summary.receipts.wrong) == (12, 0, 0)
+    assert (summary.totals.done, summary.totals.failed, summary.totals.receipts.different) == (12, 0, 0)
     records = list(read_records(tmp_path / "run"))
     bare = {r.cell.sample: r for r in records if "no_context" in r.labels and r.cell.depth == 0.5}
     read = {r.cell.sample: r for r in records if "no_context" not in r.labels and r.cell.depth == 0.5}

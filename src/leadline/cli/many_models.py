@@ -18,12 +18,12 @@ from leadline.core.digest import digest
 from leadline.core.errors import FailedSamples, UsageError
 from leadline.core.format import format_count
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
-from leadline.results.run import load_run
-from leadline.run.many_models import ModelRun, ModelRunResult, entry_of, is_whole, measure_all
+from leadline.results.summary import totals_values
+from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entry
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import plain_place, slug
-from leadline.store.submissions import Entry, Submission, merged, read_submission, write_submission
+from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission
 
 Models = Annotated[
     Path | None,
@@ -88,7 +88,7 @@ def model_runs(flags: Flags, models: Sequence[NamedModel], until: str) -> tuple[
 
 def measure_models(runs: Sequence[ModelRun], *, keep_prompts: bool = False) -> list[ModelRunResult]:
     """Measures all models, with their progress in the terminal."""
-    with ManyModelsWatcher(sum(not is_whole(run.folder, run.spec) for run in runs)) as watcher:
+    with ManyModelsWatcher(sum(not is_complete(run) for run in runs)) as watcher:
         return measure_all(runs, listen=watcher.hear, keep_prompts=keep_prompts)
 
 
@@ -102,8 +102,8 @@ def finish_models(
     shard: str = "",
 ) -> None:
     """Shows the models side by side, writes a page and the submission; raises if a model or sample failed."""
-    measured = [result for result in results if result.summary is not None]
-    runs = [load_run(result.entrant.folder) for result in measured]
+    measured = [result for result in results if result.run is not None]
+    runs = [result.run for result in results if result.run is not None]
     written = None
     if page and runs:
         from leadline.report.page import write_page  # imports altair
@@ -135,9 +135,9 @@ def finish_models(
 def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
     reasons = [f"{r.entrant.name} ({r.error.what})" for r in results if r.error is not None]
     reasons += [
-        f"{r.entrant.name} ({format_count(r.summary.failed, 'failed sample')})"
+        f"{r.entrant.name} ({format_count(r.run.totals.failed, 'failed sample')})"
         for r in results
-        if r.summary is not None and r.summary.failed
+        if r.run is not None and r.run.totals.failed
     ]
     if reasons:
         raise FailedSamples(
@@ -153,7 +153,7 @@ def _as_json(result: ModelRunResult) -> dict[str, Any]:
         "model": result.entrant.spec.model,
         "folder": str(result.entrant.folder),
         "error": result.error.what if result.error is not None else "",
-        **(result.summary.as_json() if result.summary is not None else {}),
+        **(totals_values(result.run) if result.run is not None else {}),
     }
 
 
@@ -182,11 +182,13 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
     return made
 
 
-def _entry(result: ModelRunResult) -> Entry:
+def _entry(result: ModelRunResult) -> SubmissionEntry:
     run = result.entrant
     if result.error is None:
-        return entry_of(run.name, run.spec.model, run.folder)
-    return Entry(name=run.name, model=run.spec.model, score=None, error=result.error.what, run=run.folder.name)
+        return submission_entry(run.name, run.spec.model, run.folder)
+    return SubmissionEntry(
+        name=run.name, model=run.spec.model, score=None, error=result.error.what, run=run.folder.name
+    )
 
 
 def _show_ranking(made: Submission) -> None:
@@ -197,7 +199,7 @@ def _show_ranking(made: Submission) -> None:
     typer.echo(f"\n{made.better} is better")
 
 
-def _ranking_cells(entry: Entry, metric: str) -> tuple[str, str, str, str]:
+def _ranking_cells(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, str]:
     if entry.score is None or metric not in entry.scores:
         return entry.name, "failed", entry.error, ""
     found = entry.scores[metric]

@@ -15,8 +15,8 @@ from leadline.cli.progress import Watcher
 from leadline.cli.run_summary import finish
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
+from leadline.results.run import Run
 from leadline.run.measure import measure
-from leadline.run.summary import Summary
 
 TRACKER_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
@@ -75,8 +75,8 @@ def run(
             finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
         finally:
             for result in results:
-                if result.summary is not None:
-                    log(result.summary.folder)
+                if result.run is not None:
+                    log(result.run.folder)
         return
     spec = spec_of(flags)
     _refuse_unused_gate(until or spec.until, base, gate)
@@ -90,17 +90,17 @@ def run(
             stopped = measure_until(
                 spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
             )
-        summary = stopped.summary
+        measured = stopped.run
         found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
     else:
-        summary = measure_one(spec, flags.out, keep_prompts=keep_prompts)
+        measured = measure_one(spec, flags.out, keep_prompts=keep_prompts)
     try:
-        finish(summary, as_json=flags.json_, figure=figure, found=found)
+        finish(measured, as_json=flags.json_, figure=figure, found=found)
     finally:  # runs with failed samples are logged too
-        log(summary.folder)
+        log(measured.folder)
 
 
-def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Summary:
+def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Run:
     """Measures one model, with its progress in the terminal."""
     with Watcher() as watcher:
         return measure(spec, out, listen=watcher, keep_prompts=keep_prompts)

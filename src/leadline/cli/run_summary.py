@@ -1,95 +1,85 @@
-"""What is shown when a run has ended: the table, the picture, the counts, and whether anything failed."""
+"""What is shown when a run has ended: the table, the figure, the counts, and whether anything failed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
 import typer
+from rich.console import Console
 
 from leadline.cli.output import print_json, warn
 from leadline.core.errors import FailedSamples
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from leadline.results.run import Run
-    from leadline.run.summary import Summary
+from leadline.results.run import Run, Totals
+from leadline.results.summary import summary, totals_values
 
 
-def finish(summary: Summary, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
-    """Shows the result, then fails if samples failed: never hidden behind exit code 0."""
-    from leadline.results.run import load_run
-
-    run = load_run(summary.folder)
+def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
+    """Shows the result, then raises FailedSamples if samples have no answer. `found` is what a stopping rule found."""
     picture = _draw(run) if figure else None
     if as_json:
-        from leadline.results.summary import summary as table
-
-        print_json(summary.as_json() | {"heatmap": picture, "report": table(run), "until": found})
+        print_json(totals_values(run) | {"heatmap": picture, "report": summary(run), "until": found})
     else:
-        _show(run, summary, picture)
+        _show(run, picture)
         if found is not None:
             typer.secho(f"{found['outcome']}: {found['sentence']}", bold=True)
             typer.echo(found["saving"])
-    if summary.failed:
-        raise failed_samples(summary)
+    if run.totals.failed:
+        raise failed_samples(run)
 
 
-def failed_samples(summary: Summary) -> FailedSamples:
-    kinds = "; ".join(f"{count} {why}: {summary.messages[why]}" for why, count in summary.failures.most_common(3))
+def failed_samples(run: Run) -> FailedSamples:
+    totals = run.totals
+    kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
     return FailedSamples(
-        f"{summary.failed:,} of {summary.planned:,} samples have no answer ({kinds})",
-        where=str(summary.folder),
+        f"{totals.failed:,} of {totals.planned:,} samples have no answer ({kinds})",
+        where=str(run.folder),
         fix="run the same command again: only these are asked",
     )
 
 
 def _draw(run: Run) -> Path:
-    """The picture that says most of a run: the trap where it has both sides of it, metrics where nothing was asked."""
-    from leadline.report.charts.heatmap import heatmap
+    """The most telling figure: accuracy against log-probabilities where a run has both, else what it has."""
+    from leadline.report.charts.heatmap import heatmap  # altair
     from leadline.report.charts.logprobs import has_two_axes, measure_curves, two_axes
     from leadline.report.charts.render import write_figure
 
     if has_two_axes(run) and run.table.tasks:
         name, figure = "trap", two_axes(run)
-    elif run.measures and not run.table.tasks:
+    elif run.logprobs and not run.table.tasks:
         name, figure = "log-probabilities", measure_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
     return write_figure(figure, run.folder / name, ["png"])[0]
 
 
-def _show(run: Run, summary: Summary, picture: Path | None) -> None:
-    from rich.console import Console
-
+def _show(run: Run, picture: Path | None) -> None:
+    from leadline.report.charts.logprobs import trap_words  # altair
     from leadline.report.terminal import show_run
 
     show_run(run, Console())
+    totals, receipts = run.totals, run.receipts
     typer.echo()
-    typer.echo(f"samples   {summary.planned:,} planned, {summary.done:,} answered, {summary.failed:,} failed")
-    if came_out := _answers_words(summary):
-        typer.echo(f"answers   {came_out}")
-    receipts = summary.receipts
-    typer.echo(f"receipts  {receipts.ok:,} agree, {receipts.wrong:,} disagree, {receipts.absent:,} not given")
-    typer.echo(f"records   {summary.folder}")
+    typer.echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
+    if answers := _format_answers(totals):
+        typer.echo(f"answers   {answers}")
+    typer.echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
+    typer.echo(f"records   {run.folder}")
     if picture is not None:
         typer.echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
         if picture.stem == "trap":
-            from leadline.report.charts.logprobs import trap_words
-
             typer.echo(trap_words(run))
-    if receipts.wrong:
+    if receipts.different:
         warn(
-            f"the model's own token count differs from ours for {receipts.wrong:,} prompts, "
-            f"by {receipts.worst:+,} at worst: lengths are not what they seem"
+            f"the model's own token count differs from ours for {receipts.different:,} prompts, "
+            f"by {receipts.largest_difference:+,} at worst: lengths are not what they seem"
         )
-    if truncated := summary.classes.get("input_truncated"):
+    if truncated := totals.classes.get("input_truncated"):
         warn(f"{truncated:,} prompts were refused or cut short for their length")
 
 
-def _answers_words(summary: Summary) -> str:
-    """`80 correct, 12 distractor, 8 refused`: a zero that was refused is not one that was not found."""
-    asked = {name: count for name, count in summary.classes.most_common() if name not in ("measured", "error")}
+def _format_answers(totals: Totals) -> str:
+    """`80 correct, 12 distractor, 8 refused`."""
+    asked = {name: count for name, count in totals.classes.most_common() if name not in ("measured", "error")}
     first = {"correct": asked.get("correct", 0)} if asked else {}
     return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in (first | asked).items())

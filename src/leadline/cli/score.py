@@ -10,7 +10,7 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import SourceError
 from leadline.core.format import format_length
-from leadline.run.grade import Graded, grade
+from leadline.run.grade import GradedTask, grade
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.store.ruler_files import find_predictions
@@ -33,7 +33,7 @@ def score(
         _show_graded(graded, mean)
 
 
-def _mean(graded: list[Graded]) -> RowSummary | None:
+def _mean(graded: list[GradedTask]) -> RowSummary | None:
     """The mean over tasks at the lengths that all tasks have."""
     tasks: dict[str, dict[int, float]] = {}
     for g in graded:
@@ -44,7 +44,7 @@ def _mean(graded: list[Graded]) -> RowSummary | None:
     return summarise(mean_of_tasks([ScoreRow(task, scores) for task, scores in tasks.items()]))
 
 
-def _as_json(g: Graded) -> dict[str, Any]:
+def _as_json(g: GradedTask) -> dict[str, Any]:
     return {
         "task": g.task,
         "length": g.length,
@@ -72,7 +72,7 @@ def _mean_as_json(mean: RowSummary) -> dict[str, Any]:
     }
 
 
-def _show_graded(graded: list[Graded], mean: RowSummary | None) -> None:
+def _show_graded(graded: list[GradedTask], mean: RowSummary | None) -> None:
     rows = [
         (
             g.task,

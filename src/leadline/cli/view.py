@@ -19,7 +19,7 @@ from leadline.cli.progress import Lines
 from leadline.core.cache import cache_folder
 from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
-from leadline.results.follow import Failed, GrowingTable, RunMonitor
+from leadline.results.follow import FailedSample, RunMonitor
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -80,7 +80,7 @@ def watch(
         return 130
     show_run(monitor.run(), console)
     typer.echo()
-    typer.echo(monitor.progress().words())
+    typer.echo(monitor.progress().describe())
     _raise_if_incomplete(monitor)
     return 0
 
@@ -90,20 +90,21 @@ def _updates(monitor: RunMonitor) -> Iterator[None]:
     while monitor.status == "running":
         yield
         sleep(LOOK_SECONDS)
-        monitor.look()
-    monitor.look()  # records written between the last look and the end
+        monitor.refresh()
+    monitor.refresh()  # records written between the last look and the end
 
 
 def _follow_on_screen(monitor: RunMonitor, console: Console) -> None:
-    table = GrowingTable(monitor)
     with Live(console=console, auto_refresh=False, transient=True) as live:
         for _ in _updates(monitor):
-            live.update(run_screen(table.now(), monitor.progress(), monitor.failures, console, HINT), refresh=True)
+            live.update(
+                run_screen(monitor.run(fresh=False), monitor.progress(), monitor.failures, console, HINT), refresh=True
+            )
 
 
 def _follow_in_lines(monitor: RunMonitor) -> None:
     lines = Lines(typer.echo)
-    last: Failed | None = monitor.failures[-1] if monitor.failures else None
+    last: FailedSample | None = monitor.failures[-1] if monitor.failures else None
 
     def show_failures() -> None:
         nonlocal last

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task
+from leadline.core.digest import digest_bytes
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import TaskSpec, validated
 from leadline.core.trackers import Tracker
@@ -31,14 +32,26 @@ def names(kind: PluginKind) -> list[str]:
 
 
 def find(kind: PluginKind, name: str) -> Any:
-    """The object of an entry point, or `Name` from the file of `file.py:Name`."""
-    path, colon, attribute = name.rpartition(":")
-    if colon and path.endswith(".py"):
-        return _from_file(Path(path), attribute)
+    """The object an entry point names, or `NAME` of `FILE.py:NAME`."""
+    file = plugin_file(name)
+    if file is not None:
+        return _from_file(file, name.rpartition(":")[2])
     point = _points(kind).get(name)
     if point is None:
         raise UnknownName(kind.removesuffix("s"), name, names(kind))
     return point.load()
+
+
+def plugin_file(name: str) -> Path | None:
+    """The file of a plugin given as `FILE.py:NAME`, possibly with `?key=value` after it."""
+    path, colon, _ = name.partition("?")[0].rpartition(":")
+    return Path(path) if colon and path.endswith(".py") else None
+
+
+def plugin_digest(name: str) -> str:
+    """Of the code of a plugin given as `FILE.py:NAME`, which has no version; empty for all others."""
+    file = plugin_file(name)
+    return digest_bytes(file.read_bytes()) if file is not None else ""
 
 
 def task(spec: TaskSpec) -> Task:
@@ -47,20 +60,27 @@ def task(spec: TaskSpec) -> Task:
 
 
 def scorer(name: str) -> Scorer:
-    found: Scorer = find("scorers", name)
+    """A scorer by name. A file may define a scorer as a class, which is called without arguments, or as an object."""
+    found: Scorer = _made(find("scorers", name))
+    if not hasattr(found, "score"):
+        raise UsageError(f"{name} is not a scorer", where="scorer", fix="give it a method score(probe, completion)")
     return found
 
 
 def source(name: str) -> Source:
-    """A built-in haystack by name. Paths and mixtures are read in leadline.text.sources."""
+    """A haystack by name or file. Paths of texts and mixtures are read in leadline.text.sources."""
     found = find("sources", name)
-    made: Source = found() if isinstance(found, type) or callable(found) else found
+    made: Source = found() if callable(found) else found
     return made
+
+
+def _made(found: Any) -> Any:
+    return found() if isinstance(found, type) else found
 
 
 @dataclass(frozen=True, slots=True)
 class ModelName:
-    """The parts of `PROVIDER:NAME?key=value&key=value`."""
+    """`PROVIDER:NAME?key=value&key=value` or `FILE.py:NAME?key=value`, parsed. A file is its own provider."""
 
     provider: str
     name: str
@@ -74,15 +94,22 @@ class ModelName:
             raise UsageError(
                 f"{text!r} has no provider",
                 where="model",
-                fix="write PROVIDER:NAME, for example hf:FOLDER or openai:NAME?base_url=http://127.0.0.1:8000/v1",
+                fix="write PROVIDER:NAME, as in sim:perfect, hf:FOLDER, openai:NAME?base_url=http://127.0.0.1:8000/v1 "
+                "or ./mine.py:generate",
             )
+        if plugin_file(head) is not None:
+            provider, name = head, head.rpartition(":")[2]
         return cls(provider, name, dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)))
 
 
 def provider(name: ModelName) -> ModelProvider:
-    """The provider with its options; the model is not opened yet."""
+    """The provider with its options, not yet opened. A function of a file is wrapped in the provider `function`."""
     found = find("models", name.provider)
-    return _configured(found, name.options, ModelProvider, where=f"model {name.provider}:{name.name}")
+    options: Mapping[str, Any] = name.options
+    is_provider = isinstance(found, ModelProvider) or (isinstance(found, type) and issubclass(found, ModelProvider))
+    if plugin_file(name.provider) is not None and not is_provider and callable(found):
+        found, options = find("models", "function"), {**options, "function": name.provider}
+    return _configured(found, options, ModelProvider, where=f"model {name.provider}:{name.name}")
 
 
 def tracker(text: str) -> tuple[Tracker, str]:

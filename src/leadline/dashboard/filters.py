@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from leadline.dashboard.headlines import Headline
 from leadline.dashboard.index import IndexEntry
-from leadline.results.follow import Status
+from leadline.results.progress import Status
 
 Order = Literal["date", "model", "asked", "progress", "effective", "average", "status"]
 ORDERS: tuple[Order, ...] = get_args(Order)

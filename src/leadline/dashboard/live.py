@@ -13,7 +13,7 @@ from leadline.dashboard.headlines import Headline, headline_of
 from leadline.dashboard.index import IndexEntry
 from leadline.report.charts.theme import selection
 from leadline.report.colours import ACCURACY, colour_at, ink_on
-from leadline.results.follow import Failed, GrowingTable, RunMonitor
+from leadline.results.follow import FailedSample, RunMonitor
 from leadline.results.run import Run
 from leadline.results.table import Place, Tally, format_cell
 
@@ -29,8 +29,7 @@ class LiveRun:
 
     def __init__(self, folder: Path) -> None:
         self._guard = threading.Lock()
-        self._standing = RunMonitor(folder)
-        self._paced = GrowingTable(self._standing)
+        self._monitor = RunMonitor(folder)
         self._looked = time.monotonic()
         self._cells: dict[str, tuple[int, Values]] = {}
         self._drawn: Run | None = None
@@ -43,26 +42,26 @@ class LiveRun:
         """Reads what is new. Many pages may ask; the file is looked at twice a second at most."""
         with self._guard:
             if time.monotonic() - self._looked >= LOOK_SECONDS:
-                changed = self._standing.look()
+                changed = self._monitor.refresh()
                 self._looked = time.monotonic()
-                self._draw(fresh=self._standing.status != "running")
+                self._draw(fresh=self._monitor.status != "running")
                 self.version += changed
 
     @property
     def running(self) -> bool:
-        return self._standing.status == "running"
+        return self._monitor.status == "running"
 
     def run(self) -> Run:
         """The very newest, for a report."""
         with self._guard:
-            return self._paced.now(fresh=True)
+            return self._monitor.run(fresh=True)
 
     def glance(self) -> Headline:
         """The headline so far, for the list."""
         return self._glance
 
     def _draw(self, *, fresh: bool = False) -> None:
-        run = self._paced.now(fresh=fresh)
+        run = self._monitor.run(fresh=fresh)
         if run is self._drawn:
             return
         self._drawn = run
@@ -71,16 +70,13 @@ class LiveRun:
             known = self._cells.get(select)
             if known is None or known[1] != values:
                 self._cells[select] = self.version, values
-        progress = self._standing.progress()
-        self._glance = headline_of(
-            run.table.samples, run.window, progress.done, progress.failed, stopped=bool(run.rule)
-        )
+        self._glance = headline_of(run)
 
     def state(self, seen: int) -> Values:
         """Everything for a page that has seen nothing (-1), else what is new since that version."""
         with self._guard:
             assert self._drawn is not None
-            progress = self._standing.progress()
+            progress = self._monitor.progress()
             rate, left = progress.tokens_per_second, progress.seconds_left
             told = {
                 "version": self.version,
@@ -90,13 +86,13 @@ class LiveRun:
                 "failed": progress.failed,
                 "rate": "" if rate is None else f"{rate:,.0f} tokens/s",
                 "left": "" if left is None else f"{format_duration(left)} left",
-                "failures": [_told(one) for one in list(self._standing.failures)[-TOLD_FAILURES:]],
+                "failures": [_told(one) for one in list(self._monitor.failures)[-TOLD_FAILURES:]],
                 "cells": {select: values for select, (at, values) in self._cells.items() if at > seen},
             }
             return told | {"maps": maps_of(self._drawn)} if seen < 0 else told
 
 
-def _told(failed: Failed) -> Values:
+def _told(failed: FailedSample) -> Values:
     return {"at": failed.at, "place": failed.place, "why": failed.why}
 
 

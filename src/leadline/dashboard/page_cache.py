@@ -70,7 +70,7 @@ class PageCache:
         runs = [self._run(entry) for entry in entries]
         notes = [notes_on(e, run, alone=len(runs) == 1) for e, run in zip(entries, runs, strict=True) if not live]
         totals = runs[0].totals
-        answered = totals.records - sum(totals.failures.values())
+        answered = totals.asked - sum(totals.failures.values())
         may_go_on = len(runs) == 1 and not live and answered < entries[0].planned
         status = f"/run/{entries[0].id}/status" if may_go_on else ""
         text = page(runs, Assets(f"/samples?{query}", events, tuple(filter(None, notes)), tag, status))
@@ -127,7 +127,7 @@ def notes_on(entry: IndexEntry, run: Run, *, alone: bool) -> str:
     which = "This run" if alone else f"{entry.title} ({entry.name})"
     if entry.status == "running":
         return f"{which} is still going on: the numbers are those of the moment this page was made."
-    if entry.status == "finished" or (missing := entry.planned - run.totals.records) <= 0:
+    if entry.status == "finished" or (missing := entry.planned - run.totals.asked) <= 0:
         return ""
     if entry.rule:
         return f"{which} was stopped before its rule was content. The same command again goes on with it."

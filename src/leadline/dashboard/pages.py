@@ -17,7 +17,7 @@ from leadline.dashboard.index import IndexEntry, RunIndex, records_stamp
 from leadline.dashboard.live import LiveRuns
 from leadline.dashboard.page_cache import PageCache
 from leadline.report.page import asset, fingerprint, joined, template
-from leadline.results.follow import Status
+from leadline.results.progress import Status
 
 COLUMNS = (
     ("model", "model"), ("asked", "asked"), ("progress", "progress"), ("effective", "effective length"),

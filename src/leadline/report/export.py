@@ -15,7 +15,7 @@ from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.terminal import small_print
-from leadline.results.run import Run, interval_words
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import verdict
 from leadline.store.export import columns_of, rows, write_csv, write_jsonl
 from leadline.store.runs import read_records, slug
@@ -93,9 +93,9 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
         yield "effective-length", gauge(run, found.effective, narrow=True)
     if len(run.table.tasks) > 1:
         yield "tasks", task_grid(run, found, narrow=True)
-    if run.measures:
+    if run.logprobs:
         yield "log-probabilities", measure_curves(run, narrow=True)
-    if run.measures.by_distance:
+    if run.logprobs.by_distance:
         yield "log-probabilities-by-distance", distance_curves(run, narrow=True)
     if run.table.whole.done + run.table.whole.failed:
         yield "curves", curves(run, narrow=True)
@@ -117,7 +117,7 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
         for row in board.rows:
             cells = [f"{c.mean} ({c.spread})" if c.spread else c.mean for c in (*row.cells, row.average)]
             lines.append(f"| {escape_markdown(row.name)} | {row.effective} | {' | '.join(cells)} |")
-    lines += ["", f"Accuracy in percent with {interval_words(*runs)}."]
+    lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
     for item in against_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
         lines += [f"> {escape_markdown(line)}" for line in item.warnings]

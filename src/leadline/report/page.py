@@ -29,7 +29,7 @@ from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import against_first, boards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
 from leadline.report.terminal import small_print
-from leadline.results.run import Run, interval_words
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
 from leadline.results.verdict import READING_WORDS, Verdict, effective_interval, effective_point, verdict
@@ -130,7 +130,7 @@ def cost(run: Run) -> Pairs:
         ("tokens read", format_number(totals.prompt_tokens)),
         ("tokens written", format_number(totals.completion_tokens)),
         ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
-        ("attempts", f"{totals.attempts:,} for {format_count(totals.records, 'sample')}"),
+        ("attempts", f"{totals.attempts:,} for {format_count(totals.asked, 'sample')}"),
     ]
     if totals.cached_tokens:
         pairs.insert(1, ("of these from a cache", format_number(totals.cached_tokens)))
@@ -141,9 +141,9 @@ def receipts(run: Run) -> Pairs:
     """Did the model see as many tokens as were sent?"""
     totals = run.totals
     return [
-        ("the model counted what we sent", format_count(totals.receipts_right, "sample")),
-        ("it counted something else", format_count(totals.receipts_wrong, "sample")),
-        ("it did not say", format_count(totals.receipts_silent, "sample")),
+        ("the model counted what we sent", format_count(totals.receipts.equal, "sample")),
+        ("it counted something else", format_count(totals.receipts.different, "sample")),
+        ("it did not say", format_count(totals.receipts.not_given, "sample")),
     ]
 
 
@@ -243,7 +243,7 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
         links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
-        links += [("trap-0", "Log-probabilities")] if runs[0].measures else []
+        links += [("trap-0", "Log-probabilities")] if runs[0].logprobs else []
     return [*links, ("samples", "Samples")]
 
 
@@ -251,7 +251,7 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
     against = against_first(runs, names)
     return {
         "boards": boards(runs, verdicts, names),
-        "intervals": interval_words(*runs),
+        "intervals": format_interval_kind(*runs),
         "curves": _figure(run_curves(runs, names), "run-curves"),
         "against": [
             {
@@ -277,8 +277,8 @@ def _answer_figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
         if drawn and any(can_smooth(run.table, task) for task in run.table.tasks)
         else None,
         "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
-        "trap": _figure(measure_curves(run), f"trap-{at}") if run.measures else None,
-        "distances": _figure(distance_curves(run), f"distances-{at}") if run.measures.by_distance else None,
+        "trap": _figure(measure_curves(run), f"trap-{at}") if run.logprobs else None,
+        "distances": _figure(distance_curves(run), f"distances-{at}") if run.logprobs.by_distance else None,
     }
 
 

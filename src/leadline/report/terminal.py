@@ -24,8 +24,9 @@ from leadline.core.format import (
 )
 from leadline.report.colours import ACCURACY, colour_at, ink_on
 from leadline.report.comparison import Board, BoardCell, boards
-from leadline.results.follow import Failed, Progress
-from leadline.results.run import Metric, Run, interval_words, load_run
+from leadline.results.follow import FailedSample
+from leadline.results.progress import Progress
+from leadline.results.run import MetricName, Run, format_interval_kind, load_run
 from leadline.results.table import Place, Tally, detail_rows
 from leadline.results.verdict import shapes, verdict
 from leadline.stats.intervals import Estimate
@@ -46,13 +47,13 @@ def show_run(run: Run, console: Console) -> None:
     console.print(Text(verdict(run).claim, style="bold"))
     for sentence in shapes(run):
         console.print(Text(sentence))
-    if run.table.tasks or run.memory.tasks:
+    if run.table.tasks or run.no_context.tasks:
         console.print(length_table(run, plain=not colourful))
     for map_ in heatmaps(run, colourful=colourful):
         console.print(map_)
     if run.table.details:
         console.print(detail_table(run, plain=not colourful))
-    if run.measures:
+    if run.logprobs:
         console.print(measure_table(run, plain=not colourful))
     for line in small_print(run):
         console.print(Text(line, style="dim"))
@@ -77,7 +78,7 @@ def length_table(run: Run, *, plain: bool) -> Grid:
     grid.add_column("task", overflow="fold")  # names give way to numbers where there is not room for both
     for title in ("length", "planned", "done", "failed", "mean", "95% interval"):
         grid.add_column(title, justify="right", no_wrap=True)
-    for table in (run.table, run.memory):  # what is answered from memory stands below what was read
+    for table in (run.table, run.no_context):  # what is answered from memory stands below what was read
         for task in table.tasks:
             lengths = table.lengths_of(task)
             for length in lengths:
@@ -107,8 +108,8 @@ def measure_table(run: Run, *, plain: bool) -> Grid:
     for title in ("length", "docs", "mean", "95% interval"):
         grid.add_column(title, justify="right", no_wrap=True)
     grid.add_column("unit")
-    names = [metric.name for metric in run.measures.estimates]
-    for metric, lengths in run.measures.estimates.items():
+    names = [metric.name for metric in run.logprobs.estimates]
+    for metric, lengths in run.logprobs.estimates.items():
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
             name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
@@ -166,24 +167,24 @@ def small_print(run: Run) -> list[str]:
     lines = [run.table.counting_rule]
     if run.rule:
         lines.append(
-            f"The run stopped by itself (until {sanitise(run.rule, 60)}). Intervals are {interval_words(run)}."
+            f"The run stopped by itself (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."
         )
     if whole.failed:
         kinds = ", ".join(f"{sanitise(kind)} {count}" for kind, count in sorted(totals.failures.items()))
         said = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
         brought = f"; counted as wrong, they would bring the overall mean from {format_percent(whole.mean)}%"
         lines.append(f"{said}{brought} to {format_percent(whole.if_failed_wrong)}%." if whole.done else f"{said}.")
-    if run.memory.tasks:
+    if run.no_context.tasks:
         lines.extend(_memory_words(run))
-    if run.measures.failed:
-        lines.append(f"{format_count(run.measures.failed, 'document')} gave no log-probabilities.")
+    if run.logprobs.failed:
+        lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
     if any(t.estimate is None for t in cells):
         lines.append("· is a cell without data.")
     if any(t.estimate and t.done < t.planned for t in cells):
         lines.append("* marks a cell with fewer answers than planned.")
-    if totals.receipts_wrong:
+    if totals.receipts.different:
         lines.append(
-            f"{format_count(totals.receipts_wrong, 'receipt')} differ: the server says it read another number of "
+            f"{format_count(totals.receipts.different, 'receipt')} differ: the server says it read another number of "
             "tokens than was sent, so these answers may be about a shortened text."
         )
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
@@ -255,9 +256,9 @@ def _estimate_cell(found: Estimate | None) -> BoardCell:
 
 def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:
     """One for each metric, since each has a unit of its own."""
-    metrics: dict[Metric, None] = dict.fromkeys(m for run in runs for m in run.measures.estimates)
+    metrics: dict[MetricName, None] = dict.fromkeys(m for run in runs for m in run.logprobs.estimates)
     for metric in metrics:
-        found = [(name, run.measures.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
+        found = [(name, run.logprobs.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
         lengths = sorted({length for _, by_length in found for length in by_length})
         title = f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else "")
         grid = _grid(sanitise(title, 60), *map(format_length, lengths), plain=plain)
@@ -274,7 +275,9 @@ _OTHER_LINES = 8
 """Of a screen: heading, bar, hint, and room around them."""
 
 
-def run_screen(run: Run, progress: Progress, failures: Sequence[Failed], console: Console, hint: str = "") -> Group:
+def run_screen(
+    run: Run, progress: Progress, failures: Sequence[FailedSample], console: Console, hint: str = ""
+) -> Group:
     """Never taller than the terminal, for what scrolls out of it cannot be redrawn."""
     told = list(failures)[-SHOWN_FAILURES:]
     room = console.height - _OTHER_LINES - (len(told) + 2 if told else 0)
@@ -290,7 +293,7 @@ def run_screen(run: Run, progress: Progress, failures: Sequence[Failed], console
 
 
 def bar(progress: Progress) -> RenderableType:
-    words = Text(progress.words(), no_wrap=True, overflow="ellipsis")
+    words = Text(progress.describe(), no_wrap=True, overflow="ellipsis")
     if progress.planned is None:
         return words
     grid = Grid.grid(expand=True, padding=(0, 1))
@@ -326,5 +329,5 @@ def _task_rows(run: Run, rows: int, *, colourful: bool) -> Iterator[RenderableTy
         yield Text(f"and {len(table.tasks) - rows} more tasks", style="dim")
 
 
-def failure_line(failed: Failed) -> str:
+def failure_line(failed: FailedSample) -> str:
     return f"{format_time(failed.at)}  {failed}"

@@ -66,9 +66,9 @@ def numbers_of(run: Run, found: Verdict) -> Numbers:
     yield from _effective("leadline/effective_length", found.effective)
     yield from _tally("leadline/accuracy", whole, ends=True)
     yield "leadline/answered", float(whole.done)
-    yield "leadline/failed", float(whole.failed + run.memory.whole.failed + run.measures.failed)
+    yield "leadline/failed", float(whole.failed + run.no_context.whole.failed + run.logprobs.failed)
     yield "leadline/missing", float(whole.missing)
-    yield "leadline/receipts_wrong", float(run.totals.receipts_wrong)
+    yield "leadline/receipts_wrong", float(run.totals.receipts.different)
     yield "leadline/prompt_tokens", float(run.totals.prompt_tokens)
     for length, tally in sorted(table.by_length.items()):
         yield from _tally(f"leadline_length/{format_length(length)}", tally)
@@ -77,9 +77,9 @@ def numbers_of(run: Run, found: Verdict) -> Numbers:
         yield from _effective(f"leadline_task_effective_length/{task}", found.by_task.get(task))
     for (task, length), tally in table.by_task_and_length.items():
         yield from _tally(f"leadline_task_length/{task}/{format_length(length)}", tally)
-    for (task, length), tally in run.memory.by_task_and_length.items():
+    for (task, length), tally in run.no_context.by_task_and_length.items():
         yield from _tally(f"leadline_memory/{task}/{format_length(length)}", tally)
-    for metric, lengths in run.measures.estimates.items():
+    for metric, lengths in run.logprobs.estimates.items():
         for length, estimate in lengths.items():
             yield f"leadline_measure/{metric.task}/{metric.name}/{format_length(length)}", estimate.mean
     asked = whole.done + whole.failed
@@ -114,7 +114,7 @@ def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
         yield "heatmap", render(heatmap(run), "png")
     if len(run.table.tasks) > 1:
         yield "tasks", render(task_grid(run, found), "png")
-    if run.measures:
+    if run.logprobs:
         yield "log-probabilities", render(measure_curves(run), "png")
 
 

@@ -1,131 +1,206 @@
-"""A run folder, opened for looking at: its manifest, its table, and what it cost."""
+"""A run folder, opened: its manifest, records, table, totals, progress and verdict."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
-from leadline.core.types import UNIT, Completion, Failure, Record
+from leadline.core.types import UNIT, Completion, Failure, Receipt, Record
+from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.table import Place, Table, planned_places, tabulate
+from leadline.results.verdict import Verdict, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import read_records
 
-# --- Log-probability metrics by length: means with intervals over documents, in units of their own.
+RecordKind = Literal["answer", "no_context", "logprob"]
+ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
+"""Options of a model that say where it is, not what it is: left out of its name in titles."""
 
 
-class Metric(NamedTuple):
+@dataclass(slots=True)
+class Receipts:
+    """How often the model's own prompt token count equals ours, differs from it, or was not reported."""
+
+    equal: int = 0
+    different: int = 0
+    not_given: int = 0
+    largest_difference: int = 0
+    """Tokens reported minus tokens sent, where that is largest."""
+
+    def add(self, receipt: Receipt) -> None:
+        if receipt.theirs is None:
+            self.not_given += 1
+            return
+        difference = receipt.theirs - receipt.ours
+        self.equal += difference == 0
+        self.different += difference != 0
+        self.largest_difference = max(self.largest_difference, difference, key=abs)
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over the newest record of every cell. `planned` is what was asked where a rule stopped the run."""
+
+    planned: int = 0
+    done: int = 0
+    failed: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    """By failure class, `correct` among them."""
+    failures: Counter[str] = field(default_factory=Counter)
+    """Samples without an answer by kind, with one message of each in `messages`."""
+    messages: dict[str, str] = field(default_factory=dict)
+    receipts: Receipts = field(default_factory=Receipts)
+    notes: Counter[str] = field(default_factory=Counter)
+    """What models said about samples, and of how many."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    attempts: int = 0
+    retried: int = 0
+    """Samples that took more than one attempt."""
+    started: float = 0.0
+    ended: float = 0.0
+
+    def add(self, record: Record) -> None:
+        self.classes[record.failure_class] += 1
+        self.prompt_tokens += record.prompt_tokens
+        self.attempts += record.attempts
+        self.retried += record.attempts > 1
+        self.started = min(self.started or record.started, record.started)
+        self.ended = max(self.ended, record.started + record.seconds)
+        self.notes.update(record.sent.notes)
+        outcome = record.outcome
+        if isinstance(outcome, Failure):
+            self.failed += 1
+            self.failures[outcome.why] += 1
+            self.messages[outcome.why] = outcome.message
+            return
+        self.done += 1
+        if isinstance(outcome, Completion):
+            self.receipts.add(record.receipt)
+            self.completion_tokens += outcome.completion_tokens or 0
+            self.cached_tokens += outcome.cached_tokens or 0
+
+    @property
+    def asked(self) -> int:
+        return self.done + self.failed
+
+    @property
+    def missing(self) -> int:
+        return max(0, self.planned - self.asked)
+
+    @property
+    def seconds(self) -> float:
+        """From the first request to the last answer."""
+        return max(0.0, self.ended - self.started)
+
+
+class MetricName(NamedTuple):
+    """A log-probability metric of a task, and its unit."""
+
     task: str
     name: str
     unit: str
 
 
 @dataclass(frozen=True, slots=True)
-class Measures:
-    """Every metric of a run at every length; `failed` counts documents that gave no numbers."""
+class LogprobResults:
+    """Every log-probability metric of a run at every length; `failed` counts documents without numbers."""
 
-    estimates: Mapping[Metric, Mapping[int, Estimate]]
-    by_distance: Mapping[Metric, Mapping[int, Estimate]]
-    """Where answers stand at a known place: by tokens back to it, in octaves."""
+    estimates: Mapping[MetricName, Mapping[int, Estimate]]
+    by_distance: Mapping[MetricName, Mapping[int, Estimate]]
+    """Where the answer is at a known place: by distance to it in tokens, in octaves."""
     failed: int
 
     def __bool__(self) -> bool:
         return bool(self.estimates)
 
 
-def measured(records: Iterable[Record]) -> Measures:
-    """Each metric over all records of its task: where weights differ, one without a score of its own counts too."""
+def logprob_results(records: Iterable[Record]) -> LogprobResults:
+    """Means with intervals over documents. A record without a score of its own still counts where weights differ."""
     tasks: dict[str, list[Record]] = {}
-    metrics: dict[Metric, None] = {}
+    metrics: dict[MetricName, None] = {}
     failed = 0
     for record in records:
         failed += record.failed
         tasks.setdefault(record.cell.task, []).append(record)
-        first = record.labels.get(UNIT, "")
-        metrics |= dict.fromkeys(Metric(record.cell.task, n, metric_of(n).unit or first) for n in record.scores)
+        unit = record.labels.get(UNIT, "")
+        metrics |= dict.fromkeys(MetricName(record.cell.task, n, metric_of(n).unit or unit) for n in record.scores)
     distances = {m: by_distance(tasks[m.task], m.name) for m in sorted(metrics)}
-    return Measures(
+    return LogprobResults(
         estimates={m: by_length(tasks[m.task], m.name) for m in sorted(metrics)},
         by_distance={m: found for m, found in distances.items() if len(found) > 1},
         failed=failed,
     )
 
 
-# --- A run folder, opened for looking at: its manifest, its table, and what it cost.
-
-Kind = Literal["answer", "memory", "measure"]
-ADDRESSES = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
-"""Options of a model that say where it is, not what it is: left out of its name in titles."""
-
-
-@dataclass(slots=True)
-class Totals:
-    """Sums over all records, kept while they stream by."""
-
-    records: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cached_tokens: int = 0
-    attempts: int = 0
-    started: float = 0.0
-    ended: float = 0.0
-    receipts_right: int = 0
-    receipts_wrong: int = 0
-    receipts_silent: int = 0
-    notes: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
-
-    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Passes records on, having counted them."""
-        for record in records:
-            self.add(record)
-            yield record
-
-    def add(self, record: Record) -> None:
-        self.records += 1
-        self.prompt_tokens += record.prompt_tokens
-        self.attempts += record.attempts
-        self.started = min(self.started or record.started, record.started)
-        self.ended = max(self.ended, record.started + record.seconds)
-        match record.receipt.ok:
-            case True:
-                self.receipts_right += 1
-            case False:
-                self.receipts_wrong += 1
-            case None:
-                self.receipts_silent += 1
-        outcome = record.outcome
-        if isinstance(outcome, Completion):
-            self.completion_tokens += outcome.completion_tokens or 0
-            self.cached_tokens += outcome.cached_tokens or 0
-        elif isinstance(outcome, Failure):
-            self.failures[outcome.why] = self.failures.get(outcome.why, 0) + 1
-        for note in record.sent.notes:
-            self.notes[note] = self.notes.get(note, 0) + 1
-
-
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Run:
-    """Everything a report says about one run, short of its single samples. No two are equal, so that what was found out
-    about one can be kept for as long as it is there.
+    """A run, finished or still growing, as of the moment it was opened. Compared by identity.
 
-    `table` holds the answers to questions about a document, and nothing else enters an average. Questions asked
-    without their document, which show what is answered from memory, and log-probabilities, which are no shares of
-    anything, stand aside.
+    `table` has the answers to questions about a document, and nothing else enters an average. Questions asked without
+    their document are in `no_context`, log-probability metrics in `logprobs`.
     """
 
-    folder: Path
-    manifest: Manifest
-    table: Table
-    memory: Table
-    measures: Measures
-    totals: Totals
+    def __init__(
+        self, folder: Path, manifest: Manifest, records: Iterable[Record], failures: Failures = "excluded"
+    ) -> None:
+        """`records` are the newest of every cell and are read once; `failures` says how samples without an answer enter
+        the means."""
+        self.folder = folder
+        self.manifest = manifest
+        self.totals = Totals()
+        counter = SampleCounter.of(manifest)
+        status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
+        aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
+        kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
+
+        def answers() -> Iterator[Record]:
+            for record in records:
+                self.totals.add(record)
+                counter.add(record)
+                kind = kinds.get(record.cell.task, "answer")
+                if kind == "answer":
+                    yield record
+                else:
+                    aside[kind].append(record)
+
+        stopped = bool(self.rule)
+        self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
+        self.no_context: Table = tabulate(aside["no_context"], planned_grid(manifest, "no_context"), stopped=stopped)
+        self._logprob_records = aside["logprob"]
+        self.totals.planned = self.totals.asked if stopped else manifest.planned
+        self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
+        """Status, counts, speed and time left."""
+
+    @classmethod
+    def open(cls, folder: Path | str, failures: Failures = "excluded") -> Self:
+        return cls(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
+
+    @property
+    def records(self) -> Iterator[Record]:
+        """The newest record of every cell, texts included, read from the folder."""
+        return read_records(self.folder)
+
+    @property
+    def receipts(self) -> Receipts:
+        return self.totals.receipts
+
+    @cached_property
+    def logprobs(self) -> LogprobResults:
+        return logprob_results(self._logprob_records)
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        return verdict(self)
 
     @property
     def name(self) -> str:
@@ -145,7 +220,7 @@ class Run:
 
     @property
     def window(self) -> int | None:
-        """What the model claims to read."""
+        """The context window that the model claims."""
         window = self.manifest.model.get("window")
         return window if isinstance(window, int) else None
 
@@ -156,88 +231,61 @@ class Run:
     @property
     def titles(self) -> list[str]:
         """Every task of the run, those of the table first."""
-        return list(dict.fromkeys([*self.table.tasks, *self.memory.tasks, *self.manifest.tasks]))
+        return list(dict.fromkeys([*self.table.tasks, *self.no_context.tasks, *self.manifest.tasks]))
 
     @property
     def rule(self) -> str:
-        """The stopping rule, where the run decided by itself how many samples a cell needs."""
+        """The stopping rule, where one decided how many samples a cell needs."""
         return str(self.manifest.spec.get("until") or "")
 
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
-def interval_words(*runs: Run) -> str:
-    """What kind of intervals stand in the figures."""
-    plain, sequences = "95% intervals over documents", "95% confidence sequences, which hold however often a run looked"
-    if not any(run.rule for run in runs):
-        return plain
-    return sequences if all(run.rule for run in runs) else f"{plain}; of runs that stopped by themselves {sequences}"
-
-
 def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
-    """Reads the whole run once. `failures` says how samples without an answer enter the means."""
-    return run_of(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
+    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means."""
+    return Run.open(folder, failures)
 
 
-def run_of(folder: Path, manifest: Manifest, records: Iterable[Record], failures: Failures = "excluded") -> Run:
-    """The run that these records, the newest of every cell, make."""
-    totals = Totals()
-    memory: list[Record] = []
-    measures: list[Record] = []
-    aside = {"memory": memory, "measure": measures}
-    stopped = bool(manifest.spec.get("until"))
-    kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
-
-    def answers() -> Iterator[Record]:
-        for record in totals.watch(records):
-            kind = kinds.get(record.cell.task, "answer")
-            if kind == "answer":
-                yield record
-            else:
-                aside[kind].append(record)
-
-    return Run(
-        folder=folder,
-        manifest=manifest,
-        table=tabulate(answers(), plan_of(manifest, "answer"), failures, stopped=stopped),
-        memory=tabulate(memory, plan_of(manifest, "memory"), stopped=stopped),
-        measures=measured(measures),
-        totals=totals,
-    )
-
-
-def kind_of(task: Mapping[str, Any]) -> Kind:
+def kind_of(task: Mapping[str, Any]) -> RecordKind:
     """What the records of a task are, from its entry in the manifest."""
     if task.get("kind") == "measure":
-        return "measure"
-    return "memory" if task.get("options", {}).get("no_context") else "answer"
+        return "logprob"
+    return "no_context" if task.get("options", {}).get("no_context") else "answer"
 
 
-def plan_of(manifest: Manifest, kind: Kind) -> dict[Place, int]:
-    """The grid that the manifest asks for."""
+def planned_grid(manifest: Manifest, kind: RecordKind) -> dict[Place, int]:
+    """The samples that the manifest plans for every place; none for a run with a stopping rule."""
     spec = manifest.spec
     tasks = {title: task for title, task in manifest.tasks.items() if kind_of(task) == kind}
     return planned_places(
         tasks,
         spec["lengths"],
         spec["depths"],
-        0 if spec.get("until") else spec["samples"],  # a run that stops by itself plans no number for a cell
+        0 if spec.get("until") else spec["samples"],
         depthless=[title for title, task in tasks.items() if not task.get("has_depth", True)],
     )
 
 
 def label_of(manifest: Manifest) -> str:
-    """What people are told a run is of: the name that a list of models gives it, else the model itself."""
+    """What a run is called in titles: the name that a list of models gives it, else the model."""
     return manifest.name or model_of(manifest)
 
 
 def model_of(manifest: Manifest) -> str:
-    return model_words(str(manifest.spec.get("model", manifest.model.get("name", "?"))))
+    return format_model(str(manifest.spec.get("model", manifest.model.get("name", "?"))))
 
 
-def model_words(name: str) -> str:
-    """A model as titles call it: with the options that change it, without its address."""
+def format_model(name: str) -> str:
+    """A model for titles: with the options that change it, without its address."""
     head, _, query = name.partition("?")
-    options = [(k, v) for k, v in parse_qsl(query, keep_blank_values=True) if k not in ADDRESSES]
+    options = [(k, v) for k, v in parse_qsl(query, keep_blank_values=True) if k not in ADDRESS_OPTIONS]
     return f"{head}?{urlencode(options, safe=':/,')}" if options else head
+
+
+def format_interval_kind(*runs: Run) -> str:
+    """Which kind of intervals the figures of these runs show."""
+    plain, sequences = "95% intervals over documents", "95% confidence sequences, which hold however often a run looked"
+    if not any(run.rule for run in runs):
+        return plain
+    return sequences if all(run.rule for run in runs) else f"{plain}; of runs that stopped by themselves {sequences}"

@@ -1,4 +1,4 @@
-"""A run in numbers that a program can read."""
+"""A run as plain values, for JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from leadline.stats.effective import EffectiveLength
 
 
 def summary(run: Run) -> dict[str, Any]:
-    """The whole table as plain values. A mean that does not exist is null, never zero."""
+    """The whole table. A mean that does not exist is null, never zero."""
     table, totals = run.table, run.totals
     return {
         "run": str(run.folder),
@@ -33,9 +33,9 @@ def summary(run: Run) -> dict[str, Any]:
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
         "receipts": {
-            "equal": totals.receipts_right,
-            "different": totals.receipts_wrong,
-            "not_given": totals.receipts_silent,
+            "equal": totals.receipts.equal,
+            "different": totals.receipts.different,
+            "not_given": totals.asked - totals.receipts.equal - totals.receipts.different,
         },
         "lengths": [
             {
@@ -48,9 +48,33 @@ def summary(run: Run) -> dict[str, Any]:
         ],
         "no_context": [
             {"task": task, "length": length, **tally_values(tally)}
-            for (task, length), tally in run.memory.by_task_and_length.items()
+            for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def totals_values(run: Run) -> dict[str, Any]:
+    """The counts of a run as plain values."""
+    totals, receipts = run.totals, run.receipts
+    return {
+        "folder": str(run.folder),
+        "planned": totals.planned,
+        "done": totals.done,
+        "failed": totals.failed,
+        "missing": totals.missing,
+        "retried": totals.retried,
+        "classes": dict(totals.classes),
+        "failures": dict(totals.failures),
+        "messages": totals.messages,
+        "receipts": {
+            "ok": receipts.equal,
+            "wrong": receipts.different,
+            "absent": receipts.not_given,
+            "worst": receipts.largest_difference,
+        },
+        "prompt_tokens": totals.prompt_tokens,
+        "completion_tokens": totals.completion_tokens,
     }
 
 

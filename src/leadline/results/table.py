@@ -1,10 +1,16 @@
-"""What wrong answers had in common, by task and length: copied demonstrations, other chains, duplicates ..."""
+"""Records to the table that every figure, page and terminal view is drawn from.
+
+A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and each
+is done (answered), failed (no answer came) or missing (not asked yet). Means and intervals are those of
+`leadline.stats`: over answered samples, clustered by document.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple, get_args
 
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
@@ -13,12 +19,6 @@ from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
 from leadline.stats.observations import Column, Failures, Key, Observations, observations
 from leadline.stats.sequential import anytime
-
-# --- Records to the tidy table that every figure, page and terminal is drawn from.
-#
-# A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and
-# each of them is done (answered), failed (no answer came) or missing (not asked yet). Means and intervals are those of
-# `leadline.stats`: over answered samples, by document; `if_failed_wrong` says what the failed ones could take away.
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 COUNTING_RULE = (
@@ -29,7 +29,7 @@ COUNTING_RULE_ZERO = "Means count a sample that got no answer after every attemp
 
 
 class Place(NamedTuple):
-    """`depth` is None where a task has no single place for its evidence."""
+    """`depth` is None where the evidence of a task is not at one depth."""
 
     task: str
     length: int
@@ -38,7 +38,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """All samples of one place, or of several taken together."""
+    """All samples of one place, or of several places pooled."""
 
     planned: int
     done: int
@@ -61,130 +61,130 @@ class Tally:
         return self.estimate.interval if self.estimate else None
 
 
-@dataclass(frozen=True, slots=True)
 class Table:
-    """One run by place, and pooled. Keys of the pooled views are tuples of what they keep apart."""
+    """One run by place, and pooled. Each view is computed when it is first read.
 
-    samples: Observations
-    cells: Mapping[Place, Tally]
-    by_task_and_length: Mapping[tuple[str, int], Tally]
-    by_length: Mapping[int, Tally]
-    by_task: Mapping[str, Tally]
-    whole: Tally
-    failures: Failures = "excluded"
-    """How samples without an answer enter the means."""
-    details: Mapping[tuple[str, int], Mapping[str, int]] = field(default_factory=dict)
-    """By task and length, how often each finer class of wrong answer was seen."""
+    `planned` has the samples of every place, including places that were recorded without being planned. With `stopped`,
+    a stopping rule chose the number of samples, so intervals are confidence sequences.
+    """
+
+    def __init__(
+        self,
+        samples: Observations,
+        planned: Mapping[Place, int],
+        classes: Mapping[Place, Counter[FailureClass]],
+        details: Mapping[tuple[str, int], Mapping[str, int]],
+        failures: Failures = "excluded",
+        *,
+        stopped: bool = False,
+    ) -> None:
+        self.samples = samples
+        self.failures = failures
+        """How samples without an answer enter the means."""
+        self.details = details
+        """By task and length, how often each finer class of wrong answer was seen."""
+        self._planned = planned
+        self._classes = classes
+        self._stopped = stopped
+
+    @cached_property
+    def cells(self) -> Mapping[Place, Tally]:
+        return {Place(*key): tally for key, tally in self._by("task", "length", "depth")}  # type: ignore[arg-type]
+
+    @cached_property
+    def by_task_and_length(self) -> Mapping[tuple[str, int], Tally]:
+        return {(str(task), int(length or 0)): tally for (task, length), tally in self._by("task", "length")}
+
+    @cached_property
+    def by_length(self) -> Mapping[int, Tally]:
+        return {int(length or 0): tally for (length,), tally in self._by("length")}
+
+    @cached_property
+    def by_task(self) -> Mapping[str, Tally]:
+        return {str(task): tally for (task,), tally in self._by("task")}
+
+    @cached_property
+    def whole(self) -> Tally:
+        return next(tally for _, tally in self._by())
 
     @property
     def counting_rule(self) -> str:
         return COUNTING_RULE if self.failures == "excluded" else COUNTING_RULE_ZERO
 
-    @property
+    @cached_property
     def tasks(self) -> list[str]:
-        return list(self.by_task)
+        return list(dict.fromkeys(place.task for place in self._planned))
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
-        return sorted(self.by_length)
+        return sorted({place.length for place in self._planned})
 
     def lengths_of(self, task: str) -> list[int]:
-        return sorted({length for name, length in self.by_task_and_length if name == task})
+        return sorted({place.length for place in self._planned if place.task == task})
 
     def depths_of(self, task: str) -> list[float | None]:
-        depths = {p.depth for p in self.cells if p.task == task}
+        depths = {place.depth for place in self._planned if place.task == task}
         return sorted(depths, key=lambda d: (d is not None, d or 0.0))
 
     def has_depths(self, task: str) -> bool:
         return self.depths_of(task) != [None]
 
-
-def tabulate(
-    records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded", *, stopped: bool = False
-) -> Table:
-    """The table of a run: what was planned first, then anything recorded without being planned.
-
-    `stopped` says that the answers themselves decided how many there are: intervals then hold at every look.
-    """
-    counts: dict[Place, Counter[FailureClass]] = {}
-    details: dict[tuple[str, int], Counter[str]] = {}
-    samples = observations(_counted(records, counts, details))
-    places = dict.fromkeys([*planned, *counts])
-    asked = {p: max(planned.get(p, 0), sum(counts.get(p, {}).values())) for p in places}
-    pool = _Pool(samples, asked, counts, failures, stopped)
-    return Table(
-        samples=samples,
-        cells={Place(*key): tally for key, tally in pool.by("task", "length", "depth")},  # type: ignore[arg-type]
-        by_task_and_length={(str(t), int(n or 0)): tally for (t, n), tally in pool.by("task", "length")},
-        by_length={int(n or 0): tally for (n,), tally in pool.by("length")},
-        by_task={str(t): tally for (t,), tally in pool.by("task")},
-        whole=next(tally for _, tally in pool.by()),
-        failures=failures,
-        details=details,
-    )
-
-
-def _counted(
-    records: Iterable[Record],
-    counts: dict[Place, Counter[FailureClass]],
-    details: dict[tuple[str, int], Counter[str]],
-) -> Iterator[Record]:
-    for record in records:
-        place = Place(record.cell.task, record.cell.length, record.cell.depth)
-        if place not in counts:
-            counts[place] = Counter()
-        counts[place][record.failure_class] += 1
-        if record.detail and not record.failed:  # no answer is no wrong answer
-            details.setdefault(place[:2], Counter())[record.detail] += 1
-        yield record
-
-
-@dataclass(frozen=True, slots=True)
-class _Pool:
-    samples: Observations
-    planned: Mapping[Place, int]
-    counts: Mapping[Place, Counter[FailureClass]]
-    failures: Failures
-    stopped: bool
-
-    def by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
+    def _by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
-        at: Sequence[int] = [Place._fields.index(c) for c in columns]
-        planned: dict[Key, int] = {} if columns else {(): 0}  # a whole there is, even of nothing
+        at = [Place._fields.index(c) for c in columns]
+        planned: dict[Key, int] = {} if columns else {(): 0}  # the whole exists even if nothing was planned
         classes: dict[Key, Counter[FailureClass]] = {}
-        for place, count in self.planned.items():
+        for place, count in self._planned.items():
             key = tuple(place[i] for i in at)
             planned[key] = planned.get(key, 0) + count
-            classes.setdefault(key, Counter()).update(self.counts.get(place, {}))
-        found = (
-            {m.key: m for m in marginals(self.samples, columns, planned=planned, failures=self.failures)}
-            if len(self.samples)
-            else {}
-        )
+            classes.setdefault(key, Counter()).update(self._classes.get(place, {}))
+        found: dict[Key, Marginal] = {}
+        if len(self.samples):
+            found = {m.key: m for m in marginals(self.samples, columns, planned=planned, failures=self.failures)}
         estimates = self._estimates(columns, found)
         for key, count in planned.items():
             marginal, seen = found.get(key), classes.get(key, Counter())
-            yield (
-                key,
-                Tally(
-                    planned=count,
-                    done=marginal.counts.done if marginal else 0,
-                    failed=marginal.counts.failed if marginal else 0,
-                    estimate=estimates.get(key),
-                    if_failed_wrong=marginal.mean_if_failures_were_zero if marginal else None,
-                    classes={c: seen[c] for c in FAILURE_CLASSES if seen[c]},
-                ),
+            tally = Tally(
+                planned=count,
+                done=marginal.counts.done if marginal else 0,
+                failed=marginal.counts.failed if marginal else 0,
+                estimate=estimates.get(key),
+                if_failed_wrong=marginal.mean_if_failures_were_zero if marginal else None,
+                classes={c: seen[c] for c in FAILURE_CLASSES if seen[c]},
             )
+            yield key, tally
 
     def _estimates(self, columns: Sequence[Column], found: Mapping[Key, Marginal]) -> dict[Key, Estimate]:
-        """The means that there are, with intervals for a fixed number of samples or, where the run stopped by itself,
-        for any."""
+        """Means with intervals for a fixed number of samples or, where a rule stopped the run, for any number."""
         known = {key: m.estimate for key, m in found.items() if m.estimate.n}
-        if not self.stopped:
+        if not self._stopped:
             return known
         samples = self.samples if self.failures == "excluded" else self.samples.counted("zero")
         keys, code = samples.codes(columns)
         return {key: anytime(samples.take(code == keys.index(key)), estimate) for key, estimate in known.items()}
+
+
+def tabulate(
+    records: Iterable[Record], planned: Mapping[Place, int], failures: Failures = "excluded", *, stopped: bool = False
+) -> Table:
+    """The table of a run: planned places first, then any that were recorded without being planned."""
+    classes: dict[Place, Counter[FailureClass]] = {}
+    details: dict[tuple[str, int], Counter[str]] = {}
+
+    def counted() -> Iterator[Record]:
+        for record in records:
+            place = Place(record.cell.task, record.cell.length, record.cell.depth)
+            if place not in classes:
+                classes[place] = Counter()
+            classes[place][record.failure_class] += 1
+            if record.detail and not record.failed:
+                details.setdefault(place[:2], Counter())[record.detail] += 1
+            yield record
+
+    samples = observations(counted())
+    places = dict.fromkeys([*planned, *classes])
+    asked = {p: max(planned.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
+    return Table(samples, asked, classes, details, failures, stopped=stopped)
 
 
 def planned_places(
@@ -200,12 +200,9 @@ def planned_places(
     }
 
 
-# --- What wrong answers had in common, by task and length: copied demonstrations, other chains, duplicate
-
-
 @dataclass(frozen=True, slots=True)
 class DetailRow:
-    """How often one thing was seen in the answers of a task, at each length of the table."""
+    """How often one finer class of wrong answer was seen in a task, at each length of the table."""
 
     task: str
     detail: str
@@ -213,7 +210,7 @@ class DetailRow:
 
 
 def detail_rows(table: Table) -> list[DetailRow]:
-    """Task by task, what was seen most often first."""
+    """By task, the most frequent first."""
     rows = []
     for task in table.tasks:
         seen = {n: table.details.get((task, n), {}) for n in table.lengths}
@@ -224,7 +221,7 @@ def detail_rows(table: Table) -> list[DetailRow]:
 
 
 def format_cell(place: Place, tally: Tally) -> str:
-    """A cell in words: where it is, its value with interval, how many samples stand behind it."""
+    """`niah, length 4k, depth 50%: 80%, 95% interval 60–93%, 10 of 10 answered`."""
     at = f"{sanitise(place.task, 60)}, length {format_length(place.length)}"
     if place.depth is not None:
         at += f", depth {format_depth(place.depth)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -21,6 +22,9 @@ from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, eff
 from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
+
+if TYPE_CHECKING:
+    from leadline.results.run import Run
 
 OWN_SHARE = 0.85
 """Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
@@ -251,7 +255,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
             f"(95%: {format_percent_range(whole.interval)}%)."
         )
-    memory = run.memory.whole
+    memory = run.no_context.whole
     if memory.mean is not None:
         lines.append(
             f"Asked without the document it is right in {format_percent(memory.mean)}% "
@@ -289,6 +293,6 @@ def _not_measured(run: Run) -> list[str]:
         lines.append(f"{format_count(whole.failed, 'sample')} failed; failed samples are in no mean.")
     if whole.missing:
         lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
-    if run.totals.receipts_wrong:
-        lines.append(f"{format_count(run.totals.receipts_wrong, 'sample')} read at another length than was sent.")
+    if run.totals.receipts.different:
+        lines.append(f"{format_count(run.totals.receipts.different, 'sample')} read at another length than was sent.")
     return lines

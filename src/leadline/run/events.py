@@ -1,4 +1,4 @@
-"""What happens in a run, as it happens. Listeners are called from one thread, in order."""
+"""Events of a run. Listeners are called from one thread, in order."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from leadline.core.types import Record
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The folder is open. `done` cells have an answer already; `torn_bytes` of a torn line were cut off."""
+    """The folder is open. `done` cells have an answer already; `torn_bytes` of an incomplete line were cut off."""
 
     folder: Path
     planned: int
     done: int
     failed_before: int
-    prompt_tokens_left: int
+    tokens_left: int
+    """The lengths of the missing cells, added up."""
     torn_bytes: int
     notes: tuple[str, ...] = ()
     """What a reader must know about the model or the plan."""
@@ -29,12 +30,12 @@ class Answered:
 
     record: Record
     more: bool = False
-    """Whether others of the same document come with it, so that one alone says nothing of how fast the run is."""
+    """Whether other records of the same document follow at once, so that a display need not update yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A sample, or the whole run when the server asked for it, waits before it is asked again."""
+    """One sample, or with `everyone` the whole run, waits before it is asked again."""
 
     seconds: float
     why: str
@@ -43,20 +44,20 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Stopping:
-    """Nothing new is asked; what is in flight is finished."""
+    """No new request is sent; those in flight are finished."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """A stopping rule has looked at the records, and wants more of them."""
+class RuleChecked:
+    """A stopping rule has looked at the records and wants `asks` more samples."""
 
     sentence: str
     asks: int
 
 
-Event = Started | Answered | Waiting | Stopping | Looked
+Event = Started | Answered | Waiting | Stopping | RuleChecked
 Listener = Callable[[Event], None]
 
 

@@ -1,6 +1,6 @@
-"""Prompts and keys only: documents are built as for a run, and written to files instead of being asked.
+"""Prompts and answers as files: documents are built as for a run and written instead of asked.
 
-jsonl   one file, a line for each prompt with everything that is known about it
+jsonl   one file, one line per prompt with everything known about it
 ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that read its files
 """
 
@@ -34,7 +34,7 @@ ABOUT = "about.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WrittenPrompts:
     files: tuple[Path, ...]
     prompts: int
 
@@ -46,8 +46,8 @@ def write_prompts(
     form: Form,
     *,
     progress: Callable[[int, int], None] = lambda n, all: None,
-) -> Written:
-    """Every prompt of a spec. Files appear whole, when all their prompts are in them."""
+) -> WrittenPrompts:
+    """Writes every prompt of a spec. Files appear when all their prompts are written."""
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     for title, task in tasks.items():
         if task.request == "logprobs":
@@ -61,7 +61,7 @@ def write_prompts(
                 progress(done, total)
     about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
     replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, fitter)), indent=2) + b"\n")
-    return Written(files.finished, done)
+    return WrittenPrompts(files.finished, done)
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> Iterator[tuple[Document, Task]]:
@@ -81,11 +81,11 @@ def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, A
     }
 
 
-# --- lines --------------------------------------------------------------------------------------
+# --- lines
 
 
 def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
-    """A prompt with its key, for any program. `prompt` is the user's turn; the answer goes on from `answer_prefix`."""
+    """A prompt with its answers. `prompt` is the user turn; the model continues from `answer_prefix`."""
     cell = probe.cell
     prefix = probe.answer_prefix if document.frame.prefill else ""
     values = {
@@ -140,11 +140,11 @@ def _position(document: Document, probe: Probe, tokenizer: Tokenizer) -> int | N
     return min(found, default=None)
 
 
-# --- files --------------------------------------------------------------------------------------
+# --- files
 
 
 class _Files:
-    """Open files by name, written beside their place and moved there when all went well."""
+    """Open files by path, written under temporary names and renamed when all went well."""
 
     def __init__(self, output: Path, form: Form) -> None:
         self._output = output

@@ -1,4 +1,4 @@
-"""Grading predictions that were made elsewhere: RULER's own numbers from its own files, and ours beside them."""
+"""Grades prediction files of RULER: the numbers of its evaluator, and stricter ones with intervals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, re
 
 
 @dataclass(frozen=True, slots=True)
-class Graded:
+class GradedTask:
     """One task at one length. `score` and `nulls` are what RULER's evaluator prints."""
 
     task: str
@@ -24,13 +24,13 @@ class Graded:
     score: float
     nulls: int
     published: Estimate
-    """The same score as a share, with its interval."""
+    """The same score from 0 to 1, with its interval."""
     strict: Estimate
     """Whole words only, further candidates penalised."""
 
 
-def grade(files: Iterable[RulerFile]) -> list[Graded]:
-    """Files of one task and length are chunks of one."""
+def grade(files: Iterable[RulerFile]) -> list[GradedTask]:
+    """One result per task and length; several files of one are its chunks."""
     ordered = sorted(files, key=lambda f: (f.task, f.length or 0))
     found = []
     for (task, length), chunks in groupby(ordered, key=lambda f: (f.task, f.length)):
@@ -40,13 +40,13 @@ def grade(files: Iterable[RulerFile]) -> list[Graded]:
     return found
 
 
-def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) -> Graded:
+def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) -> GradedTask:
     probes = [_probe(task, length, number, p) for number, p in enumerate(predictions)]
     answers = [Completion(p.pred) for p in predictions]
-    names = [str(number) for number in range(len(predictions))]  # every sample of RULER's has a document of its own
+    names = [str(number) for number in range(len(predictions))]  # every sample of RULER has its own document
     published = [V1.score(p, a).value for p, a in zip(probes, answers, strict=True)]
     strict = [STRICT.score(p, a).value for p, a in zip(probes, answers, strict=True)]
-    return Graded(
+    return GradedTask(
         task=task,
         length=length,
         metric="string_match_part" if takes_any(probes[0]) else "string_match_all",
@@ -58,7 +58,7 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
 
 
 def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
-    """As much of a probe as scorers look at."""
+    """A probe with the fields that scorers use."""
     return Probe(
         cell=Cell(task, length or 0, None, number),
         cut=0,

@@ -1,4 +1,7 @@
-"""One model's part of a submission: its run, and the scores that come of its records."""
+"""One spec, many models: a run for each, one after another or in parallel on a Ray cluster, and a submission of all.
+
+An error of one model is its own result, and the others go on. Every run has its own folder and is resumed like any run.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,25 @@ from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError
 from leadline.core.spec import Spec
 from leadline.core.types import Record
+from leadline.results.run import Run, load_run
 from leadline.run.events import Event
 from leadline.run.measure import carry_out
-from leadline.run.plan import Opening, open_model, prepare
-from leadline.run.stopping import Stop, stopping_on_signals
-from leadline.run.summary import Summary, summarise
+from leadline.run.plan import OpenModel, open_model, prepare
+from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.stats.logprobs import estimate, metric_of
 from leadline.store.manifest import MANIFEST, read_manifest
 from leadline.store.runs import count_done, read_records
-from leadline.store.submissions import Entry, Scored
+from leadline.store.submissions import MetricScore, SubmissionEntry
 
-# --- Many models by one spec: a run for each, one after another, or side by side on what a Ray cluster has.
-#
-# What is wrong with one model is its own outcome, and the others have their turn. Runs keep their folders as any run
-# does, so that going on later means asking what is missing of each.
+ACCURACY = "accuracy"
+POLL_SECONDS = 0.2
+"""A thread that waits without a timeout does not handle signals."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRun:
-    """A model under its name, what is asked of it, and where its run goes."""
+    """A model under its name, its spec, and the folder of its run."""
 
     name: str
     spec: Spec
@@ -47,67 +49,57 @@ class ModelRun:
 
 @dataclass(frozen=True, slots=True)
 class ModelRunResult:
-    """What came of a model: a summary, or the reason why there is none."""
+    """The run of a model, or the error that kept it from being measured."""
 
     entrant: ModelRun
-    summary: Summary | None = None
+    run: Run | None = None
     error: LeadlineError | None = None
-    was_there: bool = False
-    """Whether it was whole before, so that the model was not opened."""
+    was_complete: bool = False
+    """Whether the run was complete before, so that the model was not opened."""
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class ModelStarted:
     entrant: ModelRun
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    outcome: ModelRunResult
+class ModelEnded:
+    result: ModelRunResult
 
 
-LOOK_SECONDS = 0.2
-"""A thread that waits for ever does not hear of a signal that another was given."""
-
-MatrixEvent = Event | Began | Ended
-MatrixListener = Callable[[MatrixEvent], None]
+ManyModelsEvent = Event | ModelStarted | ModelEnded
+ManyModelsListener = Callable[[ManyModelsEvent], None]
 
 
 def measure_all(
-    entrants: Sequence[ModelRun], *, listen: MatrixListener = lambda event: None, keep_prompts: bool = False
+    entrants: Sequence[ModelRun], *, listen: ManyModelsListener = lambda event: None, keep_prompts: bool = False
 ) -> list[ModelRunResult]:
-    """An outcome for each, in their order. Raises when the whole was stopped, or when there is nowhere to run it."""
-    whole = {e.name: ModelRunResult(e, _summary(e), was_there=True) for e in entrants if is_whole(e.folder, e.spec)}
-    missing = [e for e in entrants if e.name not in whole]
-    for outcome in whole.values():
-        listen(Ended(outcome))
-    with _room(missing) as (at_once, open_):
-        matrix = _Matrix(missing, partial(_measured, open_=open_, keep_prompts=keep_prompts))
-        found = {**whole, **matrix.run(min(at_once, len(missing)), listen)}
+    """One result for each model, in their order. Raises only when all of it was stopped or no cluster is there."""
+    complete = {e.name: ModelRunResult(e, load_run(e.folder), was_complete=True) for e in entrants if is_complete(e)}
+    missing = [e for e in entrants if e.name not in complete]
+    for result in complete.values():
+        listen(ModelEnded(result))
+    with _capacity(missing) as (at_once, open_):
+        pool = _ModelPool(missing, partial(_measured, open_=open_, keep_prompts=keep_prompts))
+        found = {**complete, **pool.run(min(at_once, len(missing)), listen)}
     return [found[e.name] for e in entrants]
 
 
-def is_whole(folder: Path, spec: Spec) -> bool:
-    """Whether the folder holds all answers of this spec, so that its model need not be opened again."""
-    if not (folder / MANIFEST).exists():
+def is_complete(entrant: ModelRun) -> bool:
+    """Whether the folder has all answers of the spec, so that the model need not be opened."""
+    if not (entrant.folder / MANIFEST).exists():
         return False
-    manifest = read_manifest(folder)
-    return manifest.digest == spec.digest and count_done(folder)[0] == manifest.planned
-
-
-def _summary(entrant: ModelRun) -> Summary:
-    return summarise(entrant.folder, planned=read_manifest(entrant.folder).planned)
-
-
-# --- where models run ---------------------------------------------------------------------------
+    manifest = read_manifest(entrant.folder)
+    return manifest.digest == entrant.spec.digest and count_done(entrant.folder)[0] == manifest.planned
 
 
 @contextmanager
-def _room(entrants: Sequence[ModelRun]) -> Iterator[tuple[int, Opening]]:
-    """How many models may run side by side, and how each is opened.
+def _capacity(entrants: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]:
+    """How many models may run in parallel, and how each is opened.
 
-    Places of a cluster are held for the whole matrix. A model has one of them; several when there are more than
-    models. Without a cluster, and for models that others serve, it is one after another.
+    The GPUs of a Ray cluster are held until all models are done. Each model gets one of them, or an equal share where
+    there are more GPUs than models. Without a cluster, and for served models, it is one model after another.
     """
     copied = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
     if not copied:
@@ -134,54 +126,48 @@ def _in_process(spec: Spec) -> bool:
     try:
         return registry.provider(registry.ModelName.parse(spec.model)).in_process
     except LeadlineError:
-        return False  # told when it is this model's turn
-
-
-# --- one after another, or side by side ---------------------------------------------------------
+        return False  # reported when the model is opened
 
 
 def _measured(
-    entrant: ModelRun, listen: Callable[[Event], None], stop: Stop, *, open_: Opening, keep_prompts: bool
-) -> Summary:
+    entrant: ModelRun, listen: Callable[[Event], None], stop: Stop, *, open_: OpenModel, keep_prompts: bool
+) -> Run:
     with prepare(entrant.spec, open_) as made:
         name = "" if entrant.name == entrant.spec.model else entrant.name
         named = replace(made, manifest=msgspec.structs.replace(made.manifest, name=name))
-        return carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop)
+        return load_run(carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop))
 
 
-class _Matrix:
-    """Runs in threads of their own; the calling thread listens to all of them, and to signals."""
+class _ModelPool:
+    """Measures models in threads; the calling thread passes on their events and handles signals."""
 
     def __init__(
-        self, entrants: Sequence[ModelRun], measure: Callable[[ModelRun, Callable[[Event], None], Stop], Summary]
+        self, entrants: Sequence[ModelRun], measure: Callable[[ModelRun, Callable[[Event], None], Stop], Run]
     ) -> None:
         self._waiting = deque(entrants)
         self._measure = measure
-        self._news: queue.SimpleQueue[MatrixEvent | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[ManyModelsEvent | None] = queue.SimpleQueue()
         """None: a thread has ended."""
         self._stop = Stop()
 
-    def run(self, at_once: int, listen: MatrixListener) -> dict[str, ModelRunResult]:
+    def run(self, at_once: int, listen: ManyModelsListener) -> dict[str, ModelRunResult]:
         found: dict[str, ModelRunResult] = {}
-        interrupted = Interrupted(
-            "interrupted", fix="run the same command again to go on: only what is missing is asked"
-        )
-        with stopping_on_signals(self._stop, interrupted):
+        with stopping_on_signals(self._stop, Interrupted("interrupted", fix=RESUME)):
             for number in range(at_once):
                 threading.Thread(target=self._work, name=f"model-{number}", daemon=True).start()
             try:
                 while at_once:
                     try:
-                        event = self._news.get(timeout=LOOK_SECONDS)
+                        event = self._events.get(timeout=POLL_SECONDS)
                     except queue.Empty:
                         continue
                     if event is None:
                         at_once -= 1
                         continue
-                    if isinstance(event, Ended):
-                        found[event.outcome.entrant.name] = event.outcome
+                    if isinstance(event, ModelEnded):
+                        found[event.result.entrant.name] = event.result
                     listen(event)
-            except BaseException as error:  # a second Ctrl-C, or a listener's defect: runs must not go on alone
+            except BaseException as error:  # a second Ctrl-C, or an error of the listener
                 self._stop.because(error)
                 raise
         if self._stop.error is not None:
@@ -194,31 +180,43 @@ class _Matrix:
                 entrant = self._waiting.popleft()
             except IndexError:
                 break
-            self._news.put(Began(entrant))
-            self._news.put(Ended(self._outcome(entrant)))
-        self._news.put(None)
+            self._events.put(ModelStarted(entrant))
+            self._events.put(ModelEnded(self._result(entrant)))
+        self._events.put(None)
 
-    def _outcome(self, entrant: ModelRun) -> ModelRunResult:
+    def _result(self, entrant: ModelRun) -> ModelRunResult:
         try:
-            return ModelRunResult(entrant, self._measure(entrant, self._news.put, self._stop.inner()))
+            return ModelRunResult(entrant, self._measure(entrant, self._events.put, self._stop.inner()))
         except LeadlineError as error:
             return ModelRunResult(entrant, error=error)
-        except BaseException as error:  # a stranger's checkpoint may even exit, and the others should not suffer
-            told = LeadlineError(f"{type(error).__name__}: {error}", where=entrant.name)
-            told.__cause__ = error
-            return ModelRunResult(entrant, error=told)
+        except BaseException as error:  # code of a checkpoint may even exit, and the others must go on
+            wrapped = LeadlineError(f"{type(error).__name__}: {error}", where=entrant.name)
+            wrapped.__cause__ = error
+            return ModelRunResult(entrant, error=wrapped)
 
 
-# --- One model's part of a submission: its run, and the scores that come of its records.
-
-ACCURACY = "accuracy"
+# --- submissions
 
 
-def entry_of(name: str, model: str, folder: Path) -> Entry:
-    """What a model's records come to: every metric they have, answers as accuracy."""
+def submission_entries(results: Sequence[ModelRunResult]) -> list[SubmissionEntry]:
+    """The scores of every model, or the reason why it has none."""
+    return [_entry_of_result(result) for result in results]
+
+
+def _entry_of_result(result: ModelRunResult) -> SubmissionEntry:
+    entrant = result.entrant
+    if result.error is None:
+        return submission_entry(entrant.name, entrant.spec.model, entrant.folder)
+    return SubmissionEntry(
+        name=entrant.name, model=entrant.spec.model, score=None, error=result.error.what, run=entrant.folder.name
+    )
+
+
+def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
+    """Every metric that the records of a model have; answers count as accuracy."""
     records = list(read_records(folder))
     scores = _scores(records)
-    return Entry(
+    return SubmissionEntry(
         name=name,
         model=model,
         score=next((one.value for one in scores.values()), None),
@@ -231,16 +229,16 @@ def entry_of(name: str, model: str, folder: Path) -> Entry:
     )
 
 
-def _scores(records: list[Record]) -> dict[str, Scored]:
+def _scores(records: list[Record]) -> dict[str, MetricScore]:
     names = dict.fromkeys(name for r in records if r.wants_logprobs for name in r.scores)
-    found = {name: _scored(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
+    found = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
     asked = [r for r in records if not r.wants_logprobs and r.score is not None]
     if asked:
         answers = mean_interval([r.score for r in asked if r.score is not None], [r.cluster for r in asked])
-        found[ACCURACY] = _scored(answers, ACCURACY)
+        found[ACCURACY] = _metric_score(answers, ACCURACY)
     return found
 
 
-def _scored(found: Estimate, name: str) -> Scored:
+def _metric_score(found: Estimate, name: str) -> MetricScore:
     low, high = (bound if math.isfinite(bound) else None for bound in (found.interval.low, found.interval.high))
-    return Scored(found.mean, low, high, found.n, found.n_clusters, metric_of(name).better)
+    return MetricScore(found.mean, low, high, found.n, found.n_clusters, metric_of(name).better)

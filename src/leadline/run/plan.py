@@ -1,7 +1,7 @@
-"""Gate 2, sense: everything that can be known to be wrong before the first question is asked, and what it will cost.
+"""The plan of a run: everything that can be checked before the first question, what it will cost, and its manifest.
 
-Names resolve, the model opens, the reading mode fits task and model, lengths fit the window, haystacks are there,
-the smallest and the largest document of every task are built for real. Nothing is sent beyond opening the model.
+Names resolve, the model opens, the reading mode fits task and model, lengths fit the window, haystacks exist, and the
+smallest and the largest document of every task are built. Nothing is sent beyond opening the model.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,7 +29,6 @@ from leadline.core.contracts import (
     Task,
     options_of,
 )
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
@@ -39,20 +38,20 @@ from leadline.store.manifest import Manifest, holds_secret, now, redact, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
 
-# --- What a run costs, before it runs: requests, tokens, time, money. Exact where lengths are, since lengths are exact.
+# --- costs
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of a task or a whole run."""
+    """What a task or a whole run costs; exact, since lengths are exact."""
 
     requests: int = 0
     prompt_tokens: int = 0
-    """Sum over all prompts as they are sent; what a provider bills."""
+    """Sum over all prompts; what a provider bills."""
     tokens_read: int = 0
-    """What has to be read when a document's common beginning is read once: in process, or from a prefix cache."""
+    """Tokens to read when the common prefix of a document is read once: in process, or with a prefix cache."""
     output_tokens: int = 0
-    """At most: every answer as long as it may be."""
+    """The maximum: every answer as long as allowed."""
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(
@@ -63,7 +62,7 @@ class Cost:
         )
 
     def seconds(self, tokens_per_second: float) -> float:
-        """At a speed of reading; writing counts as reading, which is right for short answers."""
+        """At a reading speed; generated tokens count like read ones, which is right for short answers."""
         return (self.tokens_read + self.output_tokens) / tokens_per_second
 
     def money(self, price_in: float, price_out: float) -> float:
@@ -120,7 +119,7 @@ def _tokens_read(spec: Spec, total: int, prompts: list[int], probes: int, closin
     return read_once * spec.samples + (probes * len(prompts) - documents) * closing
 
 
-# --- What makes two runs the same run: the spec, and the fingerprints of everything it names.
+# --- identity
 
 
 def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fitter, *, planned: int) -> Manifest:
@@ -130,15 +129,15 @@ def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
         planned=planned,
         fingerprints=dict(sorted(fingerprints(spec, tasks, model, fitter))),
         model=model.card.model_dump(mode="json"),
-        frame=_frame_words(model.frame),
-        tasks={t.title: _task_words(t, tasks[t.title], model, fitter) for t in spec.tasks},
+        frame=dataclasses.asdict(model.frame),
+        tasks={t.title: _task_entry(t, tasks[t.title], model, fitter) for t in spec.tasks},
         created=now(),
         sessions=(session(),),
     )
 
 
 def folder_name(spec: Spec) -> str:
-    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec, wherever it came from. Of a path the last part."""
+    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec. Of a path only the last part is used."""
     first, *others = (t.title for t in spec.tasks)
     task = f"{slug(first)}+{len(others)}" if others else slug(first)
     provider, _, name = spec.model.partition("?")[0].partition(":")
@@ -150,6 +149,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
     """Everything beyond the spec that can change an answer, each under a name that an error can say."""
     for name, value in model.card.fingerprints.items():
         yield f"model.{name}", value
+    if code := registry.plugin_digest(spec.model):
+        yield "model.code", code
     yield "model.frame", model.frame.fingerprint
     if fitter.plain is not None and any(task.request == "logprobs" for task in tasks.values()):
         yield "model.plain", fitter.plain.fingerprint
@@ -158,9 +159,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
         yield f"task.{asked.title}.version", task.version
         for name, value in options_of(task).items():
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
-        code = _plugin_file(asked)
-        if code is not None:
-            yield f"task.{asked.title}.code", digest_bytes(code.read_bytes())
+        if code := registry.plugin_digest(asked.name):
+            yield f"task.{asked.title}.code", code
         for source in task.sources():
             yield f"source.{source.name}", source.digest
 
@@ -171,7 +171,7 @@ def _plugin_file(asked: TaskSpec) -> Path | None:
     return Path(path) if colon and path.endswith(".py") else None
 
 
-def _task_words(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
+def _task_entry(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
     return {
         "name": asked.name,
         "version": task.version,
@@ -194,22 +194,18 @@ def _describe_logprobs(task: Task, model: Model, plain: Frame) -> dict[str, Any]
     }
 
 
-def _frame_words(frame: Frame) -> dict[str, Any]:
-    return dataclasses.asdict(frame)
+# --- the plan
 
-
-# --- Gate 2, sense: everything that can be known to be wrong before the first question is asked, and what
-
-Opening = Callable[[Spec], Model]
+OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
 CLOSING = 64
-"""Tokens of a question with its template, for a forecast that need not be exact."""
+"""Tokens of a question with its template, for the forecast of memory, which need not be exact."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec that makes sense, with its tasks made and its model open. Close it, or use it as a context."""
+    """A checked spec with its tasks, its open model, its costs and its manifest. Close it, or use it as a context."""
 
     spec: Spec
     tasks: dict[str, Task]
@@ -220,7 +216,7 @@ class Plan:
     costs: dict[str, Cost]
     """By task title."""
     allowed: dict[str, dict[int, int]]
-    """By task title and length: the tokens an answer may have."""
+    """By task title and length: the longest allowed answer in tokens."""
     notes: tuple[str, ...]
 
     @property
@@ -233,21 +229,15 @@ class Plan:
 
     @property
     def at_once(self) -> int:
-        """How much is asked at the same time: requests of a server, documents of a model in process."""
+        """The number of workers: requests to a server, or documents for a model in process."""
         if self.model.grain == "probe":
             return self.spec.limits.workers
         return self.model.copies if isinstance(self.model, Replicated) else 1
 
     @property
     def folder(self) -> Path:
-        """Where the run goes unless told otherwise: the same spec, the same folder."""
+        """The default folder: the same for the same spec."""
         return plain_place(RUNS / folder_name(self.spec))
-
-    def tokens_left(self, done: Container[str]) -> int:
-        """Prompt tokens of the cells that have no answer yet."""
-        open_jobs = (job for job in jobs(self.spec, self.tasks, done) if not job.task.no_context)
-        missing = (c for job in open_jobs for c in job.missing)
-        return sum(c.length - self.allowed[c.task][c.length] for c in missing)
 
     def close(self) -> None:
         self.model.close()
@@ -261,8 +251,8 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec, open_: Opening | None = None) -> Plan:
-    """The plan of a spec, or the first thing that is wrong with it. `open_` opens its model in a way of its own."""
+def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
+    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`."""
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
@@ -292,7 +282,7 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
 
 
 def open_model(spec: Spec) -> Model:
-    """The model, with the spec's time limit where the provider has one and the name does not set it."""
+    """Opens the model, with the spec's timeout where the provider has one and the name does not set it."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
@@ -305,9 +295,9 @@ def open_model(spec: Spec) -> Model:
 def _open_copies(name: str, provider: ModelProvider, wanted: int) -> Model:
     if not provider.in_process:
         raise UsageError(
-            f"{name} is not read by this machine, so more machines cannot help",
+            f"{name} does not run in this process, so it cannot be copied to more machines",
             where="--ray",
-            fix="leave it out; --workers says how many requests are in flight",
+            fix="remove --ray; --workers sets the number of requests in flight",
         )
     from leadline.models.ray.model import open_replicas
 
@@ -315,25 +305,25 @@ def _open_copies(name: str, provider: ModelProvider, wanted: int) -> Model:
 
 
 def check_room(folder: Path, planned: int) -> None:
-    """The folder can be written to and the disk has room for the records."""
+    """Raises unless the folder is writable and the disk has room for the records."""
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     if not os.access(place, os.W_OK) or not place.is_dir():
-        raise StoreError("this folder cannot be written to", where=str(place), fix="choose another with --out")
+        raise StoreError("this folder is not writable", where=str(place), fix="choose another with --out")
     free, needed = shutil.disk_usage(place).free, planned * BYTES_PER_RECORD
     if free < needed:
         raise StoreError(
             f"the disk has {free / 1e6:,.0f} MB left and the records need about {needed / 1e6:,.0f} MB",
             where=str(place),
-            fix="make room, or choose a folder on another disk with --out",
+            fix="free some space, or choose a folder on another disk with --out",
         )
 
 
 def _refuse_secrets(spec: Spec) -> None:
     if holds_secret(spec.model):
         raise UsageError(
-            "the model's name holds a secret, and names are written to disk",
+            "the model's name contains a secret, and names are written to disk",
             where=redact(spec.model),
-            fix="give secrets in the environment, such as OPENAI_API_KEY",
+            fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
 
 
@@ -341,14 +331,14 @@ def _check_readings(spec: Spec, tasks: dict[str, Task]) -> None:
     for title, task in tasks.items():
         if spec.reading not in task.readings:
             raise UsageError(
-                f"task {title} cannot be read {spec.reading}",
+                f"task {title} does not support --reading {spec.reading}",
                 where="reading",
-                fix=f"it knows: {', '.join(task.readings)}",
+                fix=f"it supports: {', '.join(task.readings)}",
             )
 
 
 def _check_card(spec: Spec, card: ModelCard) -> list[str]:
-    """What the model says of itself against what is asked; returns what a reader must know."""
+    """Checks lengths and reading mode against the model's card; returns notes for the reader."""
     if spec.reading == "nested" and card.nested_problem:
         raise UsageError(
             f"{card.name} cannot be read nested: {card.nested_problem}", where="reading", fix="use --reading shared"
@@ -367,7 +357,7 @@ def _check_card(spec: Spec, card: ModelCard) -> list[str]:
 
 
 def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]]) -> tuple[str, ...]:
-    """What the run takes of this machine, where the model is on it; a run that cannot fit is refused here."""
+    """Memory and time on this machine, for a model in process; raises when a document cannot fit."""
     if not isinstance(model, Forecasting):
         return ()
 

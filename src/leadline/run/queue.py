@@ -1,9 +1,8 @@
-"""Handing out work: documents are built when a worker wants one, and dropped when their probes are answered.
+"""The work queue: documents are built when a worker needs one, and dropped when their probes are answered.
 
-One worker builds at a time. It is work of the interpreter, which runs one thread at a time anyway, and so there are
-never many more documents in memory than workers. Small ones are built several at a time: while most workers wait for
-them, few others ask for the interpreter, and a document takes two thirds of what it takes between answers. Where
-building means to wait for a server that counts tokens, the others have their turns meanwhile.
+One worker builds at a time, so there are never many more documents in memory than workers. Small documents are built
+several at a time, which is quicker while the other workers wait for the lock than between their answers. Where building
+means waiting for a server that counts tokens, the lock is released meanwhile.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from typing import Literal
 from leadline.core.types import Document, Probe
 from leadline.run.documents import Job
 
-AT_A_TIME = 65_536
-"""Tokens of documents that are built in one go."""
+BATCH_TOKENS = 65_536
+"""Tokens of documents that are built together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Probes to put to a document in one go, and the work that waits for their answer."""
+    """Probes to ask together, and the work that may start when they are answered."""
 
     document: Document
     probes: tuple[Probe, ...]
@@ -31,11 +30,11 @@ class Work:
 
 
 class Queue:
-    """Work for many workers.
+    """Work for many workers. `take` and `finished` are called with `turn` held.
 
-    By grain "document", and where nothing is asked, a document comes with all its probes. By grain "probe" they come
-    one by one; the longest first and alone, so that a server has read the document before the others, which begin
-    alike, are asked of it.
+    With grain "document", and for log-probabilities, a document comes with all its probes. With grain "probe" they come
+    one by one: the longest first and alone, so that the server has the document in its prefix cache before the others
+    are asked.
     """
 
     def __init__(
@@ -46,81 +45,81 @@ class Queue:
         *,
         waits: bool = False,
     ) -> None:
+        """`waits` says that building waits for a server, so that other workers may go on meanwhile."""
+        self.turn = threading.Condition(threading.Lock())
+        """The lock of the queue, also held for recording."""
         self._jobs = jobs
         self._build = build
         self._grain = grain
         self._waits = waits
-        """Whether building is waiting for somebody, so that others may have the turn."""
-        self.turn = threading.Condition(threading.Lock())
-        """Held by whoever takes work or has finished it, and for whatever else one worker does at a time."""
         self._ready: deque[Work] = deque()
-        self._opening = 0
-        """How many pieces of work are out that others wait for."""
+        self._first_probes = 0
+        """Works in flight that others wait for."""
         self._building = False
         self._all_built = False
-        self._trouble: BaseException | None = None
-        """Why a document could not be built, and no other is."""
+        self._error: BaseException | None = None
+        """Raised by the build that failed; no document is built after it."""
         self._closed = False
 
     def take(self) -> Work | None:
-        """The next piece of work, for a worker whose turn it is; waits while all that is left depends on another; None
-        when there is no more. What was built before one that could not be is handed out, and only then is that raised:
-        a run that goes on from where it stopped would not come past it either."""
+        """The next piece of work, None when there is no more. Waits while all that is left depends on work in flight.
+
+        After a failed build, documents built before it are handed out first, then its error is raised.
+        """
         while not self._closed:
             if self._ready:
                 return self._ready.popleft()
             if not self._all_built and not self._building:
                 self._build_some()
-            elif self._building or self._opening:
+            elif self._building or self._first_probes:
                 self.turn.wait()
-            elif self._trouble is not None:
-                raise self._trouble
+            elif self._error is not None:
+                raise self._error
             else:
                 return None
         return None
 
     def finished(self, work: Work) -> None:
-        """The work of a worker whose turn it is has been answered, or failed: what waited for it may go."""
+        """The work was answered, or failed: the work that waited for it may start."""
         if work.then:
-            self._opening -= 1
-            self._ready.extendleft(reversed(work.then))  # before other documents, while the server has this one at hand
+            self._first_probes -= 1
+            self._ready.extendleft(reversed(work.then))  # first, while the server has this document in its cache
             self.turn.notify_all()
 
     def close(self) -> None:
         """Nothing more is handed out."""
-        self._closed = True  # before the turn: whoever builds sees it after this document
+        self._closed = True  # before taking the lock: a worker that builds stops after this document
         with self.turn:
             self._ready.clear()
             self.turn.notify_all()
 
     def _build_some(self) -> None:
-        """The next document; as many as make up AT_A_TIME where they are small and asked about one by one."""
         self._building, tokens = True, 0
         try:
             for job in self._jobs:
-                self._ready.append(self._begin(job))
+                self._ready.append(self._work_of(job))
                 tokens += job.cells[-1].length
-                alone = self._waits or self._grain == "document"
-                if alone or tokens + job.cells[-1].length > AT_A_TIME or self._closed:
+                single = self._waits or self._grain == "document"
+                if single or tokens + job.cells[-1].length > BATCH_TOKENS or self._closed:
                     return
             self._all_built = True
-        except BaseException as trouble:
-            self._trouble, self._all_built = trouble, True
+        except BaseException as error:
+            self._error, self._all_built = error, True
         finally:
             self._building = False
             self.turn.notify_all()
 
-    def _begin(self, job: Job) -> Work:
-        document = self._built(job)
+    def _work_of(self, job: Job) -> Work:
+        document = self._document(job)
         wanted = {c.key for c in job.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
         if self._grain == "document" or document.passages:  # passages are read once for all probes
             return Work(document, probes)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
-        self._opening += bool(rest)
+        self._first_probes += bool(rest)
         return Work(document, (first,), then=tuple(Work(document, (p,)) for p in rest))
 
-    def _built(self, job: Job) -> Document:
+    def _document(self, job: Job) -> Document:
         if not self._waits:
             return self._build(job)
         self.turn.release()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -28,6 +27,8 @@ from leadline.core.types import (
 from leadline.run.retry import Asked
 from leadline.store.manifest import redact
 
+# --- Receipts: did the model read as many tokens as we sent?
+
 
 def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
     """Our count and the model's own, which failures and measurements do not have."""
@@ -35,26 +36,7 @@ def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
     return Receipt(ours=probe.prompt_tokens, theirs=theirs)
 
 
-@dataclass(slots=True)
-class ReceiptCount:
-    """Of the answers of a run: how many receipts agree, disagree, or were never given."""
-
-    ok: int = 0
-    wrong: int = 0
-    absent: int = 0
-    worst: int = 0
-    """The largest disagreement: tokens reported less tokens sent."""
-
-    def add(self, receipt: Receipt) -> None:
-        if receipt.theirs is None:
-            self.absent += 1
-        elif receipt.theirs == receipt.ours:
-            self.ok += 1
-        else:
-            self.wrong += 1
-            off = receipt.theirs - receipt.ours
-            self.worst = off if abs(off) > abs(self.worst) else self.worst
-
+# --- From an answer to a record: scored when it is an answer, classed always, never scored when it is a f
 
 Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt], tuple[FailureClass, str]]
 

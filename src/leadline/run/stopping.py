@@ -1,4 +1,4 @@
-"""How a run comes to an early end: Ctrl-C, a signal, a dead server, an error. Decided here, obeyed everywhere."""
+"""Early ends of a run: Ctrl-C, a signal, a server that does not answer, an error."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from types import FrameType
 
 from leadline.core.types import Failure, FailureKind, Record
 
+RESUME = "run the same command again to continue: only what is missing is asked"
+
 
 class Stop:
-    """Set once, with the first reason. Whoever waits, waits on this, and so wakes at once."""
+    """Set once, with the first reason. All waiting is done with `wait`, so that it ends at once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
-        self._guard = threading.RLock()  # a signal may come while another is being handled, in the same thread
+        self._guard = threading.RLock()  # a signal may arrive while another is handled in the same thread
         self._inner: list[Stop] = []
         self.error: BaseException | None = None
-        """What to raise when everything in flight has ended."""
+        """Raised when all requests in flight have ended."""
 
     def because(self, error: BaseException) -> None:
         with self._guard:
@@ -31,7 +33,7 @@ class Stop:
             stop.because(error)
 
     def inner(self) -> Stop:
-        """One for a part: it can stop by itself, and stops with the whole."""
+        """A Stop for one of several runs: can be set alone, and is set when this one is."""
         made = Stop()
         with self._guard:
             self._inner.append(made)
@@ -44,20 +46,20 @@ class Stop:
         return self._event.is_set()
 
     def wait(self, seconds: float) -> bool:
-        """Sleeps that long unless the run stops; says whether it does."""
+        """Sleeps unless the run stops; returns whether it does."""
         return self._event.wait(seconds)
 
 
 SERVER_FAILURES: frozenset[FailureKind] = frozenset(
     {"connection", "timeout", "rate_limited", "server", "malformed", "empty_body"}
 )
-"""Failures that say nothing about the sample. A refused length, for one, is about the sample."""
-LOCKED_OUT = frozenset({401, 402, 403, 404})
-"""Wrong key, no money, wrong name: every other sample would be refused too."""
+"""Failures that are due to the server, not to the sample (as a refused length is)."""
+LOCKED_OUT_STATUSES = frozenset({401, 402, 403, 404})
+"""Wrong key, no credit, wrong name: every sample would be refused."""
 
 
 class Breaker:
-    """Counts samples that failed in a row for the server's sake; opens when there are too many."""
+    """Counts failures in a row that are due to the server."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -65,7 +67,7 @@ class Breaker:
         self._streak = 0
 
     def note(self, record: Record) -> bool:
-        """Whether this record is the one too many."""
+        """Whether this record reaches the limit."""
         outcome = record.outcome
         with self._guard:
             if isinstance(outcome, Failure) and is_server_failure(outcome):
@@ -76,21 +78,21 @@ class Breaker:
 
 
 def is_server_failure(failure: Failure) -> bool:
-    return failure.why in SERVER_FAILURES or failure.status in LOCKED_OUT
+    return failure.why in SERVER_FAILURES or failure.status in LOCKED_OUT_STATUSES
 
 
 @contextmanager
 def stopping_on_signals(stop: Stop, error: BaseException) -> Iterator[None]:
-    """The first Ctrl-C or SIGTERM stops the run in good order; the second leaves at once.
+    """The first Ctrl-C or SIGTERM sets `stop`; the second raises KeyboardInterrupt.
 
-    Signals reach the main thread only; in any other the caller keeps whatever handling it has.
+    Python handles signals in the main thread only; in any other thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if stop.error is not None:  # rather than is_set: a signal may come while another sets that, in the same thread
+        if stop.error is not None:  # not is_set: a signal may arrive while another is handled
             raise KeyboardInterrupt
         stop.because(error)
 

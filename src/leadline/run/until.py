@@ -1,8 +1,8 @@
-"""Runs that stop by themselves: samples are asked in rounds, where they can still change the answer.
+"""Runs with a stopping rule: samples are asked in rounds, where they can still change the answer.
 
-After each round the rule looks at the records and says what to ask next. The looks are paid for by the rules' own
-intervals (leadline.stats.sequential), so looking often does not make a run any surer than it is. Nothing is kept
-between rounds but the records: a run that was interrupted goes on from them.
+After each round the rule looks at the records and says what to ask next. The intervals of the rules
+(leadline.stats.sequential) are valid at every look. Nothing is kept between rounds but the records, so an interrupted
+run continues from them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.core.types import Cell
 from leadline.results.decisions import format_saving, format_step
+from leadline.results.run import Run, load_run
 from leadline.run.documents import depths_of
 from leadline.run.engine import execute
-from leadline.run.events import Event, Listener, Looked, Started, ignore
+from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
 from leadline.run.plan import Plan, check_room, prepare
-from leadline.run.summary import Summary, summarise
 from leadline.stats.allocate import (
     Design,
     Step,
@@ -41,10 +41,10 @@ Rule = Callable[[Observations], Step]
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
-    """What the rule found when it was over."""
+class RuleResult:
+    """What the stopping rule found at the end."""
 
-    summary: Summary
+    run: Run
     step: Step
     sentence: str
     saving: str
@@ -59,15 +59,17 @@ def measure_until(
     fixed: int = 100,
     listen: Listener = ignore,
     keep_prompts: bool = False,
-) -> Stopped:
-    """Asks in rounds until the spec's rule is content or every cell has `spec.samples`.
+) -> RuleResult:
+    """Asks in rounds until the spec's rule is satisfied or every cell has `spec.samples`.
 
-    `base` and `gate` are for the rule `verdict`. `fixed` is the samples a cell that the saving is told against.
+    `base` and `gate` are for the rule `verdict`. `fixed` is the number of samples per cell that the saving refers to.
     """
     until = parse_until(spec.until)
     if until.rule == "verdict" and (base is None or not gate):
         raise UsageError(
-            "a verdict is about another run and a gate", where="--until", fix='add --base RUN --gate "overall >= -1"'
+            "the rule `verdict` needs another run and a gate",
+            where="--until",
+            fix='add --base RUN --gate "overall >= -1"',
         )
     with prepare(spec) as made:
         folder = made.folder if out is None else Path(out)
@@ -80,32 +82,35 @@ def measure_until(
             step, first = rule(observations(read_records(folder))), True
             while not step.done:
                 only = _first_missing(step.next, folder)
-                listen(Looked(format_step(step), len(only)))
+                listen(RuleChecked(format_step(step), len(only)))
                 execute(
-                    made, writer, listen=listen if first else _after_first(listen), keep_prompts=keep_prompts, only=only
+                    made,
+                    writer,
+                    listen=listen if first else _without_started(listen),
+                    keep_prompts=keep_prompts,
+                    only=only,
                 )
                 first = False
                 step = _next(rule(observations(read_records(folder))), step)
             writer.sync()
-        asked = sum(1 for _ in read_records(folder))
-        return Stopped(summarise(folder, planned=asked), step, format_step(step), format_saving(step, fixed))
+        return RuleResult(load_run(folder), step, format_step(step), format_saving(step, fixed))
 
 
 def _refuse_other_questions(base: Path, made: Plan) -> None:
-    """A verdict on prompts of another kind than the base's would be none: said before anything is asked."""
+    """Refuses before anything is asked if the base run had other prompts."""
     obstacles = comparability(read_manifest(base).compared(), made.manifest.compared())
     refused = [str(o) for o in obstacles if o.severity == "refuse"]
     if refused:
         raise UsageError(
-            "the base was not asked the same: " + "; ".join(refused),
+            "the base run had other questions: " + "; ".join(refused),
             where=f"--base {base}",
-            fix="run with the spec of the base, another model apart",
+            fix="run with the spec of the base run; only the model may differ",
         )
 
 
 def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
-    """As many samples of each place as the rule wants, the first that are not there: a run that was killed in mid-round
-    has holes, and a cell's samples must be the same ones whenever it stops."""
+    """For each place as many samples as the rule wants, the first that have no answer: a run killed in mid-round has
+    gaps, and the samples of a cell must be the same ones whenever it stops."""
     there = {record.cell.key for record in read_records(folder) if not record.failed}
     counts = Counter((cell.task, cell.length, cell.depth) for cell in wanted)
     found: set[str] = set()
@@ -116,7 +121,7 @@ def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
 
 
 def _next(step: Step, before: Step) -> Step:
-    """A rule that asks for the very same again would never end: its samples have failed, and the run says so."""
+    """Ends the run when the rule asks for the same samples again: they have failed, and it would never end."""
     if not step.done and step.next == before.next and step.spent == before.spent:
         return replace(step, outcome="undecided", next=(), unanswered=True)
     return step
@@ -144,13 +149,13 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
         return lambda data: until_effective(data, design, confidence=until.number)
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
-    assert base is not None  # checked at the door
+    assert base is not None  # checked in measure_until
     old, clauses = observations(read_records(base)), parse_gate(gate)
     return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
 
 
-def _after_first(listen: Listener) -> Listener:
-    """Later rounds of a run are not told as new runs."""
+def _without_started(listen: Listener) -> Listener:
+    """Without Started events: later rounds are not new runs."""
 
     def heard(event: Event) -> None:
         if not isinstance(event, Started):

@@ -1,4 +1,4 @@
-"""Records as plain rows, for spreadsheets, notebooks and other people's programs."""
+"""Records as flat rows, for spreadsheets, notebooks and other programs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from leadline.core.errors import StoreError
 from leadline.core.types import Completion, Failure, Record
 
-Row = dict[str, Any]
+ExportRow = dict[str, Any]
 
 COLUMNS = (
     "task", "length", "depth", "depth_real", "sample", "reading", "document", "cluster", "model",
@@ -21,13 +21,13 @@ COLUMNS = (
 )  # fmt: skip
 """The columns every row has; `score.NAME`, `number.NAME` and `label.NAME` follow where records have them."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""What a text that a spreadsheet may take for a formula begins with; the last four are = + - @ in full width."""
+"""First characters of texts that a spreadsheet may run as a formula; the last four are = + - @ in full width."""
 
 
-def row(record: Record) -> Row:
+def row(record: Record) -> ExportRow:
     """One record, flat. A failure has no score and no answer: the fields are empty, not zero."""
     cell, outcome = record.cell, record.outcome
-    values: Row = {
+    values: ExportRow = {
         "task": cell.task, "length": cell.length, "depth": cell.depth, "sample": cell.sample,
         "depth_real": record.facts[0].depth if len(record.facts) == 1 else None,
         "reading": record.reading, "document": record.document, "cluster": record.cluster, "model": record.model,
@@ -51,44 +51,44 @@ def row(record: Record) -> Row:
     return dict.fromkeys(COLUMNS) | values
 
 
-def rows(records: Iterable[Record]) -> Iterator[Row]:
+def rows(records: Iterable[Record]) -> Iterator[ExportRow]:
     return map(row, records)
 
 
 def write_csv(records: Iterable[Record], path: Path) -> int:
-    """Every record as a line; says how many.
+    """Writes one line per record and returns their number.
 
-    Answers are strangers' text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
-    Whoever needs texts to the letter takes JSONL or Parquet.
+    Answers are untrusted text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
+    JSONL and Parquet keep texts exactly.
     """
     found = list(rows(records))
-    with _opened(path, newline="") as file:
+    with _open_for_writing(path, newline="") as file:
         writer = csv.DictWriter(file, columns_of(found), restval="")
         writer.writeheader()
-        writer.writerows({name: _unarmed(value) for name, value in values.items()} for values in found)
+        writer.writerows({name: _escaped_formula(value) for name, value in values.items()} for values in found)
     return len(found)
 
 
 def write_jsonl(records: Iterable[Record], path: Path) -> int:
     count = 0
-    with _opened(path) as file:
+    with _open_for_writing(path) as file:
         for values in rows(records):
             file.write(json.dumps(values, ensure_ascii=False) + "\n")
             count += 1
     return count
 
 
-def columns_of(found: Sequence[Row]) -> list[str]:
+def columns_of(found: Sequence[ExportRow]) -> list[str]:
     """The common columns first, then those that only some rows have, by name."""
     extra = {name for values in found for name in values} - set(COLUMNS)
     return [*COLUMNS, *sorted(extra)]
 
 
-def _unarmed(value: Any) -> Any:
+def _escaped_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _opened(path: Path, newline: str | None = None) -> TextIO:
+def _open_for_writing(path: Path, newline: str | None = None) -> TextIO:
     try:
         return path.open("w", encoding="utf-8", newline=newline)
     except OSError as error:

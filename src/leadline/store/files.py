@@ -1,4 +1,4 @@
-"""Writing so that nothing whole is ever lost: files replaced at once, and files that grow by whole lines."""
+"""Files that are replaced atomically, and files that grow by whole lines."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 from leadline.core.errors import StoreError
 
 SYNC_SECONDS = 0.1
-"""How long a line may wait to be forced to disk. A killed process loses nothing; only a power cut could."""
+"""The longest time before a line is synced to disk. Only a power failure can lose it, not a killed process."""
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """The whole new file or the whole old one, whatever happens in between."""
+    """Writes the file atomically: readers see the old or the new content, never a part."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with draft.open("wb") as file:
@@ -28,10 +28,9 @@ def replace_file(path: Path, data: bytes) -> None:
 
 
 class AppendFile:
-    """A file that only grows, by whole lines, from many threads.
+    """A file that grows by whole lines, from many threads.
 
-    A write that fails half-way is taken back, and nothing is written after it: what follows a torn line would be
-    torn too.
+    A write that fails half-way is cut off, and nothing is written after it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,13 +46,13 @@ class AppendFile:
         self._synced = time.monotonic()
 
     def cut(self, end: int) -> int:
-        """Ends the file after the whole line that ends at byte `end`; says how many bytes went."""
+        """Cuts the file after byte `end`, the end of its last whole line; returns the number of bytes removed."""
         with self._guard:
             torn = self._size - end
             if torn:
                 self._shrink(end)
                 self._size = end
-            if end and self._last_byte() != b"\n":  # a whole record that lost only its line break
+            if end and self._last_byte() != b"\n":  # a whole record without its line break
                 self._write(b"\n")
         return torn
 
@@ -72,7 +71,7 @@ class AppendFile:
             self._full = StoreError(
                 f"cannot write the record: {error.strerror}",
                 where=str(self.path),
-                fix="make room, then run the same command again: everything recorded so far is kept",
+                fix="free some disk space, then run the same command again: everything recorded so far is kept",
             )
             self._shrink(self._size)
             raise self._full from None
@@ -83,7 +82,7 @@ class AppendFile:
         try:
             os.ftruncate(self._fd, size)
         except OSError as error:
-            raise StoreError(f"cannot cut off a torn line: {error.strerror}", where=str(self.path)) from None
+            raise StoreError(f"cannot cut off an incomplete line: {error.strerror}", where=str(self.path)) from None
 
     def _last_byte(self) -> bytes:
         with self.path.open("rb") as file:
@@ -91,21 +90,21 @@ class AppendFile:
             return file.read(1)
 
     def sync(self) -> None:
-        """At most once in SYNC_SECONDS, and only if there is something to force to disk."""
+        """Syncs to disk, at most once in SYNC_SECONDS and only if something was written."""
         now = time.monotonic()
         if self._dirty and now - self._synced >= SYNC_SECONDS:
             self._synced = now
             self._force()
 
     def _force(self) -> None:
-        self._dirty = False  # before the call: a record that comes meanwhile is for the next one
+        self._dirty = False  # before the call: a record written meanwhile is synced by the next one
         try:
             os.fsync(self._fd)
         except OSError as error:
-            raise StoreError(f"cannot force records to disk: {error.strerror}", where=str(self.path)) from None
+            raise StoreError(f"cannot sync records to disk: {error.strerror}", where=str(self.path)) from None
 
     def close(self) -> None:
-        with self._guard:  # a thread that is late must not write to a descriptor that is someone else's by now
+        with self._guard:  # a late thread must not write to a descriptor that was reused
             self._full = StoreError("the file is closed", where=str(self.path))
             try:
                 if self._dirty:

@@ -1,4 +1,4 @@
-"""One writer a run: a lock that the system itself drops when its holder dies, even by kill -9."""
+"""One writer per run: a file lock that the system releases when its holder dies, even by kill -9."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from leadline.core.errors import LockedError, StoreError
 
 LOCK = "lock"
 PATIENCE_SECONDS = 0.2
-"""How long a writer tries: whoever looks whether a run is being written holds its lock for an instant."""
+"""How long a writer tries, since `is_held` takes the lock for an instant."""
 
 
 def is_held(folder: Path) -> bool | None:
-    """Whether a process writes the run; None where the system cannot tell."""
+    """Whether a process is writing the run; None where the system cannot tell."""
     try:
         import fcntl
 
@@ -36,7 +36,7 @@ def is_held(folder: Path) -> bool | None:
 
 
 def machine_of(folder: Path) -> str:
-    """The machine whose process wrote the run last, as that process signed."""
+    """The machine whose process wrote the run last, from the text of the lock file."""
     try:
         return (folder / LOCK).read_text("utf-8", "replace").rpartition(" on ")[2].strip()
     except OSError:
@@ -44,7 +44,7 @@ def machine_of(folder: Path) -> str:
 
 
 class Lock:
-    """Held from construction to `release`. The file's text only says who, for the message; the lock is flock's."""
+    """Held from construction to `release`. The text of the file names the holder, for messages; the lock is flock's."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / LOCK
@@ -68,7 +68,7 @@ class Lock:
         self._sign()
 
     def _take(self) -> None:
-        import fcntl  # only writers need it, and Windows, which can read runs, has none
+        import fcntl  # not on Windows, where runs can be read only
 
         last = time.monotonic() + PATIENCE_SECONDS
         while True:
@@ -84,7 +84,7 @@ class Lock:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         except OSError:
-            pass  # a full disk: the lock holds without its text
+            pass  # a full disk: the lock works without its text
 
     def release(self) -> None:
         os.close(self._fd)

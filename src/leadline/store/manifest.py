@@ -1,4 +1,7 @@
-"""The manifest: what a run is. Two runs are the same run when their identities are equal."""
+"""The manifest of a run: spec, fingerprints, versions, machine and command lines, without secrets.
+
+Two runs are the same run when their identities are equal.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,6 @@ import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
 
-# --- Where a number came from: versions, machine and command line, without secrets.
-
 PACKAGES = (
     "leadline", "numpy", "scipy", "pydantic", "msgspec", "urllib3", "tokenizers", "tiktoken",
     "transformers", "torch", "safetensors", "accelerate", "ray",
@@ -30,7 +31,7 @@ _SECRET_PAIR = re.compile(
 )
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _SHORTEST_SECRET = 8
-"""Shorter values of the environment are ordinary words ("none", "dummy") and would be blotted out everywhere."""
+"""Shorter values of the environment are ordinary words ("none", "dummy") and are not redacted."""
 HIDDEN = "***"
 
 
@@ -45,7 +46,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     packages: dict[str, str]
     ended: str = ""
-    """When it had nothing left to ask; empty while it goes on, and for good if it was stopped before."""
+    """When it had nothing left to ask; empty while it runs, and if it was stopped early."""
 
 
 def session(argv: Sequence[str] | None = None) -> Session:
@@ -77,7 +78,7 @@ def installed(names: Sequence[str]) -> dict[str, str]:
 
 
 def command_line(argv: Sequence[str]) -> str:
-    """The command as it could be typed again; the program by its name, not by its place on this machine."""
+    """The command line, with the program's name instead of its path."""
     if not argv:
         return ""
     program, *words = argv
@@ -98,10 +99,8 @@ def holds_secret(text: str) -> bool:
 
 def _secrets(environment: Mapping[str, str]) -> list[str]:
     values = {v for k, v in environment.items() if _SECRET_NAME.search(k) and len(v) >= _SHORTEST_SECRET}
-    return sorted(values, key=len, reverse=True)  # a secret may begin with another
+    return sorted(values, key=len, reverse=True)  # longest first: a secret may begin with another
 
-
-# --- The manifest: what a run is. Two runs are the same run when their identities are equal.
 
 MANIFEST = "manifest.json"
 VERSION = 1
@@ -112,7 +111,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = VERSION
     name: str = ""
-    """What a list of models calls the model, where it gives it a name; no part of what the run is."""
+    """The name of the model in a list of models, if it has one; not part of the identity."""
     digest: str
     """Of the spec alone; names the folder."""
     spec: dict[str, Any]
@@ -134,8 +133,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {"spec": self.spec, "fingerprints": self.fingerprints}
 
     def compared(self) -> dict[str, Any]:
-        """What another run is held against: the identity, and how a turn was wrapped, so that differences have a
-        name."""
+        """What is compared with another run: the identity, and how a turn was wrapped."""
         return self.identity() | {"frame": self.frame}
 
 
@@ -159,7 +157,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def _where_runs_are(folder: Path) -> str:
-    """A list of models has one folder with a run for each: whoever names it is told which runs it holds."""
+    """For a folder of runs, as a list of models has: the runs in it."""
     inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
     if not inside:
         return "give the folder that `leadline run` wrote"
@@ -167,7 +165,7 @@ def _where_runs_are(folder: Path) -> str:
 
 
 def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
-    """Resuming is only right when everything that can change an answer is the same."""
+    """Raises unless everything that can change an answer is the same, so that the run may be resumed."""
     differences = list(differences_between(there.identity(), here.identity()))
     if not differences:
         return

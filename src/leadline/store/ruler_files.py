@@ -60,7 +60,7 @@ class RulerFile:
 
 
 def family_of_task(name: str) -> Family:
-    """The family of a RULER task by its name, which also decides the metric: `qa` takes any gold, the others all."""
+    """The family of a RULER task, which also decides the metric: `qa` accepts any reference, the others need all."""
     match = _TASK.match(name)
     if match is None:
         raise UsageError(
@@ -72,7 +72,7 @@ def family_of_task(name: str) -> Family:
 
 
 def new_tokens(name: str) -> int:
-    """How many tokens RULER lets a model answer with."""
+    """The number of tokens RULER lets a model generate."""
     return FWE_TOKENS if "fwe" in name else NEW_TOKENS[family_of_task(name)]
 
 
@@ -135,7 +135,7 @@ def _decode(line: bytes, kind: Any, where: str, fix: str) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A single gold may be a bare string, and index may be None or a float in files that others rewrote."""
+    """A single reference may be a plain string, and fields may be null in files that other programs rewrote."""
     if isinstance(value, dict):
         if isinstance(value.get("outputs"), str):
             value["outputs"] = [value["outputs"]]
@@ -161,7 +161,7 @@ def encode_sample(sample: Sample) -> bytes:
 
 
 def split_question(text: str) -> tuple[str, str]:
-    """A prompt in two: everything up to its last line, and that line, which is where RULER asks."""
+    """A prompt in two parts: everything up to its last line, and the last line, which is RULER's question."""
     body = text.rstrip()
     place = body.rfind("\n") + 1
     return text[:place], text[place:]

@@ -1,12 +1,12 @@
-"""The run folder: records appended as they exist, one writer, resumable after anything.
+"""The run folder: records appended as they arrive, one writer, resumable.
 
     manifest.json     what the run is; replaced whole, never edited in place
-    records.jsonl     one record a line, appended with one system call each; the source of truth
-    prompts/          one text file a prompt, only with --keep-prompts
+    records.jsonl     one record per line, appended with one system call each; the source of truth
+    prompts/          one text file per prompt, only with --keep-prompts
     lock              held while a process writes
 
-A line that is torn (kill -9, full disk) can only be the last one, since every write starts at the end of a whole
-line. It is cut off when the run is opened again, and its cell is asked again.
+Only the last line can be incomplete (kill -9, full disk), since every write starts at the end of a whole line. It is
+cut off when the run is opened again, and its cell is asked again.
 """
 
 from __future__ import annotations
@@ -25,11 +25,9 @@ from leadline.store.files import AppendFile, replace_file
 from leadline.store.lock import LOCK, Lock
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
-# --- Records and manifests as bytes: one JSON line a record, readable by anything.
-
 
 class Seen(msgspec.Struct, frozen=True):
-    """The part of a line that says whether its cell is done. Skips the rest, so that resuming is quick."""
+    """The part of a record that says whether its cell is done; decoding only that makes resuming quick."""
 
     cell: Cell
     outcome: Outcome
@@ -83,17 +81,15 @@ def _well_formed(value: Any) -> Any:
     return value
 
 
-# --- The run folder: records appended as they exist, one writer, resumable after anything.
-
 RECORDS = "records.jsonl"
 PROMPTS = "prompts"
 
 
-# --- reading ------------------------------------------------------------------------------------
+# --- reading
 
 
 def read_records(folder: Path | str) -> Iterator[Record]:
-    """The newest record of every cell, in the order they were written. Works on a run that is still going."""
+    """The newest record of every cell, in the order they were written. Works on a run that is being written."""
     path = Path(folder) / RECORDS
     newest: dict[str, int] = {}
     end = 0
@@ -125,7 +121,7 @@ class _Line(NamedTuple):
 
 
 def _lines(path: Path) -> Iterator[_Line]:
-    """Every good line. A bad last line is left out; a bad line before it is an error, for it was not torn."""
+    """Every valid line. An invalid last line is left out as incomplete; an invalid line before it is an error."""
     bad: tuple[int, str] | None = None
     for number, (start, text) in enumerate(_whole_lines(path), 1):
         if bad is not None:
@@ -143,7 +139,7 @@ def _lines(path: Path) -> Iterator[_Line]:
 
 
 def _whole_lines(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Lines with where they start; a last line may lack its line break when it is whole otherwise."""
+    """Lines with their start offsets; the last may lack its line break."""
     try:
         with path.open("rb") as file:
             start = 0
@@ -158,7 +154,7 @@ def _whole_lines(path: Path, end: int | None = None) -> Iterator[tuple[int, byte
         raise StoreError(f"cannot read the records: {error.strerror}", where=str(path)) from None
 
 
-# --- writing ------------------------------------------------------------------------------------
+# --- writing
 
 
 class RunWriter:
@@ -170,29 +166,29 @@ class RunWriter:
         self._lock = lock
         self._records = AppendFile(folder / RECORDS)
         try:
-            self.done, self.failed = self._take_stock()
+            self.done, self.failed = self._read_done()
         except BaseException:
             self._records.close()
             raise
 
-    def _take_stock(self) -> tuple[frozenset[str], frozenset[str]]:
-        """The keys that have an answer and those that have only a failure; a torn tail is cut off first."""
+    def _read_done(self) -> tuple[frozenset[str], frozenset[str]]:
+        """The keys that have an answer and those that have only a failure; an incomplete last line is cut off."""
         found: dict[str, bool] = {}
         end = 0
         for line in _lines(self._records.path):
             found[line.seen.cell.key] = line.seen.done
             end = line.end
         self.torn_bytes = self._records.cut(end)
-        """How much of a torn last line was cut off on opening."""
+        """Bytes of an incomplete last line that were cut off."""
         done = frozenset(k for k, answered in found.items() if answered)
         return done, frozenset(found) - done
 
     def append(self, record: Record) -> None:
-        """On return the record survives the death of this process."""
+        """When this returns, the record survives the death of this process."""
         self._records.append(encode(record))
 
     def keep_prompt(self, cell: Cell, prompt: str) -> None:
-        """A text file named by the cell's coordinates, so that a prompt sent again replaces itself."""
+        """Writes the prompt to a file named by the cell."""
         path = self.folder / PROMPTS / f"{slug(cell.key)}.txt"
         try:
             path.parent.mkdir(exist_ok=True)
@@ -201,19 +197,19 @@ class RunWriter:
             raise StoreError(f"cannot keep the prompt: {error.strerror}", where=str(path)) from None
 
     def sync(self) -> None:
-        """Forces to disk what is due."""
+        """Syncs records to disk if it is time."""
         self._records.sync()
 
     def close(self, *, ended: bool = False) -> None:
-        """Everything to disk, and the run is free for another writer. `ended` says that nothing is left to ask."""
+        """Syncs everything and releases the lock. `ended` says that nothing is left to ask."""
         try:
             self._records.close()
             if ended:
-                self._sign_off()
+                self._mark_ended()
         finally:
             self._lock.release()
 
-    def _sign_off(self) -> None:
+    def _mark_ended(self) -> None:
         *before, last = self.manifest.sessions
         last = msgspec.structs.replace(last, ended=now())
         self.manifest = msgspec.structs.replace(self.manifest, sessions=(*before, last))
@@ -234,14 +230,14 @@ def slug(text: str) -> str:
 
 
 def plain_place(folder: Path) -> Path:
-    """The folder without brackets in its name, which a shell takes for a pattern: sweeps put options into them. A run
-    that is there under a name with brackets keeps it."""
+    """The folder without brackets in its name (sweeps put options into them), which a shell would expand. An existing
+    run with brackets in its name keeps it."""
     plain = re.sub(r"-*\[", "-", folder.name).replace("]", "").strip("-") or "x"
     return folder if folder.exists() else folder.with_name(plain)
 
 
 def open_run(folder: Path, manifest: Manifest) -> RunWriter:
-    """Starts the run, or goes on with it when the folder holds this very run."""
+    """Starts the run, or resumes it when the folder has a run with the same identity."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -257,7 +253,7 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
                 manifest, created=there.created, sessions=(*there.sessions, *manifest.sessions)
             )
         else:
-            _refuse_strange_folder(folder)
+            _refuse_other_files(folder)
         replace_file(folder / MANIFEST, encode_pretty(manifest))
         return RunWriter(folder, manifest, lock)
     except BaseException:
@@ -265,11 +261,11 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
         raise
 
 
-def _refuse_strange_folder(folder: Path) -> None:
-    strange = sorted(p.name for p in folder.iterdir() if p.name != LOCK and not p.name.startswith("."))
-    if strange:
+def _refuse_other_files(folder: Path) -> None:
+    others = sorted(p.name for p in folder.iterdir() if p.name != LOCK and not p.name.startswith("."))
+    if others:
         raise OtherRunError(
-            f"the folder is not empty and holds no run: {', '.join(strange[:3])}{' ...' if len(strange) > 3 else ''}",
+            f"the folder is not empty and holds no run: {', '.join(others[:3])}{' ...' if len(others) > 3 else ''}",
             where=str(folder),
             fix="choose a new folder with --out",
         )

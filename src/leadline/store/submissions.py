@@ -1,6 +1,6 @@
-"""Submissions: one score for each of many models, by one metric on one set of documents, in a file to correlate with.
+"""Submissions: a file with the scores of many models on the same documents, to correlate with other scores.
 
-Nothing is dropped: a model that could not be measured is in the file with the reason.
+A model that could not be measured is in the file with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VERSION = 1
 Better = Literal["higher", "lower"]
 
 
-class Scored(msgspec.Struct, frozen=True):
+class MetricScore(msgspec.Struct, frozen=True):
     """One metric of one model, with its 95 % interval over documents."""
 
     value: float
@@ -33,19 +33,19 @@ class Scored(msgspec.Struct, frozen=True):
     better: Better = "higher"
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class SubmissionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One model. `score` is the first metric's; None, with the reason in `error`, when there is none."""
 
     name: str
     model: str
     score: float | None
-    scores: dict[str, Scored] = {}
+    scores: dict[str, MetricScore] = {}
     error: str = ""
     failed_samples: int = 0
     prompt_tokens: int = 0
     seconds: float = 0.0
     run: str = ""
-    """The folder of its records, beside the submission."""
+    """The folder of its run, beside the submission."""
 
 
 class Submission(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked of every model: tasks, lengths, depths, samples, seed, reading."""
     created: str
     leadline: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SubmissionEntry, ...]
 
 
 def write_submission(submission: Submission, path: Path) -> None:
@@ -70,14 +70,16 @@ def read_submission(path: Path) -> Submission:
         raise SourceError(f"cannot read the submission: {error.strerror}", where=str(path)) from None
     except msgspec.DecodeError as error:
         raise SourceError(
-            f"this is no submission: {error}", where=str(path), fix="give a file of `leadline run --submission`"
+            f"this is no submission: {error}",
+            where=str(path),
+            fix="give the file of `leadline run --models ... --submission FILE`",
         ) from None
 
 
 def merged(parts: Sequence[Submission]) -> Submission:
-    """Shards as one submission, in their order. A model that one shard measured and another did not is measured."""
+    """Shards as one submission, in their order. An entry with a score replaces one without."""
     first = next((part for part in parts if any(e.score is not None for e in part.entries)), parts[0])
-    entries: dict[str, Entry] = {}
+    entries: dict[str, SubmissionEntry] = {}
     for part in parts:
         if part.spec != first.spec:
             raise UsageError("these are shards of different submissions", where="merge")
@@ -120,11 +122,11 @@ def _from_csv(text: str, path: Path) -> Iterator[tuple[str, float]]:
         try:
             yield row["name"], float(row["score"])
         except (TypeError, ValueError):
-            raise SourceError(f"{row['score']!r} is no score", where=f"{path}:{number}") from None
+            raise SourceError(f"{row['score']!r} is not a number", where=f"{path}:{number}") from None
 
 
 def scores_of(submission: Submission, metric: str = "") -> dict[str, float]:
-    """By model, one metric, turned so that higher is better; models without it are left out."""
+    """One metric by model, negated where lower is better; models without it are left out."""
     name = metric or submission.metric
     known = {n for entry in submission.entries for n in entry.scores}
     if known and name not in known:

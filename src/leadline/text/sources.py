@@ -27,7 +27,7 @@ from leadline.core.cache import cache_folder, write_cache
 from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
-from leadline.core.registry import names, source
+from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, rng
 from leadline.core.types import Filler, PieceBank
 
@@ -238,8 +238,11 @@ def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat
 
 @cache
 def _single(name: str, unit: Unit, repeat: bool) -> Source:
-    if name in names("sources"):
-        made = source(name)
+    if name in names("sources") or plugin_file(name) is not None:
+        made: Source | str = source(name)
+        if isinstance(made, str):  # a plugin may return the text itself
+            text = made
+            made = TextSource(name, lambda: text, split_sentences, where=name)
         if isinstance(made, TextSource):
             changes: dict[str, object] = {}
             if repeat:

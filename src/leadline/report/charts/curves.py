@@ -32,7 +32,7 @@ from leadline.report.charts.theme import (
     selection,
 )
 from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
-from leadline.results.run import Run, interval_words
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
 from leadline.stats.effective import EffectiveLength
@@ -126,8 +126,8 @@ def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
     lengths = [format_length(n) for n in run.table.lengths]
     if len(tasks) > MANY:
         layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
-        return layers, f"Grey: single tasks. Front: average over tasks. Band: {interval_words(run)}."
-    return _banded(lengths, [sanitise(t, 40) for t in tasks], "lines"), f"Bands: {interval_words(run)}."
+        return layers, f"Grey: single tasks. Front: average over tasks. Band: {format_interval_kind(run)}."
+    return _banded(lengths, [sanitise(t, 40) for t in tasks], "lines"), f"Bands: {format_interval_kind(run)}."
 
 
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
@@ -146,7 +146,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         ]
         layers = _banded(lengths, values, name, sweep.colours(SERIES), title=sanitise(", ".join(sweep.options), 40))
         panels.append(layered(layers, wide, 240) | _panel_title(sanitise(sweep.title, 60)))
-    note = f"A line for each value. Bands: {interval_words(run)}."
+    note = f"A line for each value. Bands: {format_interval_kind(run)}."
     if others:
         data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
         layers, about = _plain(run, others)
@@ -191,7 +191,7 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     lengths = [format_length(n) for n in sorted({n for run in runs for n in run.table.lengths})]
     wide = 300 if narrow else 560
     layers = _banded(lengths, list(names), "lines")
-    note = f"Average over tasks. Bands: {interval_words(*runs)}."
+    note = f"Average over tasks. Bands: {format_interval_kind(*runs)}."
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_said(lines)}.")
 

@@ -42,7 +42,7 @@ from leadline.report.charts.theme import (
     selection,
 )
 from leadline.report.colours import DIFFERENCE
-from leadline.results.run import Run, interval_words
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Place, Tally
 from leadline.results.verdict import Verdict, length_range
 from leadline.stats.compare import Comparison, Difference
@@ -83,7 +83,7 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
     if not narrow:
         note += " Effective length with its 95% interval."
     if run.rule:
-        note += f" Intervals: {interval_words(run)}."
+        note += f" Intervals: {format_interval_kind(run)}."
     chart: Spec = {
         "vconcat": [*parts, caption(note, max(330.0, wide * len(lengths)))],
         "spacing": 8,

@@ -36,7 +36,7 @@ from leadline.report.charts.theme import (
     selection,
 )
 from leadline.report.colours import ACCURACY, Scale, colour_at, ink_on
-from leadline.results.run import Run, interval_words
+from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Place, Table, Tally, format_cell
 from leadline.stats.smooth import SmoothSurface, smooth
 
@@ -374,7 +374,7 @@ def caption_words(run: Run) -> str:
     sizes = sorted({t.planned for t in tallies}) or [0]
     planned = str(sizes[0]) if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}"
     counted = "asked" if run.rule else "planned"
-    parts = [f"Cells: accuracy in percent, {planned} samples {counted} in each. Bars: {interval_words(run)}."]
+    parts = [f"Cells: accuracy in percent, {planned} samples {counted} in each. Bars: {format_interval_kind(run)}."]
     if any(t.estimate is None for t in tallies):
         parts.append("Dashed: no data.")
     if any(t.failed for t in tallies):

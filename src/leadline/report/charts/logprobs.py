@@ -14,7 +14,7 @@ import altair as alt
 from leadline.core.format import format_length, format_percent, sanitise
 from leadline.report.charts.curves import MANY, SERIES, length_axis
 from leadline.report.charts.theme import QUIET, Figure, Row, Spec, caption, layered, rows_of
-from leadline.results.run import Metric, Run
+from leadline.results.run import MetricName, Run
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import metric_of
 
@@ -36,7 +36,7 @@ class Panel:
     found: Mapping[int, Estimate]
 
     @classmethod
-    def of(cls, metric: Metric, found: Mapping[int, Estimate]) -> Panel:
+    def of(cls, metric: MetricName, found: Mapping[int, Estimate]) -> Panel:
         known = metric_of(metric.name)
         unit = "perplexity" if known.is_loss else known.unit or metric.unit
         return cls(f"{metric.task}: {metric.name} ({known.better} is better)", unit, known.is_loss, found)
@@ -46,13 +46,13 @@ def measure_curves(run: Run, *, narrow: bool = False) -> Figure:
     """A panel for accuracy and one for every metric, each on its own scale."""
     accuracy = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None}
     panels = [Panel("accuracy", SHARE, False, accuracy)] if accuracy else []
-    panels += [Panel.of(metric, found) for metric, found in run.measures.estimates.items()]
+    panels += [Panel.of(metric, found) for metric, found in run.logprobs.estimates.items()]
     return _figure(panels, "context length (tokens)", "Log-probabilities over length beside accuracy", narrow=narrow)
 
 
 def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
     """The metrics whose answer has a place, by how many tokens back it stands."""
-    panels = [Panel.of(metric, found) for metric, found in run.measures.by_distance.items()]
+    panels = [Panel.of(metric, found) for metric, found in run.logprobs.by_distance.items()]
     return _figure(panels, "tokens back to the answer", "Log-probabilities over distance", narrow=narrow)
 
 
@@ -172,7 +172,7 @@ def trap_words(run: Run) -> str:
 
 def _of(run: Run, name: str) -> ByLength:
     """A metric by length, from the task of that name where several have it."""
-    found = {m.task: lengths for m, lengths in run.measures.estimates.items() if m.name == name}
+    found = {m.task: lengths for m, lengths in run.logprobs.estimates.items() if m.name == name}
     return found.get(name) or next(iter(found.values()), {})
 
 

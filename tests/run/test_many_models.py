@@ -11,11 +11,11 @@ import pytest
 
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.spec import Spec, make_spec
+from leadline.results.run import Run, load_run
 from leadline.run.events import Answered, Event, Started
-from leadline.run.many_models import Began, Ended, MatrixEvent, ModelRun, _Matrix, measure_all
+from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, _ModelPool, measure_all
 from leadline.run.measure import measure
 from leadline.run.stopping import Stop
-from leadline.run.summary import Summary
 from leadline.store.runs import RECORDS, read_records
 
 
@@ -30,11 +30,11 @@ def entrants(folder: Path, *models: str) -> list[ModelRun]:
 
 def test_every_model_has_the_run_it_would_have_alone(tmp_path: Path) -> None:
     models = ("sim:perfect", "sim:cliff?window=1500")
-    events: list[MatrixEvent] = []
+    events: list[ManyModelsEvent] = []
     outcomes = measure_all(entrants(tmp_path, *models), listen=events.append)
     for outcome in outcomes:
-        assert outcome.summary is not None
-        assert outcome.summary.done == 8
+        assert outcome.run is not None
+        assert outcome.run.totals.done == 8
         measure(outcome.entrant.spec, tmp_path / "alone" / outcome.entrant.folder.name)
         alone, listed = (
             {r.cell.key: (r.sent, r.outcome, r.scores) for r in read_records(folder)}
@@ -42,28 +42,30 @@ def test_every_model_has_the_run_it_would_have_alone(tmp_path: Path) -> None:
         )
         assert alone == listed
     kinds = [type(event) for event in events if not isinstance(event, Answered)]
-    assert kinds == [Began, Started, Ended] * 2  # one after another
+    assert kinds == [ModelStarted, Started, ModelEnded] * 2  # one after another
 
 
 def test_a_model_that_fails_is_told_with_its_reason_and_the_others_go_on(tmp_path: Path) -> None:
     listed = entrants(tmp_path, "sim:nobody", "no-such-provider:x", "sim:perfect?limit=1500", "sim:perfect")
     *lost, good = measure_all(listed)
-    assert [o.error is not None and o.summary is None for o in lost] == [True] * 3
+    assert [o.error is not None and o.run is None for o in lost] == [True] * 3
     assert ["nobody" in str(lost[0].error), "no-such-provider" in str(lost[1].error)] == [True, True]
-    assert good.summary is not None
-    assert good.summary.done == 8
+    assert good.run is not None
+    assert good.run.totals.done == 8
 
 
 @pytest.mark.parametrize("defect", [ZeroDivisionError, SystemExit])
 def test_what_a_strange_model_raises_is_its_own_outcome(tmp_path: Path, defect: type[BaseException]) -> None:
-    def fall(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    complete = measure(spec_for("sim:perfect"), tmp_path / "complete").folder
+
+    def fall(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
         if entrant.name == "sim:strange":
             raise defect("a stranger's defect")
-        return Summary(entrant.folder, 1)
+        return load_run(complete)
 
-    found = _Matrix(entrants(tmp_path, "sim:strange", "sim:perfect"), fall).run(1, lambda event: None)
+    found = _ModelPool(entrants(tmp_path, "sim:strange", "sim:perfect"), fall).run(1, lambda event: None)
     assert str(found["sim:strange"].error).startswith(f"{defect.__name__}: a stranger's defect")
-    assert found["sim:perfect"].summary is not None
+    assert found["sim:perfect"].run is not None
 
 
 def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: Path) -> None:
@@ -71,23 +73,24 @@ def test_models_that_are_whole_are_not_opened_again_and_others_go_on(tmp_path: P
     measure_all(listed)
     records = listed[1].folder / RECORDS
     records.write_text("".join(records.read_text().splitlines(keepends=True)[:5]))
-    events: list[MatrixEvent] = []
+    events: list[ManyModelsEvent] = []
     first, second = measure_all(listed, listen=events.append)
-    assert (first.was_there, second.was_there) == (True, False)
-    assert first.summary is not None
-    assert first.summary.done == 8
+    assert (first.was_complete, second.was_complete) == (True, False)
+    assert first.run is not None
+    assert first.run.totals.done == 8
     assert sum(isinstance(event, Answered) for event in events) == 3
 
 
 def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
     meeting = threading.Barrier(2, timeout=10)
+    complete = measure(spec_for("sim:perfect"), tmp_path / "complete").folder
 
-    def meet(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    def meet(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
         meeting.wait()  # alone it would wait in vain
-        return Summary(entrant.folder, 1)
+        return load_run(complete)
 
     listed = entrants(tmp_path, "sim:a", "sim:b", "sim:c", "sim:d")
-    found = _Matrix(listed, meet).run(2, lambda event: None)
+    found = _ModelPool(listed, meet).run(2, lambda event: None)
     assert all(outcome.error is None for outcome in found.values())
     assert found.keys() == {"sim:a", "sim:b", "sim:c", "sim:d"}
 
@@ -95,18 +98,18 @@ def test_models_run_side_by_side_where_there_is_room(tmp_path: Path) -> None:
 def test_an_interrupt_stops_all_runs_and_begins_no_more(tmp_path: Path) -> None:
     begun: list[str] = []
 
-    def wait(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Summary:
+    def wait(entrant: ModelRun, listen: Callable[[Event], None], stop: Stop) -> Run:
         begun.append(entrant.name)
         if len(begun) == 2:
             signal.raise_signal(signal.SIGINT)  # handled by the main thread, which listens
         assert stop.wait(10)
         raise RunStopped("stopped in good order")
 
-    ended: list[MatrixEvent] = []
+    ended: list[ManyModelsEvent] = []
     with pytest.raises(Interrupted):
-        _Matrix(entrants(tmp_path, "sim:a", "sim:b", "sim:c"), wait).run(2, ended.append)
+        _ModelPool(entrants(tmp_path, "sim:a", "sim:b", "sim:c"), wait).run(2, ended.append)
     assert sorted(begun) == ["sim:a", "sim:b"]
-    assert sum(isinstance(event, Ended) for event in ended) == 2
+    assert sum(isinstance(event, ModelEnded) for event in ended) == 2
 
 
 def test_a_part_can_stop_alone_and_stops_with_the_whole() -> None:

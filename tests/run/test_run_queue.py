@@ -14,7 +14,7 @@ from leadline.core.contracts import Task
 from leadline.core.errors import LengthError
 from leadline.core.types import Cell, Document
 from leadline.run.documents import Job
-from leadline.run.queue import AT_A_TIME, Queue, Work
+from leadline.run.queue import BATCH_TOKENS, Queue, Work
 from support.scripted_model import document_of
 
 
@@ -42,14 +42,14 @@ def finish(feed: Queue, work: Work) -> None:
 
 
 def test_a_document_is_built_when_it_is_wanted_and_not_before() -> None:
-    feed, built = feed_of(3, 1, length=AT_A_TIME)
+    feed, built = feed_of(3, 1, length=BATCH_TOKENS)
     assert built == []
     take(feed)
     assert len(built) == 1
 
 
 def test_small_documents_are_built_several_at_a_time_and_never_beyond_the_tokens_for_it() -> None:
-    feed, built = feed_of(100, 1, length=AT_A_TIME // 10)
+    feed, built = feed_of(100, 1, length=BATCH_TOKENS // 10)
     take(feed)
     assert len(built) == 10
     for _ in range(9):

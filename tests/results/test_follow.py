@@ -14,7 +14,8 @@ from rich.console import Console
 from leadline.core.errors import StoreError
 from leadline.core.types import Failure, Record
 from leadline.report.terminal import run_screen
-from leadline.results.follow import CHUNK, Eta, Follower, GrowingTable, RunMonitor, status_of
+from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
+from leadline.results.progress import Eta, status_of
 from leadline.results.run import load_run
 from leadline.store import runs as codec
 from leadline.store.lock import LOCK
@@ -34,7 +35,7 @@ def records() -> list[Record]:
 
 def test_only_what_is_new_is_read(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=4)
-    follower = Follower(folder)
+    follower = RecordFollower(folder)
     assert [r.cell for r in follower.read()] == [r.cell for r in records[:4]]
     assert not follower.grown()
     assert list(follower.read()) == []
@@ -48,7 +49,7 @@ def test_only_what_is_new_is_read(tmp_path: Path, records: list[Record]) -> None
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=1)
-    follower = Follower(folder)
+    follower = RecordFollower(folder)
     list(follower.read())
     line = codec.encode(records[1])
     with (folder / RECORDS).open("ab") as file:
@@ -62,31 +63,31 @@ def test_half_a_line_waits_for_its_other_half(tmp_path: Path, records: list[Reco
 def test_a_line_longer_than_a_chunk_is_read_whole(tmp_path: Path, records: list[Record]) -> None:
     huge = msgspec.structs.replace(records[0], question="x" * (2 * CHUNK))
     folder = write_run(tmp_path / "run", [huge, *records[1:]])
-    assert [len(r.question) > CHUNK for r in Follower(folder).read()] == [True] + [False] * (len(records) - 1)
+    assert [len(r.question) > CHUNK for r in RecordFollower(folder).read()] == [True] + [False] * (len(records) - 1)
 
 
 def test_a_torn_tail_that_was_cut_off_is_no_new_file(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=3)
     with (folder / RECORDS).open("ab") as file:
         file.write(b'{"torn')
-    standing = RunMonitor(folder)
+    monitor = RunMonitor(folder)
     with writing(folder) as writer:
         writer.append(records[3])
-    standing.look()
-    assert standing.progress().done == 4
+    monitor.refresh()
+    assert monitor.progress().done == 4
 
 
 def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=9)
-    standing = RunMonitor(folder)
-    assert standing.asked == 9
+    monitor = RunMonitor(folder)
+    assert monitor.asked == 9
     (folder / "other").write_bytes(codec.encode(records[0]))
     os.replace(folder / "other", folder / RECORDS)
-    standing.look()
-    assert standing.asked == 1
+    monitor.refresh()
+    assert monitor.asked == 1
     (folder / RECORDS).write_bytes(b"")
-    standing.look()
-    assert standing.asked == 0
+    monitor.refresh()
+    assert monitor.asked == 0
 
 
 def test_a_line_that_is_no_record_is_named(tmp_path: Path, records: list[Record]) -> None:
@@ -102,13 +103,13 @@ def test_a_line_that_is_no_record_is_named(tmp_path: Path, records: list[Record]
 
 def test_what_is_followed_says_what_a_report_says(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=5)
-    standing = RunMonitor(folder)
+    monitor = RunMonitor(folder)
     with writing(folder) as writer:
         writer.append(failed_record(records[5].cell))
         for record in records[5:]:
             writer.append(record)
-    standing.look()
-    followed, read = standing.run(), load_run(folder)
+    monitor.refresh()
+    followed, read = monitor.run(), load_run(folder)
     assert followed.table.cells == read.table.cells
     assert followed.table.whole == read.table.whole
     assert followed.totals == read.totals
@@ -116,11 +117,11 @@ def test_what_is_followed_says_what_a_report_says(tmp_path: Path, records: list[
 
 def test_a_run_is_running_then_finished_or_stopped(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=5)
-    standing, seen = RunMonitor(folder), []
+    monitor, seen = RunMonitor(folder), []
 
     def look() -> None:
-        standing.look()
-        seen.append(standing.status)
+        monitor.refresh()
+        seen.append(monitor.status)
 
     def interrupted() -> None:
         with writing(folder) as writer:
@@ -152,25 +153,25 @@ def test_a_run_of_another_machine_is_judged_by_its_file(tmp_path: Path, records:
 
 def test_failures_are_told_as_they_happen_and_do_nothing_to_a_terminal(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records)
-    standing = RunMonitor(folder)
+    monitor = RunMonitor(folder)
     failed = failed_record(records[0].cell)
     outcome = Failure("timeout", "\x1b[2Jowned")
     with writing(folder) as writer:
         writer.append(msgspec.structs.replace(failed, outcome=outcome))
-        standing.look()
-        (told,) = standing.failures
+        monitor.refresh()
+        (told,) = monitor.failures
         assert str(told) == "niah, length 1k, depth 0%, sample 0: timeout: \\x1b[2Jowned"
-        assert standing.progress().failed == 1
+        assert monitor.progress().failed == 1
 
 
 def test_a_sample_that_failed_and_was_answered_later_has_not_failed(tmp_path: Path, records: list[Record]) -> None:
     folder = write_run(tmp_path / "run", [failed_record(records[0].cell), *records[1:]])
-    standing = RunMonitor(folder)
-    assert (standing.progress().done, standing.progress().failed) == (len(records) - 1, 1)
+    monitor = RunMonitor(folder)
+    assert (monitor.progress().done, monitor.progress().failed) == (len(records) - 1, 1)
     with writing(folder) as writer:
         writer.append(records[0])
-    standing.look()
-    assert (standing.progress().done, standing.progress().failed) == (len(records), 0)
+    monitor.refresh()
+    assert (monitor.progress().done, monitor.progress().failed) == (len(records), 0)
 
 
 # --- how long it takes --------------------------------------------------------------------------
@@ -180,27 +181,27 @@ def test_a_sample_that_failed_and_was_answered_later_has_not_failed(tmp_path: Pa
 def test_time_left_is_right_whatever_an_answer_waits_for(fixed: float, each: float) -> None:
     """A thousand answers, longest first, four at once: the first half says how long the second takes."""
     lengths = [n for n in (32768, 16384, 8192, 4096, 1024) for _ in range(200)]
-    pace, elapsed = Eta(), 0.0
+    eta, elapsed = Eta(), 0.0
     for length in lengths[:500]:
-        pace.add(length, fixed + each * length)
+        eta.add(length, fixed + each * length)
         elapsed += (fixed + each * length) / 4
     truth = sum(fixed + each * n for n in lengths[500:]) / 4
-    assert pace.left(500, sum(lengths[500:]), elapsed) == pytest.approx(truth, rel=0.01)
+    assert eta.seconds_left(500, sum(lengths[500:]), elapsed) == pytest.approx(truth, rel=0.01)
 
 
 def test_nothing_is_said_before_the_first_answer() -> None:
-    assert Eta().left(10, 1000, 5.0) is None
+    assert Eta().seconds_left(10, 1000, 5.0) is None
 
 
 def test_time_left_counts_what_this_session_has_to_ask(tmp_path: Path, records: list[Record]) -> None:
     """Half was answered last year; of the rest, asked now at ten a second, some are left."""
     folder = begun_run(tmp_path / "run", records, first=9)
-    standing = RunMonitor(folder)
+    monitor = RunMonitor(folder)
     with writing(folder) as writer:
         for record in records[9:13]:
             writer.append(of_now(record, 0.1))
-        standing.look()
-        progress = standing.progress(time.time() + 0.2)
+        monitor.refresh()
+        progress = monitor.progress(time.time() + 0.2)
     assert progress.asked == 13
     assert progress.tokens_per_second is not None
     assert progress.tokens_per_second > 1000
@@ -215,20 +216,20 @@ def test_a_run_that_stops_by_itself_has_no_planned_number(tmp_path: Path, record
     (folder / "manifest.json").write_bytes(codec.encode_pretty(ruled))
     progress = RunMonitor(folder).progress()
     assert (progress.planned, progress.seconds_left) == (None, None)
-    assert progress.words() == "18 samples"
+    assert progress.describe() == "18 samples"
 
 
 def test_tables_are_made_only_as_often_as_the_machine_can_spare(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=2)
-    standing, clock = RunMonitor(folder), iter([0.0, 0.0, 1.0, 1.5, 4.9, 5.1, 5.1, 6.1])
-    paced = GrowingTable(standing, lambda: next(clock))
-    first = paced.now()  # from 0 to 1: one second of making, so none before four have gone by
+    clock = iter([0.0, 0.0, 1.0, 1.5, 4.9, 5.1, 5.1, 6.1])
+    monitor = RunMonitor(folder, lambda: next(clock))
+    first = monitor.run(fresh=False)  # from 0 to 1: one second of computing, so none before four have gone by
     with writing(folder) as writer:
         writer.append(records[2])
-        standing.look()
-        assert paced.now() is first
-        assert paced.now() is first
-        assert paced.now().table.whole.done == 3
+        monitor.refresh()
+        assert monitor.run(fresh=False) is first
+        assert monitor.run(fresh=False) is first
+        assert monitor.run(fresh=False).table.whole.done == 3
 
 
 # --- the screen ---------------------------------------------------------------------------------
@@ -236,8 +237,8 @@ def test_tables_are_made_only_as_often_as_the_machine_can_spare(tmp_path: Path, 
 
 def drawn(folder: Path, height: int, **settings: object) -> str:
     console = Console(file=io.StringIO(), width=100, height=height, **settings)  # type: ignore[arg-type]
-    standing = RunMonitor(folder)
-    console.print(run_screen(standing.run(), standing.progress(), standing.failures, console, "leave"))
+    monitor = RunMonitor(folder)
+    console.print(run_screen(monitor.run(), monitor.progress(), monitor.failures, console, "leave"))
     out = console.file
     assert isinstance(out, io.StringIO)
     return out.getvalue()

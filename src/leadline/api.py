@@ -1,0 +1,166 @@
+"""The public functions and the public `Run`: results from floor 2, with the figures, pages and comparisons of floor 3.
+
+`leadline.results.run.Run` may not import `report`, so its subclass here adds what needs it. Nothing inside the package
+imports this module. Charts and pandas take long to import, so methods import them when they are called.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from leadline.core.errors import UsageError
+from leadline.core.spec import Spec
+from leadline.results import run as results
+from leadline.results.summary import cell_table
+from leadline.results.verdict import effective_in
+from leadline.run.events import Listener, ignore
+from leadline.run.measure import carry_out
+from leadline.run.plan import prepare
+from leadline.stats.comparability import comparability
+from leadline.stats.compare import Comparison, pair
+from leadline.stats.compare import compare as compare_pairs
+from leadline.stats.effective import EffectiveLength, Line
+from leadline.stats.gate import GateResult, judge, parse_gate
+from leadline.stats.observations import Failures
+from leadline.store.export import COLUMNS, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from leadline.report.charts.theme import Figure
+
+VEGA_LITE = "application/vnd.vegalite.v5+json"
+
+
+@dataclass(frozen=True, slots=True)
+class RunFigure:
+    """A figure that shows itself in a notebook and saves itself to a file."""
+
+    figure: Figure
+
+    def save(self, path: Path | str) -> Path:
+        """Writes a png, svg or pdf, by the ending of the path."""
+        from leadline.report.charts.render import FORMATS, write_figure
+
+        path = Path(path)
+        kind = path.suffix.removeprefix(".")
+        if kind not in FORMATS:
+            raise UsageError(f"cannot write {path.name}", where=str(path), fix=f"end it with .{', .'.join(FORMATS)}")
+        return write_figure(self.figure, path.with_suffix(""), [kind])[0]
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        """What a notebook shows: the interactive definition, or the png where it cannot draw that."""
+        from leadline.report.charts.render import render
+
+        figure = self.figure
+        return {VEGA_LITE: figure.spec(), "image/png": render(figure, "png"), "text/plain": figure.alternative}
+
+
+@dataclass(frozen=True, slots=True)
+class RunComparison:
+    """A candidate against a base run, prompt by prompt. `gate` is None where none was given."""
+
+    differences: Comparison
+    gate: GateResult | None
+    warnings: tuple[str, ...]
+    """What else differs between the runs, besides the model."""
+
+    @property
+    def passed(self) -> bool:
+        return self.gate is not None and self.gate.verdict == "pass"
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row for the whole, every length, task and depth: both means, the change, and its interval."""
+        import pandas as pd
+
+        values = [
+            {
+                "scope": d.scope, "name": d.name, "base": d.base, "candidate": d.candidate,
+                "change": d.estimate.mean, "low": d.estimate.interval.low, "high": d.estimate.interval.high,
+                "p": d.p, "p_adjusted": d.adjusted, "verdict": d.verdict,
+            }
+            for d in self.differences.differences
+        ]  # fmt: skip
+        return pd.DataFrame(values)
+
+
+class Run(results.Run):
+    """A run folder, opened: tables, totals, verdict, figures, pages and comparisons."""
+
+    def to_pandas(self, of: Literal["records", "cells"] = "records") -> pd.DataFrame:
+        """One row per sample, or with "cells" one row per task, length and depth."""
+        import pandas as pd
+
+        if of == "cells":
+            table = cell_table([self])
+            return pd.DataFrame(table["rows"], columns=table["columns"])
+        found = list(rows(self.records))
+        return pd.DataFrame(found) if found else pd.DataFrame(columns=list(COLUMNS))
+
+    def heatmap(self) -> RunFigure:
+        """Length by depth, one panel per task."""
+        from leadline.report.charts.heatmap import heatmap
+
+        return RunFigure(heatmap(self))
+
+    def curves(self) -> RunFigure:
+        """Accuracy by length, one line per task."""
+        from leadline.report.charts.curves import curves
+
+        return RunFigure(curves(self))
+
+    def effective_length(
+        self, threshold: float | None = None, *, share: float | None = None, task: str | None = None
+    ) -> EffectiveLength | None:
+        """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
+        the score at the shortest length. None where fewer than two lengths have answers."""
+        line = Line(share=share) if share is not None else Line() if threshold is None else Line(threshold)
+        samples = self.table.samples
+        if task is not None:
+            samples = samples.take(samples.task == task)
+        return effective_in(self, samples, line)
+
+    def compare(self, base: results.Run, gate: str = "", *, failures: Failures = "excluded") -> RunComparison:
+        """This run as the candidate against `base`. Raises UsageError when the two were not asked the same.
+
+        `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
+        """
+        obstacles = comparability(base.manifest.compared(), self.manifest.compared())
+        refused = [str(o) for o in obstacles if o.severity == "refuse"]
+        if refused:
+            raise UsageError(
+                "the runs did not ask the same thing: " + "; ".join(refused),
+                where=f"{base.folder} and {self.folder}",
+                fix="measure both with the same spec; only the model may differ",
+            )
+        clauses = parse_gate(gate) if gate else ()
+        pairs = pair(base.table.samples, self.table.samples, failures=failures)
+        result = judge(pairs, clauses) if clauses else None
+        return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
+
+    def report(self, path: Path | str | None = None) -> Path:
+        """Writes the report page, by default report.html in the run's folder."""
+        from leadline.report.page import write_page
+
+        return write_page([self], self.folder / "report.html" if path is None else Path(path))
+
+    def __repr__(self) -> str:
+        return f"<Run {self.name}: {self.progress.describe()}>"
+
+
+def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
+    """Opens a run folder, finished or still growing. `failures` ("excluded" or "zero") says how samples without an
+    answer enter the means."""
+    return Run.open(folder, failures)
+
+
+def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
+    """Asks everything the spec wants that the folder does not have yet, and returns the run.
+
+    The folder is `out`, by default one under runs/ that is named after the spec. `listen` is called with the events of
+    the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
+    """
+    with prepare(spec) as plan:
+        return Run.open(carry_out(plan, out, listen=listen, keep_prompts=keep_prompts))
