@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leadline.report.comparison import Side
+    from leadline.report.comparison import ComparedRun
     from leadline.stats.comparability import Obstacle
     from leadline.stats.compare import Comparison, Pairs
     from leadline.stats.gate import GateResult
@@ -41,7 +41,7 @@ def compare(
 ) -> int:
     """Compare two runs prompt by prompt: differences with intervals, tests corrected together, and a gate."""
     from leadline.cli.output import print_json
-    from leadline.report.comparison import sides_of
+    from leadline.report.comparison import compared_runs
     from leadline.stats.compare import compare as compared
     from leadline.stats.compare import pair
     from leadline.stats.gate import judge, parse_gate
@@ -52,7 +52,7 @@ def compare(
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_same_question(*manifests, anyway)
-    named = sides_of((base, candidate), manifests)
+    named = compared_runs((base, candidate), manifests)
     sides = [observations(read_records(run)) for run in (base, candidate)]
     pairs: Pairs = pair(*sides, failures=failures)
     found = compared(pairs, correction=correction)
@@ -87,7 +87,7 @@ def _check_same_question(base: Manifest, candidate: Manifest, anyway: bool) -> l
     return obstacles
 
 
-def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> None:
+def _write_junit(file: Path, result: GateResult, sides: Sequence[ComparedRun], obstacles: Sequence[Obstacle]) -> None:
     from leadline.core.format import sanitise
     from leadline.report.comparison import ROLES
     from leadline.report.gate_output import junit_xml
@@ -98,18 +98,18 @@ def _write_junit(file: Path, result: GateResult, sides: Sequence[Side], obstacle
 
 
 def _in_markdown(
-    found: Comparison, result: GateResult | None, sides: Sequence[Side], obstacles: Sequence[Obstacle]
+    found: Comparison, result: GateResult | None, sides: Sequence[ComparedRun], obstacles: Sequence[Obstacle]
 ) -> str:
-    from leadline.report.comparison import lines_in_markdown
+    from leadline.report.comparison import compared_runs_markdown
     from leadline.report.gate_output import comparison_markdown, gate_markdown
 
-    about = lines_in_markdown(sides, obstacles)
+    about = compared_runs_markdown(sides, obstacles)
     if result is None:
         return comparison_markdown(found, about)
     return f"{gate_markdown(result, about)}\n{comparison_markdown(found)}"
 
 
-def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side]) -> None:
+def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:
     from leadline.cli.output import print_table
     from leadline.report.comparison import ROLES
     from leadline.report.gate_output import check_words
@@ -155,7 +155,11 @@ def _pairs_words(found: Comparison) -> str:
 
 
 def _as_json(
-    found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side], obstacles: Sequence[Obstacle]
+    found: Comparison,
+    result: GateResult | None,
+    cells: bool,
+    sides: Sequence[ComparedRun],
+    obstacles: Sequence[Obstacle],
 ) -> dict[str, Any]:
     from dataclasses import asdict
 

@@ -89,11 +89,11 @@ def _words(found: TaskCorrelation, models: Sequence[str], each: str, seed: int) 
 
 def _show_tasks(found: TaskCorrelation) -> None:
     from leadline.cli.output import print_table
-    from leadline.report.charts.correlation import number_words
+    from leadline.report.charts.correlation import format_correlation
 
     numbers = [str(n) for n in range(1, len(found.tasks) + 1)]
     rows = [
-        (numbers[i], task, *(number_words(value) if i != j else "" for j, value in enumerate(found.matrix[i])))
+        (numbers[i], task, *(format_correlation(value) if i != j else "" for j, value in enumerate(found.matrix[i])))
         for i, task in enumerate(found.tasks)
     ]
     print_table(rows, ("", "task", *numbers), right=frozenset({0, *range(2, len(numbers) + 2)}))

@@ -33,12 +33,12 @@ def log(
     The same step again replaces what is there where the tracker can; what says the same is left alone.
     """
     from leadline.cli.output import print_json
-    from leadline.report.tracker_entry import prepared
+    from leadline.report.tracker_entry import tracker_entry
     from leadline.results.run import load_run
 
     check_trackers(to, step)
     loaded = [load_run(folder) for folder in runs]
-    entries = [prepared(run, step, run_name, page=page) for run in loaded]
+    entries = [tracker_entry(run, step, run_name, page=page) for run in loaded]
     _refuse_equal_steps(runs, entries)
     written = []
     for folder, entry in zip(runs, entries, strict=True):
@@ -82,13 +82,13 @@ def log_finished(folder: Path, to: Sequence[str], step: str, run_name: str) -> N
     if not to:
         return
     from leadline.cli.output import say
-    from leadline.report.tracker_entry import prepared
+    from leadline.report.tracker_entry import tracker_entry
     from leadline.results.run import load_run
 
     entry: TrackerEntry | None = None
     for book in to:
         try:
-            entry = entry or prepared(load_run(folder), step, run_name)
+            entry = entry or tracker_entry(load_run(folder), step, run_name)
             where = _written(book, entry)
         except Exception as error:
             _warn(book, error)

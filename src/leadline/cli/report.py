@@ -9,7 +9,6 @@ import typer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from concurrent.futures import Future
 
     from leadline.results.run import Run
 
@@ -29,19 +28,17 @@ def report(
     if json:
         _print_json(runs, failures)
         return
-    from leadline.report.charts.render import render_process
+    from leadline.results.run import load_run
 
-    with render_process():  # first of all: it starts while this process is still reading
-        from leadline.results.run import load_run
-
-        loaded = [load_run(folder, failures) for folder in runs]
-        written = _write(loaded, output, figures, data)
+    loaded = [load_run(folder, failures) for folder in runs]
+    if not markdown:
+        _show(loaded)  # before anything is drawn, which can fail
+    written = _write(loaded, output, figures, data)
     if markdown:
         from leadline.report.export import markdown as in_markdown
 
         typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
     else:
-        _show(loaded)
         for path in written:
             typer.echo(path)
 
@@ -67,12 +64,7 @@ def _show(runs: Sequence[Run]) -> None:
 
 def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
     """The heatmap and the page always; the rest where asked for."""
-    from concurrent.futures import ThreadPoolExecutor
-    from contextvars import copy_context
-
     from leadline.core.errors import UsageError
-    from leadline.report.charts.heatmap import heatmap
-    from leadline.report.charts.render import write_figure
     from leadline.report.page import write_page
 
     if data is not None and len(runs) > 1:
@@ -83,11 +75,11 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
 
         exported.append(write_data(runs[0], data))
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
-    with ThreadPoolExecutor(1) as beside:  # files are made of what is drawn while the page is still being drawn
-        maps = [(heatmap(run), run.folder / "heatmap") for run in runs if run.table.tasks]
-        making = [beside.submit(copy_context().run, write_figure, figure, stem) for figure, stem in maps]
-        page = write_page(runs, output or single)
-    written = [*(path for made in making for path in _beside(made, needed=output is None)), page]
+    written = []
+    for run in runs:
+        if run.table.tasks:
+            written += _heatmap_files(run, needed=output is None)
+    written.append(write_page(runs, output or single))
     if figures is not None:
         from leadline.report.export import export_figures
 
@@ -95,15 +87,17 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
     return written + exported
 
 
-def _beside(made: Future[list[Path]], *, needed: bool) -> list[Path]:
-    """The heatmap beside the records. A run that may only be read does without, if its page has another place."""
+def _heatmap_files(run: Run, *, needed: bool) -> list[Path]:
+    """The heatmap beside the records; skipped for a read-only run if the page goes elsewhere."""
     from leadline.cli.output import warn
     from leadline.core.errors import StoreError
+    from leadline.report.charts.heatmap import heatmap
+    from leadline.report.charts.render import write_figure
 
     try:
-        return made.result()
+        return write_figure(heatmap(run), run.folder / "heatmap")
     except StoreError as error:
         if needed:
-            raise StoreError(error.what, where=error.where, fix="-o FILE puts the page elsewhere") from None
-        warn(f"there is no heatmap beside the records: {error.what}")
+            raise StoreError(error.what, where=error.where, fix="write the page elsewhere with -o FILE") from None
+        warn(f"no heatmap beside the records: {error.what}")
         return []

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from leadline.cli.output import print_json, warn
-from leadline.core.errors import FailedSamples
+from leadline.core.errors import FailedSamples, RenderError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,13 +22,13 @@ def finish(summary: Summary, *, as_json: bool, figure: bool = True, found: Mappi
     from leadline.results.run import load_run
 
     run = load_run(summary.folder)
-    picture = _draw(run) if figure else None
     if as_json:
         from leadline.results.summary import summary as table
 
+        picture = _draw(run) if figure else None
         print_json(summary.as_json() | {"heatmap": picture, "report": table(run), "until": found})
     else:
-        _show(run, summary, picture)
+        _show(run, summary, figure=figure)
         if found is not None:
             typer.secho(f"{found['outcome']}: {found['sentence'].removeprefix('undecided: ')}", bold=True)
             typer.echo(found["saving"])
@@ -45,22 +45,26 @@ def failed_samples(summary: Summary) -> FailedSamples:
     )
 
 
-def _draw(run: Run) -> Path:
-    """The picture that says most of a run: the trap where it has both sides of it, metrics where nothing was asked."""
+def _draw(run: Run) -> Path | None:
+    """The main figure of a run. A figure that cannot be drawn is a warning: the run itself is complete."""
     from leadline.report.charts.heatmap import heatmap
-    from leadline.report.charts.logprobs import has_two_axes, measure_curves, two_axes
+    from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
 
-    if has_two_axes(run) and run.table.tasks:
-        name, figure = "trap", two_axes(run)
+    if has_perplexity_and_retrieval(run) and run.table.tasks:
+        name, figure = "trap", perplexity_and_retrieval(run)
     elif run.measures and not run.table.tasks:
-        name, figure = "log-probabilities", measure_curves(run)
+        name, figure = "log-probabilities", logprob_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
-    return write_figure(figure, run.folder / name, ["png"])[0]
+    try:
+        return write_figure(figure, run.folder / name, ["png"])[0]
+    except RenderError as error:
+        warn(f"no figure: {error.what}")
+        return None
 
 
-def _show(run: Run, summary: Summary, picture: Path | None) -> None:
+def _show(run: Run, summary: Summary, *, figure: bool) -> None:
     from rich.console import Console
 
     from leadline.report.terminal import show_run
@@ -73,12 +77,13 @@ def _show(run: Run, summary: Summary, picture: Path | None) -> None:
     receipts = summary.receipts
     typer.echo(f"receipts  {receipts.ok:,} agree, {receipts.wrong:,} disagree, {receipts.absent:,} not given")
     typer.echo(f"records   {summary.folder}")
+    picture = _draw(run) if figure else None  # after the results: drawing can fail
     if picture is not None:
         typer.echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
         if picture.stem == "trap":
-            from leadline.report.charts.logprobs import trap_words
+            from leadline.report.charts.logprobs import format_perplexity_and_retrieval
 
-            typer.echo(trap_words(run))
+            typer.echo(format_perplexity_and_retrieval(run))
     if receipts.wrong:
         warn(
             f"the model's own token count differs from ours for {receipts.wrong:,} prompts, "

@@ -45,14 +45,14 @@ def view(
     from leadline.core.cache import cache_folder
 
     try:
-        from leadline.dashboard.app import Serving
+        from leadline.dashboard.app import DashboardServer
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline view") from None
 
     if host not in HERE:
         warn(f"listening on {host}: whoever can reach this machine there can read these runs")
     headlines = cache_folder() / f"headlines-{__version__}.json"
-    serving = Serving(folders or [Path("runs")], host, port, headlines)
+    serving = DashboardServer(folders or [Path("runs")], host, port, headlines)
     typer.echo(serving.address)
     typer.echo("Ctrl-C ends it.", err=True)
     if browser:

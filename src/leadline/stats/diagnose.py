@@ -206,7 +206,8 @@ def _cliff(found: Fit, surface: Surface, weight: float) -> Finding:
     low, high = int(surface.lengths[close[0]]), int(surface.lengths[close[-1] + 1])
     before, after = 100 * found.details["before"], 100 * found.details["after"]
     sentence = (
-        f"cliff: {before:.0f} before and {after:.0f} after a fall between {format_tokens(low)} and {format_tokens(high)} "
+        f"cliff: {before:.0f} before and {after:.0f} after a fall between {format_tokens(low)} and "
+        f"{format_tokens(high)} "
         f"(95 %; weight {weight:.2f})"
     )
     if close[0] == len(surface.lengths) - 2 and after > before / 10:
