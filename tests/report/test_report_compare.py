@@ -17,7 +17,7 @@ from leadline.report import export as gallery
 from leadline.report.charts.grid import sentence
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
-from leadline.report.comparison import differences_from_first, leaderboards, titles
+from leadline.report.comparison import ValueCell, differences_from_first, leaderboards, titles
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.results.run import Run, load_run
@@ -49,8 +49,8 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 def test_the_furthest_reader_leads(two: list[Run]) -> None:
     (board,) = leaderboards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
     assert [row.name for row in board.rows] == ["sim:old", "sim:new"]
-    assert board.rows[0].effective == "at least 64k"
-    assert all(cell.spread for row in board.rows for cell in row.cells)
+    assert board.rows[0].effective == ValueCell("at least 64k", "")
+    assert all(cell.interval for row in board.rows for cell in row.cells)
 
 
 def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:

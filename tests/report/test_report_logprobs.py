@@ -93,7 +93,7 @@ def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
 
 def test_a_gain_is_shown_by_how_far_back_the_answer_stands(run: Run) -> None:
     figure = distance_curves(run)
-    gains = {row["length"]: row["mean"] for row in figure.data["measures"] if "retrieval_gain" in row["label"]}
+    gains = {row["length"]: row["mean"] for row in figure.data["metrics"] if "retrieval_gain" in row["label"]}
     assert gains == {"256": 8.0, "2k": 1.0, "16k": 0.125}
 
 

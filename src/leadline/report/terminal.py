@@ -86,8 +86,8 @@ def length_table(run: Run, *, plain: bool) -> Grid:
 
 def detail_table(run: Run, *, plain: bool) -> Grid:
     """What was seen in wrong answers, at every length."""
-    grid = _grid("task", "wrong answers", *map(format_length, run.table.lengths), plain=plain)
-    grid.columns[1].justify = "left"
+    grid = _grid("task", "detail", *map(format_length, run.table.lengths), plain=plain)
+    grid.title, grid.columns[1].justify = "details of wrong answers", "left"
     for row in detail_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
         grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(row.detail, 60)), *counts)

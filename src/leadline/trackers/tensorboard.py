@@ -55,9 +55,8 @@ def _write(folder: Path, entry: TrackerEntry) -> None:
         facts = "\n".join(f"| {name} | `{text.replace('`', '')}` |" for name, text in entry.facts.items())
         text = f"{entry.verdict}\n\n| | |\n|---|---|\n{facts}"
         writer.add_text("leadline/verdict", text, entry.step, walltime=entry.at)
-    if (
-        set(folder.glob(f"events.out.tfevents.*{ending}")) > before
-    ):  # else written within the same second: the same file
+    # Within one second, the new file has the name of the old one and has replaced it.
+    if set(folder.glob(f"events.out.tfevents.*{ending}")) > before:
         for old in before:
             old.unlink(missing_ok=True)
 
