@@ -9,8 +9,9 @@ import altair as alt
 import pytest
 
 from leadline.core.types import Cell
-from leadline.report.charts.curves import SERIES, curves, sweeps_of
+from leadline.report.charts.curves import curves, sweeps_of
 from leadline.report.charts.render import render
+from leadline.report.charts.theme import SERIES
 from leadline.results.run import Run, load_run
 from support.planted_runs import cliff, decay, perfect, planted_record, write_run
 

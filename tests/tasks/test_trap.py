@@ -60,7 +60,7 @@ def test_the_figure_is_valid_and_has_two_axes(run: Run) -> None:
 def test_a_sentence_says_what_perplexity_hides(run: Run) -> None:
     words = format_perplexity_and_retrieval(run)
     assert "falls from 100% to 0%" in words
-    assert "From 1k to 4k perplexity goes from" in words
+    assert "From 1k to 4k, perplexity changes from" in words
 
 
 def test_the_command_draws_the_trap_and_not_a_heatmap(folder: Path) -> None:

@@ -1,6 +1,6 @@
 """What the dashboard shows, without HTTP: the list of runs, the report of a run, several runs side by side.
 
-Pages are made when somebody asks for one, one at a time, and cached until their runs change. The report of a run in
+Pages are made on request, one at a time, and cached until their runs change. The report of a run in
 progress takes a second or more to draw, so it is made again only after a multiple of that time.
 """
 
@@ -282,7 +282,7 @@ class Dashboard:
         return state | {"tag": known.tag, "due": known.tag != _tag([entry], live=known.live) and known.may_refresh}
 
     def samples(self, entries: Sequence[IndexEntry]) -> CachedPage:
-        """All samples of some runs as JSON, read when somebody opens one."""
+        """All samples of some runs as JSON, read when one is opened."""
         key, tag = tuple(e.id for e in entries), _tag(entries, live=False)
         with self._lock:
             known = self._samples.get(key)

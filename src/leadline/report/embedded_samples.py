@@ -1,4 +1,4 @@
-"""The samples of a run inside its page: a hundred thousand of them, unpacked only when somebody opens one.
+"""The samples of a run inside its page: a hundred thousand of them, unpacked only when one is opened.
 
 Samples are split into packs. In a pack every column is a list, every text is an index into the pack's strings, and
 the whole is gzipped JSON in base 64. Where all samples would make the page too large, long texts are shortened, then

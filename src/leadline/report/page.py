@@ -54,7 +54,7 @@ FIGURE_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class ServedPage:
-    """What the dashboard adds to a report. Samples stay on the server until somebody opens one."""
+    """What the dashboard adds to a report. Samples stay on the server until one is opened."""
 
     samples: str
     """Address of the samples."""

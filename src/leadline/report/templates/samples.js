@@ -1,4 +1,4 @@
-// Samples: unpacked when somebody opens them, shown as cards. Untrusted text reaches the page only through textContent;
+// Samples: unpacked when they are opened, shown as cards. Untrusted text reaches the page only through textContent;
 // nothing here makes HTML from text. The scripts of this folder are joined into one script with one scope.
 
 const find = (id) => document.getElementById(id);
