@@ -40,7 +40,7 @@ def test_a_run_without_an_answer_has_no_mean_to_lower(tmp_path: Path) -> None:
     records = [failed_record(r.cell) for r in planted_records(cliff, lengths=[1024], depths=[0.0, 1.0])]
     text = " ".join(shown(write_run(tmp_path / "run", records)).split())
     assert f"{len(records)} samples failed (" in text
-    assert "would lower" not in text
+    assert "would fall" not in text
 
 
 def test_long_names_side_by_side_are_folded_and_not_cut(tmp_path: Path) -> None:

@@ -163,9 +163,7 @@ def footnotes(run: Run) -> list[str]:
         line = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
         if whole.done:
             worst = format_percent(whole.if_failed_wrong)
-            line += (
-                f"; counted as wrong, they would lower the overall mean from {format_percent(whole.mean)}% to {worst}%"
-            )
+            line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
     if run.memory.tasks:
         lines.extend(_from_memory(run))

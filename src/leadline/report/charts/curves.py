@@ -106,6 +106,8 @@ def _is_number(text: str) -> bool:
 # --- accuracy over length -----------------------------------------------------------------------
 
 MANY = len(SERIES)
+ACCURACY_SCALE = alt.Scale(domain=[0, 1])
+ACCURACY_AXIS = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
 
 
 def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
@@ -196,8 +198,6 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
 def _banded(
     lengths: list[str], names: list[str], rows: str, colours: Sequence[str] = SERIES, *, title: str = ""
 ) -> list[alt.Chart]:
-    data = alt.NamedData(rows)
-    x = length_axis(lengths)
     scale = alt.Scale(domain=names, range=[colours[i % len(colours)] for i in range(len(names))])
     across_legend = 3 if max(map(len, names)) > 6 else 7
     legend = (
@@ -206,21 +206,24 @@ def _banded(
         else None
     )
     colour = alt.Color("series:N", scale=scale, legend=legend)
-    base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
+    base = alt.Chart(alt.NamedData(rows)).transform_filter("datum.mean !== null").encode(length_axis(lengths))
     faint = 0.16 if len(names) <= 3 else 0.08 if len(names) <= MANY else 0.05
+    return band_layers(base.encode(colour), ACCURACY_SCALE, ACCURACY_AXIS, faint)
+
+
+def band_layers(base: alt.Chart, scale: alt.Scale, axis: alt.Axis, opacity: float = 0.16) -> list[alt.Chart]:
+    """The interval as a band, the mean as a line with a point for each length."""
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
     return [
-        base.mark_area(opacity=faint, aria=False).encode(
-            alt.Y("low:Q"), alt.Y2("high:Q"), colour
-        ),
-        base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
-        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(
-            _y(), colour, alt.Description("label:N")
-        ),
-    ]  # fmt: skip
+        base.mark_area(opacity=opacity, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=2, aria=False).encode(y),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
+    ]
 
 
 def _thin(lengths: list[str]) -> list[alt.Chart]:
-    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), _y())
+    y = alt.Y("mean:Q", scale=ACCURACY_SCALE, axis=ACCURACY_AXIS)
+    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), y)
     return [
         base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(alt.Detail("series:N")),
         base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(
@@ -232,11 +235,6 @@ def _thin(lengths: list[str]) -> list[alt.Chart]:
 def length_axis(lengths: list[str], title: str = "context length (tokens)") -> alt.X:
     axis = alt.Axis(labelAngle=0, labelOverlap=True, title=title, **QUIET)
     return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
-
-
-def _y() -> alt.Y:
-    axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
-    return alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1]), axis=axis)
 
 
 def _point(series: str, length: int, tally: Tally, select: str) -> DataRow:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import altair as alt
 
 from leadline.core.format import format_length, format_percent, sanitise
-from leadline.report.charts.curves import MANY, length_axis
+from leadline.report.charts.curves import MANY, band_layers, length_axis
 from leadline.report.charts.theme import QUIET, SERIES, DataRow, Figure, Spec, caption, layered, panel_title, rows_of
 from leadline.results.run import Metric, Run
 from leadline.stats.intervals import Estimate
@@ -74,15 +74,7 @@ def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt
     scale = alt.Scale(domain=[0, 1]) if unit == SHARE else alt.Scale(zero=False, nice=True)
     form = ".0%" if unit == SHARE else "~g"
     axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else sanitise(unit, 24), **QUIET)
-    y = alt.Y("mean:Q", scale=scale, axis=axis)
-    base = alt.Chart().encode(length_axis(places, x_title))
-    return [
-        base.mark_area(opacity=0.16, color=colour, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=2, color=colour, aria=False).encode(y),
-        base.mark_circle(size=40, opacity=1, color=colour, ariaRoleDescription="mean").encode(
-            y, alt.Description("label:N")
-        ),
-    ]
+    return band_layers(alt.Chart().encode(length_axis(places, x_title), color=alt.value(colour)), scale, axis)
 
 
 def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> DataRow:
@@ -181,13 +173,7 @@ def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axi
     legend = alt.Legend(title=None, orient="bottom", symbolType="circle", symbolOpacity=1)
     colours = alt.Scale(domain=names, range=[COLOURS[name] for name in names])
     colour = alt.Color("series:N", scale=colours, legend=legend)
-    y = alt.Y("mean:Q", scale=scale, axis=axis)
-    base = alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour)
-    return [
-        base.mark_area(opacity=0.14, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=2.5, aria=False).encode(y),
-        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
-    ]
+    return band_layers(alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour), scale, axis)
 
 
 def _axis_row(series: str, tokens: int, found: Estimate, shown: Transform, *, unit: str = "") -> DataRow:
