@@ -211,7 +211,7 @@ def test_a_folder_that_is_not_there_is_said_so(
     monkeypatch.chdir(tmp_path)
     assert answer(words) == 64
     err = capsys.readouterr().err
-    assert f"there is no folder {(words[1:] or ['runs'])[0]!r}" in err
+    assert f"no such folder: {(words[1:] or ['runs'])[0]!r}" in err
     assert "fix:" in err
 
 
@@ -220,7 +220,7 @@ def test_a_taken_port_is_said_so(tmp_path: Path, capsys: pytest.CaptureFixture[s
     try:
         port = taken.getsockname()[1]
         assert answer(["view", str(tmp_path), "--port", str(port)]) == 69
-        assert f"port {port} is taken" in capsys.readouterr().err
+        assert f"port {port} is in use" in capsys.readouterr().err
     finally:
         taken.close()
 

@@ -31,9 +31,10 @@ def report(
     from leadline.results.run import load_run
 
     loaded = [load_run(folder, failures) for folder in runs]
+    exported = _export(loaded, data) if data is not None else []
     if not markdown:
         _show(loaded)  # before anything is drawn, which can fail
-    written = _write(loaded, output, figures, data)
+    written = [*_draw(loaded, output, figures), *exported]
     if markdown:
         from leadline.report.export import markdown as in_markdown
 
@@ -62,18 +63,19 @@ def _show(runs: Sequence[Run]) -> None:
         show_run(run, console)
 
 
-def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:
-    """The heatmap and the page always; the rest where asked for."""
+def _export(runs: Sequence[Run], path: Path) -> list[Path]:
     from leadline.core.errors import UsageError
+    from leadline.report.export import write_data
+
+    if len(runs) > 1:
+        raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
+    return [write_data(runs[0], path)]
+
+
+def _draw(runs: Sequence[Run], output: Path | None, figures: Path | None) -> list[Path]:
+    """The heatmap and the page always, every figure with --figures."""
     from leadline.report.page import write_page
 
-    if data is not None and len(runs) > 1:
-        raise UsageError("--data takes one run", where="report", fix="export runs one by one")
-    exported = []
-    if data is not None:  # first, since a wrong ending is seen here
-        from leadline.report.export import write_data
-
-        exported.append(write_data(runs[0], data))
     single = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
     written = []
     for run in runs:
@@ -84,7 +86,7 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
         from leadline.report.export import export_figures
 
         written += export_figures(runs, figures)
-    return written + exported
+    return written
 
 
 def _heatmap_files(run: Run, *, needed: bool) -> list[Path]:
