@@ -22,7 +22,7 @@ from records import Proxy, Records, Scores
 from zoo import ZOO
 
 from leadline.report.charts.correlation import scatter
-from leadline.report.charts.logprobs import trap_figure
+from leadline.report.charts.logprobs import perplexity_figure
 from leadline.report.charts.render import write_figure
 from leadline.stats.correlate import correlation_difference, correlations, spearman
 from leadline.stats.intervals import Estimate, mean_interval
@@ -158,7 +158,7 @@ def trap(records: Records, variant: str, stem: Path) -> dict[str, Any]:
     for n in records.lengths:
         asked = {q: a for q, a in records.answers[variant].items() if q.length == n}
         answers[n] = mean_interval(list(asked.values()), [q.document for q in asked])
-    write_figure(trap_figure(losses, answers, gains), stem, ["png"])
+    write_figure(perplexity_figure(losses, answers, gains), stem, ["png"])
     return {
         f"{n // 1024}k": {
             "perplexity": round(math.exp(losses[n].mean), 2),

@@ -211,7 +211,7 @@ def test_a_missing_folder_is_an_error(
     monkeypatch.chdir(tmp_path)
     assert answer(words) == 64
     err = capsys.readouterr().err
-    assert f"there is no folder {(words[1:] or ['runs'])[0]!r}" in err
+    assert f"no such folder: {(words[1:] or ['runs'])[0]!r}" in err
     assert "fix:" in err
 
 
@@ -220,7 +220,7 @@ def test_a_port_in_use_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture
     try:
         port = taken.getsockname()[1]
         assert answer(["view", str(tmp_path), "--port", str(port)]) == 69
-        assert f"port {port} is taken" in capsys.readouterr().err
+        assert f"port {port} is in use" in capsys.readouterr().err
     finally:
         taken.close()
 

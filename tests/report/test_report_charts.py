@@ -14,10 +14,9 @@ import pytest
 from PIL import Image
 
 from leadline.core.format import format_length
-from leadline.report import write_heatmap
-from leadline.report.charts.heatmap import Kinds, heatmap
-from leadline.report.charts.render import page_svg, render, squeezed
-from leadline.report.charts.theme import Row
+from leadline.report.charts.heatmap import CellLayers, heatmap
+from leadline.report.charts.render import PageFigure, render, write_figure
+from leadline.report.charts.theme import DataRow
 from leadline.results.run import Run, load_run
 from support.planted_runs import (
     LENGTHS,
@@ -76,7 +75,7 @@ def test_the_picture_names_model_reading_counts_and_date(run: Run) -> None:
     svg = render(heatmap(run), "svg").decode()
     text = " ".join(re.findall(r">([^<>]+)</(?:text|tspan)>", svg))
     for words in ("sim:planted", "niah · fresh reading · 255 samples, 3 failed, 6 not asked yet · 2025-11-15",
-                  "3 samples planned in each", "Dashed: no data", "in no mean", "Leadline"):  # fmt: skip
+                  "3 samples planned per cell", "Dashed: no data", "not in the means", "Leadline"):  # fmt: skip
         assert words in text
 
 
@@ -92,9 +91,9 @@ def test_a_smoothed_map_keeps_what_was_seen_and_makes_no_cell_up(run: Run) -> No
     smooth = {(r["length"], r["row"]): r for r in heatmap(run, smoothed=True).data["cells"]}
     assert smooth["128k", "30%"]["mean"] is None, "a cell without data stays without"
     cells = [key for key in raw if raw[key]["mean"] is not None]
-    assert all(smooth[key]["short"].endswith("/3") for key in cells)
+    assert all(smooth[key]["note"].endswith("/3") for key in cells)
 
-    def error(found: dict[tuple[str, str], Row]) -> float:
+    def error(found: dict[tuple[str, str], DataRow]) -> float:
         truth = {format_length(n): n for n in LENGTHS}
         return float(
             np.mean([(found[c]["mean"] - lost_in_the_middle(truth[c[0]], float(c[1][:-1]) / 100)) ** 2 for c in cells])
@@ -120,14 +119,14 @@ def test_several_tasks_are_small_multiples_on_one_scale(tmp_path: Path) -> None:
 def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
     name = "</svg><script>alert(1)</script>\x1b[31m"
     records = list(planted_records(cliff, tasks=[name], lengths=[1024], depths=[0.0], model=f"sim:{name}"))
-    svg = page_svg(heatmap(load_run(write_run(tmp_path / "run", records))), "x")
+    svg = PageFigure(heatmap(load_run(write_run(tmp_path / "run", records))), "x").__html__()
     assert "<script" not in svg
     assert "\x1b" not in svg
     assert svg.count("</svg>") == 1
 
 
 def test_the_page_draws_in_the_colours_of_the_page(run: Run) -> None:
-    svg = page_svg(heatmap(run, titled=False), "first")
+    svg = PageFigure(heatmap(run, titled=False), "first").__html__()
     assert 'fill="var(--text)"' in svg
     assert "#3b4855" not in svg
     assert 'id="first-' in svg
@@ -137,19 +136,10 @@ def test_the_page_draws_in_the_colours_of_the_page(run: Run) -> None:
 
 def test_the_three_formats_are_written_beside_the_records(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", list(planted_records(cliff, lengths=[1024], depths=[0.0, 1.0])))
-    assert write_heatmap(folder) == folder / "heatmap.png"
+    assert write_figure(heatmap(load_run(folder)), folder / "heatmap")[0] == folder / "heatmap.png"
     assert (folder / "heatmap.png").read_bytes().startswith(b"\x89PNG")
     assert (folder / "heatmap.pdf").read_bytes().startswith(b"%PDF")
     assert (folder / "heatmap.svg").read_text().startswith("<svg")
-
-
-def test_squeezing_a_picture_changes_no_pixel(run: Run) -> None:
-    import vl_convert
-
-    plain = vl_convert.vegalite_to_png(heatmap(run).spec(), scale=1)
-    small = squeezed(plain)
-    assert len(small) < 0.6 * len(plain)
-    assert np.array_equal(_pixels(small), _pixels(plain))
 
 
 def test_the_picture_looks_as_it_did(run: Run) -> None:
@@ -169,13 +159,13 @@ if __name__ == "__main__":
         Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256).save(STORED, optimize=True)
 
 
-def test_a_layer_for_cells_that_are_not_there_is_left_out_and_nobody_sees_it(tmp_path: Path) -> None:
-    """Half of the layers of a whole run's cells would draw nothing, and cost as much as the others."""
+def test_layers_without_marks_are_left_out_without_a_visible_change(tmp_path: Path) -> None:
+    """They would take half of the drawing time."""
     records = list(planted_records(cliff, lengths=[1024, 65536], depths=[0.0, 1.0]))
     run = load_run(write_run(tmp_path / "run", records))
     whole = heatmap(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kinds, "of", classmethod(lambda cls, cells: cls(empty=True, short=True)))
+        patch.setattr(CellLayers, "needed", classmethod(lambda cls, cells: cls(empty=True, noted=True)))
         every = heatmap(run)
     assert str(every.chart).count("'mark'") - str(whole.chart).count("'mark'") == 4
     assert render(whole, "png") == render(every, "png")

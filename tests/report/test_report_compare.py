@@ -17,7 +17,7 @@ from leadline.report import export as gallery
 from leadline.report.charts.grid import sentence
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
-from leadline.report.comparison import against_first, boards, titles
+from leadline.report.comparison import ValueCell, differences_from_first, leaderboards, titles
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.results.run import Run, load_run
@@ -47,14 +47,14 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 
 
 def test_the_furthest_reader_leads(two: list[Run]) -> None:
-    (board,) = boards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
+    (board,) = leaderboards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
     assert [row.name for row in board.rows] == ["sim:old", "sim:new"]
-    assert board.rows[0].effective == "at least 64k"
-    assert all(cell.spread for row in board.rows for cell in row.cells)
+    assert board.rows[0].effective == ValueCell("at least 64k", "")
+    assert all(cell.interval for row in board.rows for cell in row.cells)
 
 
 def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
-    (item,) = against_first(two, titles(two))
+    (item,) = differences_from_first(two, titles(two))
     assert item.sentence.startswith("Worse: ")
     assert "worse at 64k" in item.sentence
     assert "at 4k" not in item.sentence
@@ -67,13 +67,13 @@ def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
 
 
 def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
-    (item,) = against_first(two, titles(two))
+    (item,) = differences_from_first(two, titles(two))
     assert item.figure is not None
     assert all(row["label"].endswith("not tested") for row in item.figure.data["cells"])
 
 
 def test_a_run_against_itself_shows_no_difference(two: list[Run]) -> None:
-    (item,) = against_first([two[0], two[0]], ["a", "b"])
+    (item,) = differences_from_first([two[0], two[0]], ["a", "b"])
     assert item.sentence.startswith("No difference seen: +0.0")
 
 
@@ -86,7 +86,7 @@ def test_the_page_and_the_command_find_the_same_over_few_haystacks(
         planted = planted_records(surface, lengths=(4096,), depths=[n / 10 for n in range(11)], samples=4)
         records = [msgspec.structs.replace(r, cluster=f"haystack {r.cell.sample}") for r in planted]
         runs.append(load_run(write_run(tmp_path / name, records, samples=4)))
-    (item,) = against_first(runs, ["base", "candidate"])
+    (item,) = differences_from_first(runs, ["base", "candidate"])
     assert item.comparison is not None
     assert len(set(runs[0].table.samples.cluster)) == 4
     assert item.sentence.startswith("Worse: ")
@@ -97,7 +97,7 @@ def test_the_page_and_the_command_find_the_same_over_few_haystacks(
 
 
 def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) -> None:
-    found = against_first(two, titles(two))[0].comparison
+    found = differences_from_first(two, titles(two))[0].comparison
     assert found is not None
     parts = [replace(d, verdict="no difference seen", adjusted=0.06) for d in found.differences]
     assert found.overall.estimate.interval.high < 0
@@ -107,7 +107,7 @@ def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) ->
 
 
 def test_parts_that_differ_are_never_called_no_difference(two: list[Run]) -> None:
-    found = against_first(two, titles(two))[0].comparison
+    found = differences_from_first(two, titles(two))[0].comparison
     assert found is not None
     overall = replace(found.overall, verdict="no difference seen")
     said = sentence(replace(found, differences=(overall, *found.differences[1:])))
@@ -120,8 +120,8 @@ def test_reading_modes_are_never_mixed(tmp_path: Path) -> None:
         made(tmp_path, "fresh", steady, model="sim:a", reading="fresh"),
         made(tmp_path, "shared", steady, model="sim:a", reading="shared"),
     ]
-    assert [b.reading for b in boards(runs, [verdict(r) for r in runs], titles(runs))] == ["fresh", "shared"]
-    (item,) = against_first(runs, titles(runs))
+    assert [b.reading for b in leaderboards(runs, [verdict(r) for r in runs], titles(runs))] == ["fresh", "shared"]
+    (item,) = differences_from_first(runs, titles(runs))
     assert item.figure is None
     assert "Not compared: reading mode differs" in item.sentence
     assert "harder than fresh reading" in " ".join(verdict(runs[1]).not_measured)
@@ -134,7 +134,7 @@ def test_runs_of_one_model_are_told_apart_by_their_folders(two: list[Run]) -> No
 
 def test_several_runs_share_a_page(two: list[Run]) -> None:
     text = page(two)
-    for words in ("2 runs compared", "Leaderboard", "sim:new less sim:old", "Side by side", "Worse: "):
+    for words in ("2 runs compared", "Leaderboard", "sim:new compared with sim:old", "Side by side", "Worse: "):
         assert words in text
     assert text.count("<svg ") == 1 + 2 + 1 + 2 * 4, "curves, two small maps, a difference, four figures a run"
 
@@ -163,14 +163,14 @@ def test_every_figure_has_a_file_of_its_own(two: list[Run]) -> None:
 
 def test_a_map_of_differences_names_both_runs_where_nothing_else_does(two: list[Run]) -> None:
     names = titles(two)
-    (alone,) = against_first(two, names, titled=True)
+    (alone,) = differences_from_first(two, names, titled=True)
     assert alone.figure is not None
     assert alone.figure.chart["title"]["text"] == names[1]
-    assert alone.figure.chart["title"]["subtitle"] == f"less {names[0]}"
-    (on_a_page,) = against_first(two, names)
+    assert alone.figure.chart["title"]["subtitle"] == f"minus {names[0]}"
+    (on_a_page,) = differences_from_first(two, names)
     assert on_a_page.figure is not None
     assert "title" not in on_a_page.figure.chart
-    assert f"{names[1]} less {names[0]}" in on_a_page.figure.alternative
+    assert f"{names[1]} minus {names[0]}" in on_a_page.figure.alternative
 
 
 def test_figures_for_a_paper_are_as_wide_as_a_column(

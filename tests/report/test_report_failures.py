@@ -17,7 +17,7 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
 ) -> None:
     folder = str(tmp_path / "run")
     assert answer(["run", "niah", "--model", "sim:flaky?rate=0.4", *ASK, "--out", folder]) == 1
-    assert "seen in wrong answers" not in capsys.readouterr().out, "no answer is no wrong answer"
+    assert "details of wrong answers" not in capsys.readouterr().out, "no answer is no wrong answer"
     found = {}
     for failures in ("excluded", "zero"):
         assert answer(["report", folder, "--json", "--failures", failures]) == 0
@@ -64,7 +64,7 @@ def test_what_wrong_answers_had_in_common_is_shown_by_task_and_length(
     ]
     assert answer([*words, "--depths", "2", "--no-figure", "--out", folder]) == 0
     shown = capsys.readouterr().out
-    assert "seen in wrong answers" in shown
+    assert "details of wrong answers" in shown
     assert answer(["report", folder, "--json"]) == 0
     lengths = {row["length"]: row for row in json.loads(capsys.readouterr().out)["lengths"]}
     assert lengths[1024]["details"] == {}

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.filters import Choice, chosen
 from leadline.dashboard.index import RunIndex
+from leadline.dashboard.pages import RunQuery, list_runs
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.report.tracker_entry import prepared
+from leadline.report.tracker_entry import tracker_entry
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.results.verdict import verdict
@@ -49,7 +49,7 @@ def test_figures_and_verdicts_call_a_model_by_its_name(runs: list[Run]) -> None:
 def test_the_page_and_its_leaderboard_name_it_and_its_details_say_what_it_is(runs: list[Run]) -> None:
     together = page(runs)
     assert f'<th scope="row">{NAME}</th>' in together
-    assert f"hf:checkpoints/4000 less {NAME}" in together
+    assert f"hf:checkpoints/4000 compared with {NAME}" in together
     alone = page(runs[:1])
     assert f"<title>{NAME} " in alone
     assert f'<h1 class="model">{NAME} <small>{MODEL}</small></h1>' in alone
@@ -77,7 +77,7 @@ def test_a_tracker_takes_the_line_from_the_name_and_the_step_from_the_model(
     name: str, line: str, tmp_path: Path
 ) -> None:
     records = list(planted_records(cliff, lengths=[1024], depths=[0.5], model=MODEL))
-    entry = prepared(load_run(write_run(tmp_path, records, name=name)), "auto")
+    entry = tracker_entry(load_run(write_run(tmp_path, records, name=name)), "auto")
     assert (entry.step, entry.name) == (4000, line)
     assert (entry.facts["name"], entry.facts["model"]) == (name, MODEL)
 
@@ -85,5 +85,5 @@ def test_a_tracker_takes_the_line_from_the_name_and_the_step_from_the_model(
 def test_the_list_of_runs_shows_it_and_finds_it_by_name_and_model(folder: Path) -> None:
     entries = RunIndex([folder]).entries()
     for words in ("stretched", "yarn"):
-        found = chosen(entries, Choice(words), lambda entry: None)
+        found = list_runs(entries, RunQuery(words), lambda entry: None)
         assert [entry.title for entry in found.shown] == [NAME]

@@ -9,8 +9,9 @@ import altair as alt
 import pytest
 
 from leadline.core.types import Cell
-from leadline.report.charts.curves import SERIES, curves, sweeps_of
+from leadline.report.charts.curves import curves, sweeps_of
 from leadline.report.charts.render import render
+from leadline.report.charts.theme import SERIES
 from leadline.results.run import Run, load_run
 from support.planted_runs import cliff, decay, perfect, planted_record, write_run
 
@@ -41,8 +42,8 @@ def test_labels_of_a_sweep_are_grouped_by_task_and_option_and_sorted_by_number()
     assert haystacks.values == ("prose:0.5,code:0.5", "noise")
     assert vt.is_ordered
     assert not pairs.is_ordered
-    assert haystacks.colours(SERIES) == list(SERIES[:2])
-    assert len(set(vt.colours(SERIES))) == 3
+    assert haystacks.colours() == list(SERIES[:2])
+    assert len(set(vt.colours())) == 3
 
 
 def test_a_swept_option_has_a_line_for_each_value(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The terminal: colour blocks where they can be seen, plain words where not, and nothing strangers wrote acts."""
+"""The terminal: coloured cells where supported, plain text elsewhere, and untrusted text without effect."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def test_a_pipe_gets_plain_words(folder: Path) -> None:
     assert "100*" in text, "a cell with fewer answers than planned is marked"
 
 
-def test_a_run_without_an_answer_has_no_mean_to_bring_down(tmp_path: Path) -> None:
+def test_a_run_without_an_answer_has_no_mean_to_lower(tmp_path: Path) -> None:
     records = [failed_record(r.cell) for r in planted_records(cliff, lengths=[1024], depths=[0.0, 1.0])]
     text = " ".join(shown(write_run(tmp_path / "run", records)).split())
     assert f"{len(records)} samples failed (" in text
-    assert "would bring" not in text
+    assert "would fall" not in text
 
 
 def test_long_names_side_by_side_are_folded_and_not_cut(tmp_path: Path) -> None:
@@ -74,11 +74,11 @@ def test_a_log_of_automatic_tests_gets_plain_words(folder: Path, monkeypatch: py
     assert "48;2" in shown(folder, **settings)
 
 
-def test_how_failures_are_counted_stands_under_the_table(folder: Path) -> None:
+def test_how_failures_are_counted_is_a_footnote(folder: Path) -> None:
     text = " ".join(shown(folder).split())
     assert "Means are over answered samples." in text
     assert "1 sample failed (timeout 1); counted as wrong" in text
-    assert "· is a cell without data." in text
+    assert "·: no data." in text
 
 
 def test_hostile_words_do_nothing_to_a_terminal(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 from leadline.dashboard.headlines import headline_of
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
-from leadline.report.comparison import against_first
+from leadline.report.comparison import differences_from_first
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
@@ -85,6 +85,6 @@ def test_what_kind_of_intervals_they_are_stands_beside_them(runs: tuple[Run, Run
 
 def test_a_difference_says_that_its_intervals_are_too_narrow(runs: tuple[Run, Run]) -> None:
     fixed, stopped = runs
-    assert not against_first([fixed, fixed], ["a", "b"])[0].warnings
-    (found,) = against_first([stopped, stopped], ["a", "b"])
+    assert not differences_from_first([fixed, fixed], ["a", "b"])[0].warnings
+    (found,) = differences_from_first([stopped, stopped], ["a", "b"])
     assert "too narrow" in found.warnings[0]

@@ -250,7 +250,7 @@ def test_the_screen_shows_progress_map_and_failures(
     monkeypatch.delenv("CI", raising=False)
     folder = write_run(tmp_path / "run", [failed_record(records[0].cell), *records[1:]])
     text = drawn(folder, 40)
-    for words in ("sim:planted", "18 of 18 samples, 1 failed", "niah: accuracy in percent", "failed last", "leave"):
+    for words in ("sim:planted", "18 of 18 samples, 1 failed", "niah: accuracy in percent", "latest failures", "leave"):
         assert words in text
     blocks = drawn(folder, 40, force_terminal=True, color_system="truecolor", no_color=False)
     assert "48;2;" in blocks, "blocks of colour where the terminal has them"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from leadline.dashboard.app import Serving
+from leadline.dashboard.app import DashboardServer
 
 
 class Answer(NamedTuple):
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 @contextmanager
 def dashboard(*folders: Path, host: str = "127.0.0.1") -> Iterator[str]:
     """Its address, without the slash at the end."""
-    serving = Serving(folders, host, 0)
+    serving = DashboardServer(folders, host, 0)
     thread = threading.Thread(target=serving.run, daemon=True)
     thread.start()
     try:

@@ -10,7 +10,11 @@ import pytest
 from leadline.cli.main import answer
 from leadline.core import registry
 from leadline.core.spec import Suite
-from leadline.report.charts.logprobs import has_two_axes, trap_words, two_axes
+from leadline.report.charts.logprobs import (
+    format_perplexity_and_retrieval,
+    has_perplexity_and_retrieval,
+    perplexity_and_retrieval,
+)
 from leadline.results.run import Run, load_run
 
 
@@ -35,7 +39,7 @@ def test_the_suite_asks_for_both_sides_over_the_same_lengths() -> None:
 
 
 def test_perplexity_is_calm_where_accuracy_and_gain_are_gone(run: Run) -> None:
-    figure = two_axes(run)
+    figure = perplexity_and_retrieval(run)
     left = {row["length"]: row["mean"] for row in figure.data["left"]}
     right = {(row["series"], row["length"]): row["mean"] for row in figure.data["right"]}
     assert 0.8 < left["4k"] / left["1k"] < 1.25
@@ -46,7 +50,7 @@ def test_perplexity_is_calm_where_accuracy_and_gain_are_gone(run: Run) -> None:
 
 
 def test_the_figure_is_valid_and_has_two_axes(run: Run) -> None:
-    spec = two_axes(run).spec()
+    spec = perplexity_and_retrieval(run).spec()
     alt.Chart.from_dict(spec, validate=True)
     both = spec["vconcat"][0]
     assert both["resolve"] == {"scale": {"y": "independent"}}
@@ -54,9 +58,9 @@ def test_the_figure_is_valid_and_has_two_axes(run: Run) -> None:
 
 
 def test_a_sentence_says_what_perplexity_hides(run: Run) -> None:
-    words = trap_words(run)
+    words = format_perplexity_and_retrieval(run)
     assert "falls from 100% to 0%" in words
-    assert "From 1k to 4k perplexity goes from" in words
+    assert "From 1k to 4k, perplexity changes from" in words
 
 
 def test_the_command_draws_the_trap_and_not_a_heatmap(folder: Path) -> None:
@@ -68,5 +72,5 @@ def test_a_run_of_metrics_alone_draws_its_metrics(tmp_path: Path) -> None:
     words = ["run", "mean_nll", "--model", "sim:perfect", "--lengths", "1k", "--samples", "2"]
     assert answer([*words, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "log-probabilities.png").is_file()
-    assert not has_two_axes(load_run(tmp_path / "run"))
-    assert trap_words(load_run(tmp_path / "run")) == ""
+    assert not has_perplexity_and_retrieval(load_run(tmp_path / "run"))
+    assert format_perplexity_and_retrieval(load_run(tmp_path / "run")) == ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
-from leadline.report.tracker_entry import prepared
+from leadline.report.tracker_entry import tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import cliff, planted_records, write_run
 
@@ -24,8 +24,8 @@ def test_every_tracker_and_option_is_explained(name: str) -> None:
 
 def test_every_kind_of_number_is_explained(tmp_path: Path) -> None:
     run = load_run(write_run(tmp_path / "run", list(planted_records(cliff, depths=[0.0, 1.0]))))
-    kinds = {name.partition("/")[0] for name in prepared(run, 1).numbers}
-    kinds |= {name for name in prepared(run, 1).numbers if name.startswith("leadline/")}
+    kinds = {name.partition("/")[0] for name in tracker_entry(run, 1).numbers}
+    kinds |= {name for name in tracker_entry(run, 1).numbers if name.startswith("leadline/")}
     text = PAGE.read_text()
     for kind in kinds:
         assert re.search(rf"`{kind.removesuffix('_low').removesuffix('_high')}", text) or f"`{kind[9:]}`" in text, kind

@@ -55,9 +55,9 @@ def build(
     )  # fmt: skip
     spec = spec_of(flags)
     started = time.monotonic()
-    counted, close = _open_counted(tokenizer, model, chat)
+    fitter, close = _open_fitter(tokenizer, model, chat)
     try:
-        written = write_prompts(spec, counted, output, format, progress=_progress())
+        written = write_prompts(spec, fitter, output, format, progress=_progress())
     finally:
         close()
     seconds = time.monotonic() - started
@@ -71,7 +71,7 @@ def build(
     typer.echo(f"{written.prompts:,} prompts in {seconds:.1f} s")
 
 
-def _open_counted(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:
+def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:
     """The tokenizer and frame that count the lengths, and a function that closes them."""
     if model is not None and tokenizer is None:
         name = registry.ModelName.parse(model)

@@ -254,7 +254,7 @@ def _list_downloads(*, as_json: bool) -> None:
                     "summary": one.summary,
                     "licence": one.licence,
                     "here": here[one.name],
-                    "places": [{"url": place.url, "sha256": place.sha256} for place in one.places],
+                    "places": [{"url": place.url, "sha256": place.sha256} for place in one.mirrors],
                 }
                 for one in DOWNLOADS.values()
             ]

@@ -12,7 +12,7 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import sanitise
-from leadline.report.comparison import ROLES, Side, lines_in_markdown, sides_of
+from leadline.report.comparison import ROLES, ComparedRun, compared_runs, compared_runs_markdown
 from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.results.decisions import format_gate
 from leadline.stats.comparability import Obstacle, comparability
@@ -51,7 +51,7 @@ def compare(
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_comparable(*manifests, anyway)
-    sides = sides_of((base, candidate), manifests)
+    sides = compared_runs((base, candidate), manifests)
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     found = compare_pairs(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
@@ -62,7 +62,7 @@ def compare(
     if json:
         print_json(_as_json(found, result, cells, sides, obstacles))
     elif markdown:
-        about_lines = lines_in_markdown(sides, obstacles)
+        about_lines = compared_runs_markdown(sides, obstacles)
         if result is None:
             typer.echo(comparison_markdown(found, about_lines))
         else:
@@ -87,7 +87,7 @@ def _check_comparable(base: Manifest, candidate: Manifest, anyway: bool) -> list
     return obstacles
 
 
-def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side]) -> None:
+def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:
     for role, side in zip(ROLES, sides, strict=True):
         typer.echo(f"{role:<9}  {side}")
     typer.echo()
@@ -124,7 +124,11 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
 
 
 def _as_json(
-    found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[Side], obstacles: Sequence[Obstacle]
+    found: Comparison,
+    result: GateResult | None,
+    cells: bool,
+    sides: Sequence[ComparedRun],
+    obstacles: Sequence[Obstacle],
 ) -> dict[str, Any]:
     values: dict[str, Any] = {role: asdict(side) for role, side in zip(ROLES, sides, strict=True)}
     values |= {"differing": [str(obstacle) for obstacle in obstacles], **asdict(found)}

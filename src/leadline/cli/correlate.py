@@ -11,7 +11,7 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_length
-from leadline.report.charts.correlation import number_words, scatter, task_tree
+from leadline.report.charts.correlation import format_correlation, scatter, task_tree
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
 from leadline.results.run import load_run
@@ -189,7 +189,7 @@ def _matrix(matrix: Any) -> list[list[float | None]]:
 def _show_tasks(found: TaskCorrelation) -> None:
     numbers = [str(n) for n in range(1, len(found.tasks) + 1)]
     rows = [
-        (numbers[i], task, *(number_words(value) if i != j else "" for j, value in enumerate(found.matrix[i])))
+        (numbers[i], task, *(format_correlation(value) if i != j else "" for j, value in enumerate(found.matrix[i])))
         for i, task in enumerate(found.tasks)
     ]
     print_table(rows, ("", "task", *numbers), right=frozenset({0, *range(2, len(numbers) + 2)}))

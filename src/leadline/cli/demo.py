@@ -14,7 +14,7 @@ from leadline.cli.run import measure_one
 from leadline.cli.run_summary import finish
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
-from leadline.models.hf import load, smollm2
+from leadline.models.hf import provider, smollm2
 
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
@@ -46,17 +46,17 @@ def demo(
 ) -> None:
     """Draw a needle heatmap of a small real model; takes a few minutes on two CPU cores."""
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
-    summary = measure_one(make_spec(values, where="demo"), out)
-    finish(summary, as_json=json)
+    run = measure_one(make_spec(values, where="demo"), out)
+    finish(run, as_json=json)
     if not json:
         program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
-        typer.echo(f"next      {program} report {summary.folder}  # a page with every answer")
+        typer.echo(f"next      {program} report {run.folder}  # a page with every answer")
 
 
 def _real_model_is_here() -> bool:
     """Downloads and converts the model the first time. If that fails, says why; the demo then uses a simulated one."""
     try:
-        load.require_torch("demo")
+        provider.require_torch("demo")
         smollm2.ensure_folder(warn)
     except LeadlineError as error:
         warn(f"SmolLM2 is not available, so the demo uses a simulated model: {error.what}")

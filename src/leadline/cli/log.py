@@ -14,7 +14,7 @@ from leadline.core import registry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError
 from leadline.core.format import sanitise
 from leadline.core.trackers import TrackerEntry
-from leadline.report.tracker_entry import prepared, step_of, write_entry
+from leadline.report.tracker_entry import step_of, tracker_entry, write_entry
 from leadline.results.run import load_run
 
 
@@ -31,7 +31,7 @@ def log(
     Logging a step again replaces it where the tracker supports that; identical entries are not written twice.
     """
     _parse_trackers(to, step)
-    entries = [prepared(load_run(folder), step, run_name, page=page) for folder in runs]
+    entries = [tracker_entry(load_run(folder), step, run_name, page=page) for folder in runs]
     _refuse_equal_steps(runs, entries)
     written = []
     for folder, entry in zip(runs, entries, strict=True):
@@ -61,7 +61,7 @@ def log_finished(folder: Path, *, trackers: Sequence[str], step: str, run_name: 
     entry: TrackerEntry | None = None
     for tracker in trackers:
         try:
-            entry = entry or prepared(load_run(folder), step, run_name)
+            entry = entry or tracker_entry(load_run(folder), step, run_name)
             where = _write(tracker, entry)
         except Exception as error:
             _warn(tracker, error)

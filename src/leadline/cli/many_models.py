@@ -19,7 +19,7 @@ from leadline.core.errors import FailedSamples, UsageError
 from leadline.core.format import format_count
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
-from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entry
+from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import plain_place, slug
@@ -102,7 +102,7 @@ def finish_models(
     shard: str = "",
 ) -> None:
     """Shows the models side by side, writes a page and the submission; raises if a model or sample failed."""
-    measured = [result for result in results if result.run is not None]
+    names = [result.entrant.name for result in results if result.run is not None]
     runs = [result.run for result in results if result.run is not None]
     written = None
     if page and runs:
@@ -118,7 +118,7 @@ def finish_models(
 
         from leadline.report.terminal import show_side_by_side  # imports altair
 
-        show_side_by_side(runs, [result.entrant.name for result in measured], Console())
+        show_side_by_side(runs, names, Console())
         typer.echo()
         if submitted is not None:
             _show_ranking(submitted)
@@ -162,7 +162,7 @@ def _as_json(result: ModelRunResult) -> dict[str, Any]:
 
 def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submission:
     """Writes the scores of all models. Each shard writes its own file beside it and merges those that are there."""
-    entries = tuple(map(_entry, results))
+    entries = tuple(submission_entries(results))
     spec = results[0].entrant.spec
     metric = next((name for entry in entries for name in entry.scores), spec.tasks[0].title)
     made = Submission(
@@ -180,15 +180,6 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
         made = merged([read_submission(file) for file in shards])
     write_submission(made, path)
     return made
-
-
-def _entry(result: ModelRunResult) -> SubmissionEntry:
-    run = result.entrant
-    if result.error is None:
-        return submission_entry(run.name, run.spec.model, run.folder)
-    return SubmissionEntry(
-        name=run.name, model=run.spec.model, score=None, error=result.error.what, run=run.folder.name
-    )
 
 
 def _show_ranking(made: Submission) -> None:

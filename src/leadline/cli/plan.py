@@ -176,7 +176,7 @@ def _detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict
         discordance, design_effect = seen.discordance, seen.design_effect
     needed = paired_sample_size(parse_points(drop), discordance, design_effect=design_effect)
     return {
-        "sentence": f"{needed.prompts:,} prompts in each run would see a drop of {100 * needed.drop:g} points in "
+        "sentence": f"{needed.prompts:,} prompts in each run detect a drop of {100 * needed.drop:g} points in "
         f"{100 * needed.power:g} of 100 comparisons (same prompts, {100 * needed.discordance:g}% of answers flip)",
         "prompts": needed.prompts,
         "samples_a_cell": math.ceil(needed.prompts / (prompts / samples)),

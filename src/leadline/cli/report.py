@@ -12,7 +12,7 @@ from rich.console import Console
 from leadline.cli.output import print_json, warn
 from leadline.core.errors import StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
-from leadline.report.charts.render import render_process, write_figure
+from leadline.report.charts.render import write_figure
 from leadline.report.export import export_figures, write_data
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
@@ -44,8 +44,7 @@ def report(
         console = Console()
         for run in loaded:
             show_run(run, console)
-    with render_process():
-        written = _write(loaded, output, figures, data)
+    written = _write(loaded, output, figures, data)
     if markdown:
         typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
     else:

@@ -9,18 +9,18 @@ import typer
 from rich.console import Console
 
 from leadline.cli.output import print_json, warn
-from leadline.core.errors import FailedSamples
+from leadline.core.errors import FailedSamples, RenderError
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 
 
 def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
     """Shows the result, then raises FailedSamples if samples have no answer. `found` is what a stopping rule found."""
-    picture = _draw(run) if figure else None
     if as_json:
+        picture = _draw(run) if figure else None
         print_json(totals_values(run) | {"heatmap": picture, "report": summary(run), "until": found})
     else:
-        _show(run, picture)
+        _show(run, figure=figure)
         if found is not None:
             typer.secho(f"{found['outcome']}: {found['sentence']}", bold=True)
             typer.echo(found["saving"])
@@ -38,23 +38,26 @@ def failed_samples(run: Run) -> FailedSamples:
     )
 
 
-def _draw(run: Run) -> Path:
-    """The most telling figure: accuracy against log-probabilities where a run has both, else what it has."""
+def _draw(run: Run) -> Path | None:
+    """The main figure of a run. A figure that cannot be drawn is a warning: the run itself is complete."""
     from leadline.report.charts.heatmap import heatmap  # altair
-    from leadline.report.charts.logprobs import has_two_axes, measure_curves, two_axes
+    from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
 
-    if has_two_axes(run) and run.table.tasks:
-        name, figure = "trap", two_axes(run)
+    if has_perplexity_and_retrieval(run) and run.table.tasks:
+        name, figure = "trap", perplexity_and_retrieval(run)
     elif run.logprobs and not run.table.tasks:
-        name, figure = "log-probabilities", measure_curves(run)
+        name, figure = "log-probabilities", logprob_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
-    return write_figure(figure, run.folder / name, ["png"])[0]
+    try:
+        return write_figure(figure, run.folder / name, ["png"])[0]
+    except RenderError as error:
+        warn(f"no figure: {error.what}")
+        return None
 
 
-def _show(run: Run, picture: Path | None) -> None:
-    from leadline.report.charts.logprobs import trap_words  # altair
+def _show(run: Run, *, figure: bool) -> None:
     from leadline.report.terminal import show_run
 
     show_run(run, Console())
@@ -65,10 +68,13 @@ def _show(run: Run, picture: Path | None) -> None:
         typer.echo(f"answers   {answers}")
     typer.echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
     typer.echo(f"records   {run.folder}")
+    picture = _draw(run) if figure else None  # after the results: drawing can fail
     if picture is not None:
         typer.echo(f"{'heatmap' if picture.stem == 'heatmap' else 'figure ':<9} {picture}")
         if picture.stem == "trap":
-            typer.echo(trap_words(run))
+            from leadline.report.charts.logprobs import format_perplexity_and_retrieval  # altair
+
+            typer.echo(format_perplexity_and_retrieval(run))
     if receipts.different:
         warn(
             f"the model's own token count differs from ours for {receipts.different:,} prompts, "

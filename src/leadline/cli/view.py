@@ -40,20 +40,20 @@ def view(
     Needs `pip install "leadline[view]"`. The dashboard is read-only; Ctrl-C stops it.
     """
     try:
-        from leadline.dashboard.app import Serving  # needs starlette and uvicorn
+        from leadline.dashboard.app import DashboardServer  # needs starlette and uvicorn
     except ModuleNotFoundError as error:
         raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline view") from None
 
     if host not in LOCAL_HOSTS:
         warn(f"listening on {host}: everyone who can reach this address can read these runs")
     headlines = cache_folder() / f"headlines-{leadline.__version__}.json"
-    serving = Serving(folders or [Path("runs")], host, port, headlines)
-    typer.echo(serving.address)
+    server = DashboardServer(folders or [Path("runs")], host, port, headlines)
+    typer.echo(server.address)
     typer.echo("Press Ctrl-C to stop.", err=True)
     if browser:
-        webbrowser.open(serving.address)
+        webbrowser.open(server.address)
     with suppress(KeyboardInterrupt):
-        serving.run()
+        server.run()
 
 
 # --- leadline watch
@@ -97,9 +97,8 @@ def _updates(monitor: RunMonitor) -> Iterator[None]:
 def _follow_on_screen(monitor: RunMonitor, console: Console) -> None:
     with Live(console=console, auto_refresh=False, transient=True) as live:
         for _ in _updates(monitor):
-            live.update(
-                run_screen(monitor.run(fresh=False), monitor.progress(), monitor.failures, console, HINT), refresh=True
-            )
+            run = monitor.run(fresh=False)
+            live.update(run_screen(run, monitor.progress(), monitor.failures, console, HINT), refresh=True)
 
 
 def _follow_in_lines(monitor: RunMonitor) -> None:

@@ -10,6 +10,7 @@ LeadlineError
     ServerAway        69  a temporary outage: it was not reached, or cannot answer now
   MissingExtra        69  an optional package is not installed
   TrackerError        76  results could not be written to a tracker; the run itself is complete
+  RenderError         70  a figure could not be drawn
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
@@ -117,6 +118,10 @@ class MissingExtra(LeadlineError):
 
 class TrackerError(LeadlineError):
     exit_code = 76
+
+
+class RenderError(LeadlineError):
+    exit_code = 70
 
 
 class StoreError(LeadlineError):

@@ -1,4 +1,4 @@
-"""Trackers: where a team already looks at its results, and what is written there for one checkpoint."""
+"""Experiment trackers: the contract, and the entry that is written for one checkpoint."""
 
 from __future__ import annotations
 
@@ -8,46 +8,45 @@ from pathlib import Path
 from typing import ClassVar
 
 from leadline.core.contracts import Options
+from leadline.core.digest import digest
 
 
 @dataclass(frozen=True, slots=True)
 class TrackerEntry:
-    """One measured checkpoint, as plain values. Names of numbers hold letters, digits and `_-. :/` only."""
+    """One measured checkpoint. Names of numbers contain only letters, digits and `_-. :/`."""
 
     name: str
-    """Of the line that the steps belong to, the same for every checkpoint of a training run."""
+    """The series that the steps belong to, the same for every checkpoint of a training run."""
     step: int
     at: float
-    """When the last answer came, so that writing the same entry twice is the same entry."""
+    """Time of the last answer."""
     numbers: Mapping[str, float]
     figures: Mapping[str, bytes] = field(default_factory=dict)
     """PNG by name."""
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Which model, spec and version the numbers are of."""
+    """Model, spec and version of the numbers."""
     verdict: str = ""
     page: Path | None = None
-    """A report to keep beside the numbers, where that was asked for."""
+    """A report to store with the numbers, or None."""
 
     @property
     def digest(self) -> str:
-        """Equal for entries that say the same."""
-        from leadline.core.digest import digest
-
+        """Equal for entries with equal numbers."""
         return digest([self.name, self.step, self.at, dict(self.numbers)])
 
 
 class Tracker(Options):
     """The part before the colon in `TRACKER:PLACE?key=value`. Fields are its options.
 
-    An entry for a step that is there already replaces it where the tracker can, and is left alone where it says the
-    same. Nothing here may change the run folder.
+    Writing an entry for an existing step replaces it where the tracker can; an equal entry is not written again. A
+    tracker must not change the run folder.
     """
 
     summary: ClassVar[str] = ""
 
     def check(self, place: str) -> None:
-        """Raises what can be known to go wrong before anything is written: a missing package."""
+        """Raises if a package is missing, before anything is written."""
 
     def write(self, place: str, entry: TrackerEntry) -> str:
-        """Writes the entry and says where a person finds it. Raises TrackerError when it cannot."""
+        """Writes the entry and returns where to find it. Raises TrackerError."""
         raise NotImplementedError

@@ -1,4 +1,8 @@
-"""Which runs a list shows, and in what order: filters, sorting and pages, from the words of an address."""
+"""The runs in some folders, known by their manifests alone: thousands are listed without reading a record.
+
+A manifest is read again only when it has changed. The id of a run in an address is a digest of its folder's path; no
+path is ever made from what a browser sends.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +21,24 @@ from leadline.results.run import model_of
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest
 from leadline.store.runs import RECORDS
 
-# --- The runs that are there, known by their manifests alone: thousands of them are listed without reading a record.
-#
-# A manifest is read once and again when it has changed. An address on the server is a digest of the folder's path,
-# looked
-# up here; no path is ever made from what a browser sent.
-
-DEEPEST = 4
-"""Levels of folders below a given one that are searched."""
+MAX_LEVELS = 4
+"""Levels of folders searched below a given one."""
 SCAN_SECONDS = 1.0
-"""A list that young is not made anew."""
+"""Folders are scanned at most once in this time."""
 Stamp = tuple[int, int]
-"""When a file was written and how long it is: what it held before is known to be so still when both are the same."""
+"""(mtime_ns, size) of a file: unchanged means that what was read before is still valid."""
 
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One run of the list. `problem` says why it cannot be opened, where it cannot."""
+    """One run. `problem` says why it cannot be opened, else it is empty."""
 
     id: str
     folder: Path
     stamp: Stamp
     model: str = ""
     asked: str = ""
-    """The suite, task or file that was asked for, and its tasks."""
+    """The suite or file that was run, and its tasks."""
     tasks: tuple[str, ...] = ()
     reading: str = ""
     lengths: str = ""
@@ -51,7 +49,7 @@ class IndexEntry:
     status: Status = "stopped"
     problem: str = ""
     label: str = ""
-    """The name that a list of models gives it, where it gives one."""
+    """The name given by a list of models, else empty."""
 
     @property
     def name(self) -> str:
@@ -68,45 +66,44 @@ class IndexEntry:
 
 
 class RunIndex:
-    """All runs in some folders. Safe to use from many threads."""
+    """All runs in some folders. Thread-safe."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         for folder in folders:
             if not folder.is_dir():
                 raise UsageError(
-                    f"there is no folder {str(folder)!r}",
+                    f"no such folder: {str(folder)!r}",
                     where="view",
-                    fix="give a folder of runs: `leadline run` makes runs/ where it is started, `leadline demo` too",
+                    fix="give a folder of runs; `leadline run` and `leadline demo` write to ./runs",
                 )
         self.given = [str(folder) for folder in folders]
         self._folders = [folder.resolve() for folder in folders]
         self._entries: dict[str, IndexEntry] = {}
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._scanned = float("-inf")
 
     def entries(self) -> list[IndexEntry]:
-        """Every run there is now, in no order."""
-        with self._guard:
+        """All runs, in no order."""
+        with self._lock:
             if time.monotonic() - self._scanned >= SCAN_SECONDS:
                 self._entries = {entry.id: entry for entry in self._scan()}
                 self._scanned = time.monotonic()
             return list(self._entries.values())
 
     def find(self, wanted: str) -> IndexEntry | None:
-        """By its id, as it stands now."""
         self.entries()
         return self._entries.get(wanted)
 
     def _scan(self) -> Iterator[IndexEntry]:
         seen: set[str] = set()
         for top in self._folders:
-            for folder, stamp in _runs_in(str(top), DEEPEST):
+            for folder, stamp in _runs_in(str(top), MAX_LEVELS):
                 if folder not in seen:
                     seen.add(folder)
                     yield self._entry(folder, stamp)
 
     def _entry(self, folder: str, stamp: Stamp) -> IndexEntry:
-        """As it was known, unless its manifest has changed; whether it is being written is looked up each time."""
+        """The known entry unless the manifest has changed. Whether the run is in progress is checked each time."""
         key = digest_text(folder, 12)
         entry = self._entries.get(key)
         if entry is None or entry.stamp != stamp:
@@ -118,7 +115,7 @@ class RunIndex:
 
 
 def _runs_in(folder: str, levels: int) -> Iterator[tuple[str, Stamp]]:
-    """Folders with a manifest; what lies within a run is not searched."""
+    """Folders with a manifest. Folders inside a run are not searched."""
     try:
         found = os.stat(os.path.join(folder, MANIFEST))
         yield folder, (found.st_mtime_ns, found.st_size)
@@ -154,7 +151,7 @@ def _entry_of(manifest: Manifest, entry: IndexEntry) -> IndexEntry:
         entry,
         model=sanitise(model_of(manifest), 120),
         label=sanitise(manifest.name, 120),
-        asked=sanitise(asked_words(manifest), 120),
+        asked=sanitise(_asked(manifest), 120),
         tasks=tuple(sanitise(task, 60) for task in manifest.tasks),
         reading=sanitise(str(spec.get("reading", "fresh")), 20),
         lengths=lengths[0] if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}",
@@ -166,8 +163,8 @@ def _entry_of(manifest: Manifest, entry: IndexEntry) -> IndexEntry:
     )
 
 
-def asked_words(manifest: Manifest) -> str:
-    """What was typed after `leadline run`, where that says more than the tasks: a suite or a file."""
+def _asked(manifest: Manifest) -> str:
+    """The tasks, after the suite or file named on the command line where there was one."""
     tasks = list(manifest.tasks)
     words = manifest.sessions[0].command.split(maxsplit=3) if manifest.sessions else []
     typed = words[2].strip("'") if len(words) > 2 and words[1] == "run" and not words[2].startswith("-") else ""

@@ -1,84 +1,76 @@
-"""A running run as its open pages see it: every page shares one reader, and hears of a cell when it has changed."""
+"""Runs in progress as their open pages see them: all pages of a run share one reader and receive changed cells only."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import OrderedDict
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from leadline.core.format import format_depth, format_duration, format_length, format_percent, sanitise
+from leadline.core.format import format_duration
 from leadline.dashboard.headlines import Headline, headline_of
 from leadline.dashboard.index import IndexEntry
-from leadline.report.charts.theme import selection
-from leadline.report.colours import ACCURACY, colour_at, ink_on
-from leadline.results.follow import FailedSample, RunMonitor
+from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
+from leadline.results.follow import RunMonitor
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally, format_cell
 
-LOOK_SECONDS = 0.5
-TOLD_FAILURES = 20
-KEPT = 32
-"""Runs that are followed at once; the one looked at longest ago makes room."""
-Values = dict[str, Any]
+READ_SECONDS = 0.5
+SENT_FAILURES = 20
+MAX_RUNS = 32
+"""Runs followed at the same time; the least recently used is dropped."""
 
 
 class LiveRun:
-    """Follows one run. `state` says what has changed since a page last heard."""
+    """Follows one run. `state` returns what has changed since a page last asked."""
 
     def __init__(self, folder: Path) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._monitor = RunMonitor(folder)
-        self._looked = time.monotonic()
-        self._cells: dict[str, tuple[int, Values]] = {}
-        self._drawn: Run | None = None
-        self._glance = Headline()
+        self._read_at = time.monotonic()
+        self._run: Run | None = None
+        self._heatmaps: list[HeatmapData] = []
+        self._cells: dict[str, tuple[int, HeatmapCell]] = {}
+        """By selection: the version in which the cell changed last, and the cell."""
+        self.headline = Headline()
         self.version = 0
-        """Goes up whenever there is something to tell."""
-        self._draw(fresh=True)
+        """Increases with every change."""
+        self._update(now=True)
 
-    def look(self) -> None:
-        """Reads what is new. Many pages may ask; the file is looked at twice a second at most."""
-        with self._guard:
-            if time.monotonic() - self._looked >= LOOK_SECONDS:
+    def read(self) -> None:
+        """Reads new records, at most twice a second however many pages ask."""
+        with self._lock:
+            if time.monotonic() - self._read_at >= READ_SECONDS:
                 changed = self._monitor.refresh()
-                self._looked = time.monotonic()
-                self._draw(fresh=self._monitor.status != "running")
+                self._read_at = time.monotonic()
+                self._update(now=self._monitor.status != "running")
                 self.version += changed
 
-    @property
-    def running(self) -> bool:
-        return self._monitor.status == "running"
-
     def run(self) -> Run:
-        """The very newest, for a report."""
-        with self._guard:
+        """With every record read so far, for a report."""
+        with self._lock:
             return self._monitor.run(fresh=True)
 
-    def glance(self) -> Headline:
-        """The headline so far, for the list."""
-        return self._glance
-
-    def _draw(self, *, fresh: bool = False) -> None:
-        run = self._monitor.run(fresh=fresh)
-        if run is self._drawn:
+    def _update(self, *, now: bool) -> None:
+        run = self._monitor.run(fresh=now)
+        if run is self._run:
             return
-        self._drawn = run
+        self._run = run
         self.version += 1
-        for select, values in cells_of(run):
-            known = self._cells.get(select)
-            if known is None or known[1] != values:
-                self._cells[select] = self.version, values
-        self._glance = headline_of(run)
+        self._heatmaps = [replace(data, means=()) for data in heatmaps_of(run.table)]
+        for cell in (cell for data in self._heatmaps for cell in data.cells):
+            known = self._cells.get(cell.select)
+            if known is None or known[1] != cell:
+                self._cells[cell.select] = self.version, cell
+        self.headline = headline_of(run)
 
-    def state(self, seen: int) -> Values:
-        """Everything for a page that has seen nothing (-1), else what is new since that version."""
-        with self._guard:
-            assert self._drawn is not None
+    def state(self, seen: int) -> dict[str, Any]:
+        """Everything for a page that has seen nothing (-1), else what is new since version `seen`."""
+        with self._lock:
             progress = self._monitor.progress()
             rate, left = progress.tokens_per_second, progress.seconds_left
-            told = {
+            state = {
                 "version": self.version,
                 "status": progress.status,
                 "asked": progress.asked,
@@ -86,73 +78,30 @@ class LiveRun:
                 "failed": progress.failed,
                 "rate": "" if rate is None else f"{rate:,.0f} tokens/s",
                 "left": "" if left is None else f"{format_duration(left)} left",
-                "failures": [_told(one) for one in list(self._monitor.failures)[-TOLD_FAILURES:]],
-                "cells": {select: values for select, (at, values) in self._cells.items() if at > seen},
+                "failures": [
+                    {"at": failed.at, "place": failed.place, "why": failed.why}
+                    for failed in list(self._monitor.failures)[-SENT_FAILURES:]
+                ],
+                "cells": [] if seen < 0 else [cell for changed, cell in self._cells.values() if changed > seen],
             }
-            return told | {"maps": maps_of(self._drawn)} if seen < 0 else told
-
-
-def _told(failed: FailedSample) -> Values:
-    return {"at": failed.at, "place": failed.place, "why": failed.why}
-
-
-def maps_of(run: Run) -> list[Values]:
-    """Tables of cells, by what each selects: a task with depths is one, tasks without are rows of the last."""
-    table = run.table
-    number = {task: at for at, task in enumerate(table.tasks)}
-    made = []
-    for task in table.tasks:
-        if table.has_depths(task):
-            lengths = table.lengths_of(task)
-            rows = [
-                (format_depth(d), [selection(0, number[task], n, d) for n in lengths]) for d in table.depths_of(task)
-            ]
-            made.append(_map(sanitise(task, 60), "depth", lengths, rows))
-    flat = [task for task in table.tasks if not table.has_depths(task)]
-    if flat:
-        rows = [(sanitise(t, 40), [selection(0, number[t], n, None) for n in table.lengths]) for t in flat]
-        made.append(_map("", "task", table.lengths, rows))
-    return made
-
-
-def _map(title: str, down: str, lengths: list[int], rows: list[tuple[str, list[str]]]) -> Values:
-    columns = [format_length(n) for n in lengths]
-    return {"title": title, "down": down, "columns": columns, "rows": [{"name": n, "cells": c} for n, c in rows]}
-
-
-def cells_of(run: Run) -> list[tuple[str, Values]]:
-    number = {task: at for at, task in enumerate(run.table.tasks)}
-    return [
-        (selection(0, number[place.task], place.length, place.depth), _cell(place, tally))
-        for place, tally in run.table.cells.items()
-    ]
-
-
-def _cell(place: Place, tally: Tally) -> Values:
-    values: Values = {"label": format_cell(place, tally), "value": format_percent(tally.mean)}
-    if tally.done < tally.planned:
-        values["short"] = f"{tally.done} of {tally.planned}"
-    if tally.mean is not None:
-        colour = colour_at(ACCURACY, tally.mean)
-        values |= {"colour": colour, "ink": ink_on(colour)}
-    return values
+            return state | {"heatmaps": self._heatmaps} if seen < 0 else state
 
 
 class LiveRuns:
-    """One for every run that somebody follows."""
+    """The runs in progress that have an open page."""
 
     def __init__(self) -> None:
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._open: OrderedDict[str, LiveRun] = OrderedDict()
 
     def of(self, entry: IndexEntry) -> LiveRun:
-        """As it is now: opened if need be, and looked at."""
-        with self._guard:
-            channel = self._open.get(entry.id)
-            if channel is None:
-                channel = self._open[entry.id] = LiveRun(entry.folder)
-                while len(self._open) > KEPT:
+        """Opened if needed, with its new records read."""
+        with self._lock:
+            live = self._open.get(entry.id)
+            if live is None:
+                live = self._open[entry.id] = LiveRun(entry.folder)
+                while len(self._open) > MAX_RUNS:
                     self._open.popitem(last=False)
             self._open.move_to_end(entry.id)
-        channel.look()
-        return channel
+        live.read()
+        return live

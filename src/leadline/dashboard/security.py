@@ -1,8 +1,8 @@
-"""What every answer of the server carries, and which questions it takes at all.
+"""Security of the dashboard: response headers, and which requests are answered.
 
-The server is for the browser on this machine. A page from elsewhere must not read runs through it: not by asking from
-its own origin (nothing is shared), not in a frame, and not by a name of its own that points here (DNS rebinding), which
-the Host header gives away.
+The server is for browsers on this machine. A page from elsewhere must not read runs through it: not by requests from
+its own origin (nothing is shared), not in a frame, and not through a host name that resolves to this machine (DNS
+rebinding), which is refused by the Host header.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def host_name(header: str) -> str:
-    """`localhost` of `localhost:8321`, `::1` of `[::1]:8321`. Ports differ behind a tunnel and do not matter."""
+    """`localhost` of `localhost:8321`, `::1` of `[::1]:8321`. The port is ignored: it differs behind a tunnel."""
     if header.startswith("["):
         return header[1:].partition("]")[0]
     return header.rpartition(":")[0] if header.count(":") == 1 else header
 
 
-class Guard:
-    """Reading only, from hosts that are this machine. Told to listen beyond it, it also answers to the name it was
-    told, to the machine's own, and to plain addresses, which nobody can point elsewhere."""
+class HostGuard:
+    """Allows GET and HEAD with a Host header that names this machine.
+
+    When the server listens on another address than loopback, its host option, the machine's own name and IP addresses,
+    which cannot be rebound, are allowed too.
+    """
 
     def __init__(self, app: ASGIApp, host: str) -> None:
         self._app = app
@@ -62,11 +65,11 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         if scope["method"] not in ("GET", "HEAD"):
-            return PlainTextResponse("This server is for reading only.\n", 405, {"Allow": "GET, HEAD"})
+            return PlainTextResponse("This server is read-only.\n", 405, {"Allow": "GET, HEAD"})
         name = host_name(Headers(scope=scope).get("host", "")).lower()
         if name in self._names or (self._open and _is_address(name)):
             return None
-        return PlainTextResponse("This server does not answer to that name. Use the address it printed.\n", 403)
+        return PlainTextResponse("Unknown host name. Use the address that the server printed.\n", 403)
 
 
 def _is_address(name: str) -> bool:

@@ -1,8 +1,7 @@
-"""The colours of results, once for figures, page and terminal.
+"""The colours of results, shared by figures, page and terminal.
 
-`ACCURACY` runs from deep plum (nothing right) to pale mint (all right). Lightness rises all the way and the steps are
-even in OKLab, so that it reads in grey, in print and with any colour vision. `DIFFERENCE` is orange for a loss, blue
-for a gain, and both get darker away from no change.
+`ACCURACY` runs from dark plum (0%) to pale mint (100%). Lightness increases throughout in even OKLab steps, so it works
+in grey, in print and with any colour vision. `DIFFERENCE` is orange for a loss and blue for a gain, darker with size.
 """
 
 from __future__ import annotations

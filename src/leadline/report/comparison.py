@@ -1,8 +1,8 @@
-"""Several runs side by side: who reads furthest, and what changed against the first."""
+"""Several runs side by side: leaderboards, and the difference of each run from the first."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -20,20 +20,24 @@ from leadline.report.charts.grid import difference_map, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
-from leadline.results.verdict import Verdict, effective_interval, effective_point, length_range
+from leadline.results.verdict import Verdict, length_range
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, compare, pair
+from leadline.stats.effective import EffectiveLength
 from leadline.store.manifest import Manifest
 
-# --- The two sides of a comparison as people know them: what each is called, which model it is and where its run lies.
-
 ROLES = ("base", "candidate")
+STOPPED_BY_RULE = (
+    "A run that stopped by a rule is compared as if its number of samples had been fixed: the intervals of differences "
+    "are somewhat too narrow. `leadline run --until verdict` takes the repeated looks into account."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedRun:
+    """One of two compared runs. `name` differs from that of the other."""
+
     name: str
-    """Never that of the other side."""
     model: str
     run: str
 
@@ -43,57 +47,96 @@ class Side:
         return ", ".join(part for part in parts if part)
 
 
-def sides_of(folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> list[Side]:
+def compared_runs(folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> list[ComparedRun]:
     """Base and candidate."""
     names = distinct_names([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
     return [
-        Side(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200))
+        ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200))
         for name, manifest, folder in zip(names, manifests, folders, strict=True)
     ]
 
 
-def lines_in_markdown(sides: Sequence[Side], obstacles: Sequence[Obstacle]) -> list[str]:
-    """Who was compared, and everything that differs besides the model."""
-    named = [f"- {role}: {escape_markdown(str(side))}" for role, side in zip(ROLES, sides, strict=True)]
+def compared_runs_markdown(runs: Sequence[ComparedRun], obstacles: Sequence[Obstacle]) -> list[str]:
+    """Which runs were compared, and everything that differs besides the model."""
+    named = [f"- {role}: {escape_markdown(str(run))}" for role, run in zip(ROLES, runs, strict=True)]
     return [*named, *(f"- {escape_markdown(sanitise(str(obstacle), 300))}" for obstacle in obstacles)]
 
 
-# --- Several runs side by side: who reads furthest, and what changed against the first.
-
-STOPPED = (
-    "A run that stopped by itself is compared as if its number of samples had been fixed: the intervals of differences "
-    "are somewhat too narrow. `leadline run --until verdict` decides about a candidate and pays for its looks."
-)
+def titles(runs: Sequence[Run]) -> list[str]:
+    """A distinct name for every run."""
+    return distinct_names([run.label for run in runs], [run.name for run in runs])
 
 
-@dataclass(frozen=True, slots=True)
-class BoardCell:
-    mean: str
-    spread: str
+# --- leaderboards -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class BoardRow:
+class ValueCell:
+    """A value and its interval as text; the interval is empty where there is none."""
+
+    value: str
+    interval: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderboardRow:
     name: str
-    effective: str
-    """With its interval, on one line; `effective_cell` has them apart."""
-    effective_cell: BoardCell
-    cells: tuple[BoardCell, ...]
-    average: BoardCell
+    effective: ValueCell
+    cells: tuple[ValueCell, ...]
+    average: ValueCell
 
 
 @dataclass(frozen=True, slots=True)
-class Board:
-    """One reading mode: modes are never mixed in one table."""
+class Leaderboard:
+    """The runs of one reading mode: modes are never mixed in one table."""
 
     reading: str
     lengths: tuple[int, ...]
-    rows: tuple[BoardRow, ...]
+    rows: tuple[LeaderboardRow, ...]
+
+
+def leaderboards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Leaderboard]:
+    """A table for each reading mode, the longest effective length first."""
+    order = sorted(range(len(runs)), key=lambda i: (runs[i].reading, *_rank(runs[i], verdicts[i])))
+    made = []
+    for reading, group in groupby(order, key=lambda i: runs[i].reading):
+        members = list(group)
+        lengths = sorted({n for i in members for n in runs[i].table.lengths})
+        rows = tuple(
+            LeaderboardRow(
+                name=names[i],
+                effective=effective_cell(verdicts[i].effective),
+                cells=tuple(_accuracy_cell(runs[i].table.by_length.get(n)) for n in lengths),
+                average=_accuracy_cell(runs[i].table.whole),
+            )
+            for i in members
+        )
+        made.append(Leaderboard(reading, tuple(lengths), rows))
+    return made
+
+
+def _rank(run: Run, found: Verdict) -> tuple[float, float]:
+    return -(found.effective.length if found.effective else 0.0), -(run.table.whole.mean or 0.0)
+
+
+def effective_cell(found: EffectiveLength | None) -> ValueCell:
+    """`43k` and `35k to 52k`."""
+    value, _, interval = length_range(found).partition(" (") if found else (NO_NUMBER, "", "")
+    return ValueCell(value, interval.removesuffix(")").removeprefix("95%: "))
+
+
+def _accuracy_cell(tally: Tally | None) -> ValueCell:
+    if tally is None or tally.mean is None:
+        return ValueCell(NO_NUMBER, "")
+    return ValueCell(format_percent(tally.mean), format_percent_range(tally.interval))
+
+
+# --- differences --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class AgainstFirst:
-    """A run against the first one; without a map where the two must not be compared."""
+class RunDifference:
+    """A run compared with the first one; without a comparison where the two must not be compared."""
 
     name: str
     sentence: str
@@ -102,69 +145,28 @@ class AgainstFirst:
     warnings: tuple[str, ...]
 
 
-def titles(runs: Sequence[Run]) -> list[str]:
-    """A name for every run: what its model is called, and its folder too where several are called the same."""
-    return distinct_names([run.label for run in runs], [run.name for run in runs])
-
-
-def boards(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> list[Board]:
-    """A table of runs for each reading mode, the furthest reader first."""
-    order = sorted(range(len(runs)), key=lambda i: (runs[i].reading, *_rank(runs[i], verdicts[i])))
-    made = []
-    for reading, group in groupby(order, key=lambda i: runs[i].reading):
-        members = list(group)
-        lengths = sorted({n for i in members for n in runs[i].table.lengths})
-        rows = tuple(_row(runs[i], verdicts[i], names[i], lengths) for i in members)
-        made.append(Board(reading, tuple(lengths), rows))
-    return made
-
-
-def _rank(run: Run, found: Verdict) -> tuple[float, float]:
-    return -(found.effective.length if found.effective else 0.0), -(run.table.whole.mean or 0.0)
-
-
-def _row(run: Run, found: Verdict, name: str, lengths: Sequence[int]) -> BoardRow:
-    by_length: Mapping[int, Tally] = run.table.by_length
-    reach = found.effective
-    return BoardRow(
-        name=name,
-        effective=length_range(reach) if reach else NO_NUMBER,
-        effective_cell=BoardCell(effective_point(reach), effective_interval(reach, with_confidence=False))
-        if reach
-        else BoardCell(NO_NUMBER, ""),
-        cells=tuple(_cell(by_length.get(n)) for n in lengths),
-        average=_cell(run.table.whole),
-    )
-
-
-def _cell(tally: Tally | None) -> BoardCell:
-    if tally is None or tally.mean is None:
-        return BoardCell(NO_NUMBER, "")
-    return BoardCell(format_percent(tally.mean), format_percent_range(tally.interval))
-
-
-def against_first(
+def differences_from_first(
     runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False, titled: bool = False
-) -> list[AgainstFirst]:
-    """`titled` puts both names on the map, for where nothing else says them."""
+) -> list[RunDifference]:
+    """`titled` writes both names into the figure, for where nothing else shows them."""
     return [
-        _against((runs[0], run), (names[0], name), narrow=narrow, titled=titled)
+        _difference((runs[0], run), (names[0], name), narrow=narrow, titled=titled)
         for run, name in zip(runs[1:], names[1:], strict=True)
     ]
 
 
-def _against(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> AgainstFirst:
-    (base, candidate), name = runs, f"{names[1]} less {names[0]}"
+def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> RunDifference:
+    (base, candidate), name = runs, f"{names[1]} compared with {names[0]}"
     obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
     if base.rule or candidate.rule:
-        warnings += (STOPPED,)
+        warnings += (STOPPED_BY_RULE,)
     if refusals:
-        return AgainstFirst(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
+        return RunDifference(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
     try:
         found = compare(pair(base.table.samples, candidate.table.samples))
     except UsageError as error:
-        return AgainstFirst(name, f"Not compared: {error.what}.", None, None, warnings)
+        return RunDifference(name, f"Not compared: {error.what}.", None, None, warnings)
     figure = difference_map(found, names, narrow=narrow, titled=titled)
-    return AgainstFirst(name, sentence(found), found, figure, warnings)
+    return RunDifference(name, sentence(found), found, figure, warnings)

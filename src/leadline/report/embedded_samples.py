@@ -1,9 +1,8 @@
-"""Single samples, packed so that a hundred thousand of them travel inside one page and cost nothing until looked at.
+"""The samples of a run inside its page: a hundred thousand of them, unpacked only when one is opened.
 
-Samples are cut into packs of some thousand. In a pack every column is a list, every text is a number that points into
-the pack's own words, and the whole is JSON, gzipped, in base 64. The page unpacks one when somebody asks for a sample
-in it. Where all of them would make the page too large, long answers are shortened, then right answers are thinned
-out; `EmbeddedSamples.left_out` says so in words that stand on the page.
+Samples are split into packs. In a pack every column is a list, every text is an index into the pack's strings, and
+the whole is gzipped JSON in base 64. Where all samples would make the page too large, long texts are shortened, then
+correct answers are thinned out; `EmbeddedSamples.left_out` says so on the page.
 """
 
 from __future__ import annotations
@@ -23,21 +22,19 @@ from leadline.core.types import Completion, Failure, Record
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 
-# --- The words around a planted fact, for runs that kept their prompts.
-
-AROUND = 160
-"""Characters shown on either side."""
+EXCERPT_MARGIN = 160
+"""Characters of the prompt shown on either side of the fact."""
 
 
-class Excerpts:
-    """Reads prompts that were kept with `--keep-prompts`; gives nothing where they were not."""
+class PromptExcerpts:
+    """The text around the planted fact, for runs that kept their prompts (`--keep-prompts`)."""
 
     def __init__(self, folder: Path) -> None:
         prompts = folder / PROMPTS
         self._prompts = prompts if prompts.is_dir() else None
 
     def of(self, record: Record) -> str:
-        """What stands around the first target in the document, the question after it left out."""
+        """The text around the first target; empty where prompts were not kept."""
         if self._prompts is None or not record.targets:
             return ""
         try:
@@ -47,51 +44,49 @@ class Excerpts:
         at = prompt.find(record.targets[0])
         if at < 0:
             return ""
-        start, end = max(0, at - AROUND), at + len(record.targets[0]) + AROUND
+        start, end = max(0, at - EXCERPT_MARGIN), at + len(record.targets[0]) + EXCERPT_MARGIN
         return ("…" if start else "") + prompt[start:end] + ("…" if end < len(prompt) else "")
 
 
-# --- Single samples, packed so that a hundred thousand of them travel inside one page and cost nothing un
-
 BUDGET = 9_500_000
-"""Characters of base 64 that all packs of a page may take."""
-PACK = 2_000
-"""Samples after which a pack is full."""
+"""Characters of base 64 for all packs of a page."""
+PACK_SIZE = 2_000
+"""Samples in a pack."""
 
 COLUMNS = (
     "depth", "sample", "class", "score", "question", "targets", "prefix", "answer", "graded", "thinking", "facts",
     "body", "ours", "theirs", "written", "seconds", "attempts", "finish", "detail", "failure", "document", "labels",
     "notes", "excerpt",
 )  # fmt: skip
-TEXTS = (
+TEXT_COLUMNS = (
     "question", "targets", "prefix", "answer", "graded", "thinking", "finish", "detail", "failure", "document",
     "labels", "notes", "excerpt",
 )  # fmt: skip
-"""The columns whose numbers point into a pack's words."""
+"""The columns that hold indexes into a pack's strings."""
 _CLASS = COLUMNS.index("class")
 _DEPTH = COLUMNS.index("depth")
 _NUMBERS = {name: number for number, name in enumerate(FAILURE_CLASSES)}
-_RIGHT = _NUMBERS["correct"]
+_CORRECT = _NUMBERS["correct"]
 _LONG = tuple(COLUMNS.index(name) for name in ("question", "answer", "graded", "thinking", "excerpt"))
 
-Row = tuple[Any, ...]
+SampleRow = tuple[Any, ...]
 
 
-class Keep(NamedTuple):
-    """How much of the samples is packed: characters of a text, and samples of a cell that are right or not."""
+class PackLimits(NamedTuple):
+    """The most characters of a text, and the most samples of a cell that are correct or not (None for all)."""
 
     characters: int
-    right: int | None
+    correct: int | None
     other: int | None
 
 
-KEEPS = (
-    Keep(4000, None, None),
-    Keep(600, None, None),
-    Keep(160, None, None),
-    Keep(160, 5, None),
-    Keep(160, 3, 40),
-    Keep(80, 1, 5),
+LIMITS = (
+    PackLimits(4000, None, None),
+    PackLimits(600, None, None),
+    PackLimits(160, None, None),
+    PackLimits(160, 5, None),
+    PackLimits(160, 3, 40),
+    PackLimits(80, 1, 5),
 )
 
 
@@ -99,39 +94,39 @@ KEEPS = (
 class EmbeddedSamples:
     packs: list[str]
     index: list[dict[str, Any]]
-    """For every pack: its run, and its parts as [task, length, first row, rows]."""
+    """For every pack its run, and its parts as [task, length, first row, number of rows]."""
     left_out: str
 
 
 @dataclass(slots=True)
-class Samples:
-    """The samples of some runs by part: run, task and length."""
+class SamplePacker:
+    """Collects the samples of some runs by run, task and length."""
 
-    parts: dict[tuple[int, int, int], list[Row]] = field(default_factory=dict)
+    parts: dict[tuple[int, int, int], list[SampleRow]] = field(default_factory=dict)
 
-    def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: Excerpts) -> None:
+    def add(self, run: int, tasks: Mapping[str, int], records: Iterable[Record], excerpts: PromptExcerpts) -> None:
         for record in records:
             if record.wants_logprobs:
                 continue
             key = (run, tasks[record.cell.task], record.cell.length)
-            row = _cut(_row(record, excerpts.of(record)), KEEPS[0].characters)
+            row = _cut(_row(record, excerpts.of(record)), LIMITS[0].characters)
             self.parts.setdefault(key, []).append(row)
 
     def packed(self, budget: int = BUDGET) -> EmbeddedSamples:
-        """As much as the budget allows."""
-        for keep in KEEPS:
-            packs, index = _encode(self._kept(keep))
-            if sum(map(len, packs)) <= budget or keep is KEEPS[-1]:
-                return EmbeddedSamples(packs, index, _left_out(keep))
-        raise AssertionError("the last of KEEPS always returns")
+        """As much as fits the budget."""
+        for limits in LIMITS:
+            packs, index = _encode(self._kept(limits))
+            if sum(map(len, packs)) <= budget or limits is LIMITS[-1]:
+                return EmbeddedSamples(packs, index, _left_out(limits))
+        raise AssertionError("the last of LIMITS always returns")
 
-    def _kept(self, keep: Keep) -> Iterator[tuple[tuple[int, int, int], list[Row]]]:
+    def _kept(self, limits: PackLimits) -> Iterator[tuple[tuple[int, int, int], list[SampleRow]]]:
         for key, rows in sorted(self.parts.items()):
-            # What was added is already as short as the first of KEEPS wants it.
-            yield key, rows if keep is KEEPS[0] else [_cut(row, keep.characters) for row in _thinned(rows, keep)]
+            # Texts were cut to the first of LIMITS when they were added.
+            yield key, rows if limits is LIMITS[0] else [_cut(row, limits.characters) for row in _thinned(rows, limits)]
 
 
-def _row(record: Record, excerpt: str) -> Row:
+def _row(record: Record, excerpt: str) -> SampleRow:
     """The values of COLUMNS, in their order."""
     cell, outcome = record.cell, record.outcome
     answer: str | None = None
@@ -156,21 +151,21 @@ def _row(record: Record, excerpt: str) -> Row:
     )  # fmt: skip
 
 
-def _thinned(rows: Sequence[Row], keep: Keep) -> Iterator[Row]:
-    """The first few of each cell and kind, where there must be fewer."""
-    if keep.right is None and keep.other is None:
+def _thinned(rows: Sequence[SampleRow], limits: PackLimits) -> Iterator[SampleRow]:
+    """The first samples of each cell, correct or not, up to the limits."""
+    if limits.correct is None and limits.other is None:
         yield from rows
         return
     seen: Counter[tuple[Any, bool]] = Counter()
     for row in rows:
-        right = row[_CLASS] == _RIGHT
-        seen[row[_DEPTH], right] += 1
-        limit = keep.right if right else keep.other
-        if limit is None or seen[row[_DEPTH], right] <= limit:
+        correct = row[_CLASS] == _CORRECT
+        seen[row[_DEPTH], correct] += 1
+        limit = limits.correct if correct else limits.other
+        if limit is None or seen[row[_DEPTH], correct] <= limit:
             yield row
 
 
-def _cut(row: Row, characters: int) -> Row:
+def _cut(row: SampleRow, characters: int) -> SampleRow:
     for at in _LONG:
         if row[at] is not None and len(row[at]) > characters:
             break
@@ -184,51 +179,51 @@ def _cut(row: Row, characters: int) -> Row:
 
 
 def _encode(
-    parts: Iterable[tuple[tuple[int, int, int], list[Row]]],
+    parts: Iterable[tuple[tuple[int, int, int], list[SampleRow]]],
 ) -> tuple[list[str], list[dict[str, Any]]]:
     packs: list[str] = []
     index: list[dict[str, Any]] = []
-    waiting: list[Row] = []
+    pending: list[SampleRow] = []
     entry: dict[str, Any] = {}
 
     def close() -> None:
-        if waiting:
-            packs.append(_compressed(waiting))
+        if pending:
+            packs.append(_compressed(pending))
             index.append(dict(entry))
-            waiting.clear()
+            pending.clear()
 
     for (run, task, length), rows in parts:
-        if waiting and (entry["run"] != run or len(waiting) + len(rows) > PACK):
+        if pending and (entry["run"] != run or len(pending) + len(rows) > PACK_SIZE):
             close()
-        if not waiting:
+        if not pending:
             entry = {"run": run, "parts": []}
-        entry["parts"].append([task, length, len(waiting), len(rows)])
-        waiting.extend(rows)
+        entry["parts"].append([task, length, len(pending), len(rows)])
+        pending.extend(rows)
     close()
     return packs, index
 
 
-def _compressed(rows: Sequence[Row]) -> str:
-    words: dict[str, int] = {}
+def _compressed(rows: Sequence[SampleRow]) -> str:
+    strings: dict[str, int] = {}
     columns = {}
     for name, values in zip(COLUMNS, zip(*rows, strict=True), strict=True):
         if all(v is None for v in values):
             continue
-        columns[name] = _pointed(values, words) if name in TEXTS else values
-    plain = msgspec.json.encode({"words": list(words), "columns": columns})
+        columns[name] = _indexes(values, strings) if name in TEXT_COLUMNS else values
+    plain = msgspec.json.encode({"strings": list(strings), "columns": columns})
     return base64.b64encode(gzip.compress(plain, 7, mtime=0)).decode()
 
 
-def _pointed(texts: Sequence[str | None], words: dict[str, int]) -> list[int | None]:
-    """Each text as its number among the words, which grow by those that are new."""
-    return [None if text is None else words.setdefault(text, len(words)) for text in texts]
+def _indexes(texts: Sequence[str | None], strings: dict[str, int]) -> list[int | None]:
+    """Each text as its index in `strings`; new texts are added."""
+    return [None if text is None else strings.setdefault(text, len(strings)) for text in texts]
 
 
-def _left_out(keep: Keep) -> str:
-    if keep is KEEPS[0]:
+def _left_out(limits: PackLimits) -> str:
+    if limits is LIMITS[0]:
         return ""
-    words = f"To keep this page small, texts are shortened to {keep.characters} characters"
-    if keep.right is not None:
-        words += f", and of each cell at most {keep.right} right answers"
-        words += f" and {keep.other} others are in it" if keep.other is not None else " are in it"
-    return f"{words}. The run's records.jsonl holds everything."
+    text = f"To keep this page small, texts are cut to {limits.characters} characters"
+    if limits.correct is not None:
+        text += f" and each cell has at most {limits.correct} correct"
+        text += f" and {limits.other} other samples" if limits.other is not None else " samples"
+    return f"{text}. The run's records.jsonl holds everything."

@@ -1,4 +1,4 @@
-"""A report for a pull request: a table and links to pictures, in Markdown that cannot be broken by a name."""
+"""What a report writes besides the page: the samples as a table, every figure as a file, a summary in Markdown."""
 
 from __future__ import annotations
 
@@ -7,28 +7,30 @@ from pathlib import Path
 
 from leadline.core.errors import MissingExtra, StoreError, UsageError
 from leadline.core.format import escape_markdown, format_length
-from leadline.report.charts.curves import class_bars, curves, gauge, run_curves
+from leadline.report.charts.curves import class_bars, curves, effective_length_bar, run_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
-from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
-from leadline.report.comparison import against_first, boards, titles
-from leadline.report.terminal import small_print
+from leadline.report.comparison import differences_from_first, leaderboards, titles
+from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import verdict
 from leadline.store.export import columns_of, rows, write_csv, write_jsonl
 from leadline.store.runs import read_records, slug
 
-# --- The samples of a run as a table for other programs: CSV, JSONL or Parquet, by the name of the file.
-
-KINDS = ("csv", "jsonl", "parquet")
+DATA_FORMATS = ("csv", "jsonl", "parquet")
+COLUMN_PANELS = 4
+"""Panels that fit into one column of a paper."""
 
 
 def write_data(run: Run, path: Path) -> Path:
+    """The samples of a run as CSV, JSONL or Parquet, by the ending of the file."""
     kind = path.suffix.removeprefix(".")
-    if kind not in KINDS:
-        raise UsageError(f"{path.name!r} is not a kind of table", where="--data", fix=f"end it in .{', .'.join(KINDS)}")
+    if kind not in DATA_FORMATS:
+        fix = f"choose a name that ends in .{', .'.join(DATA_FORMATS)}"
+        raise UsageError(f"unknown table format {path.name!r}", where="--data", fix=fix)
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == "csv":
         write_csv(read_records(run.folder), path)
@@ -53,15 +55,9 @@ def _write_parquet(run: Run, path: Path) -> None:
         raise StoreError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from None
 
 
-# --- Every figure of a report as a file, for papers and slides.
-
-FEW = 4
-"""Panels that a column of a paper holds."""
-
-
 def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
-    """Png, svg and pdf of every figure, as wide as a column of a paper, or as two where there are many tasks; runs in
-    folders of their own if several."""
+    """Png, svg and pdf of every figure, one column of a paper wide, or two for many tasks. Several runs get a folder
+    each."""
     written = []
     for run in runs:
         place = folder if len(runs) == 1 else folder / slug(run.name)
@@ -70,31 +66,31 @@ def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     if len(runs) > 1:
         names = titles(runs)
         written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
-        narrow = all(in_column(run) for run in runs)
-        for run, item in zip(runs[1:], against_first(runs, names, narrow=narrow, titled=True), strict=True):
+        narrow = all(fits_column(run) for run in runs)
+        for run, item in zip(runs[1:], differences_from_first(runs, names, narrow=narrow, titled=True), strict=True):
             if item.figure is not None:
                 written += write_figure(item.figure, folder / f"difference-{slug(run.name)}", column=True)
     return written
 
 
-def in_column(run: Run) -> bool:
-    """Whether a panel for each task fits one under the other into a column: a dozen would be longer than a page."""
-    return len(run.table.tasks) <= FEW
+def fits_column(run: Run) -> bool:
+    """Whether the panels of all tasks, one below the other, fit into a column."""
+    return len(run.table.tasks) <= COLUMN_PANELS
 
 
 def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
-    """Each figure under the name of its file."""
-    found, narrow = verdict(run), in_column(run)
+    """Each figure with the name of its file."""
+    found, narrow = verdict(run), fits_column(run)
     if run.table.tasks:
         yield "heatmap", heatmap(run, narrow=narrow)
         if any(can_smooth(run.table, task) for task in run.table.tasks):
             yield "heatmap-smoothed", heatmap(run, narrow=narrow, smoothed=True)
     if found.effective is not None:
-        yield "effective-length", gauge(run, found.effective, narrow=True)
+        yield "effective-length", effective_length_bar(run, found.effective, narrow=True)
     if len(run.table.tasks) > 1:
         yield "tasks", task_grid(run, found, narrow=True)
     if run.logprobs:
-        yield "log-probabilities", measure_curves(run, narrow=True)
+        yield "log-probabilities", logprob_curves(run, narrow=True)
     if run.logprobs.by_distance:
         yield "log-probabilities-by-distance", distance_curves(run, narrow=True)
     if run.table.whole.done + run.table.whole.failed:
@@ -102,28 +98,26 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
         yield "outcomes", class_bars(run, narrow=narrow)
 
 
-# --- A report for a pull request: a table and links to pictures, in Markdown that cannot be broken by a n
-
-
 def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
-    """Verdicts, a table a reading mode, differences against the first run, pictures, and the small print."""
+    """For a pull request: verdicts, leaderboards, differences from the first run, figures and footnotes."""
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     lines = ["### Leadline", ""]
     lines += [f"- {escape_markdown(found.headline)}" for found in verdicts]
-    for board in boards(runs, verdicts, names):
+    for board in leaderboards(runs, verdicts, names):
         lengths = " | ".join(format_length(n) for n in board.lengths)
         lines += ["", f"| {board.reading} reading | effective length | {lengths} | average |"]
         lines.append("|---|---|" + "---:|" * (len(board.lengths) + 1))
         for row in board.rows:
-            cells = [f"{c.mean} ({c.spread})" if c.spread else c.mean for c in (*row.cells, row.average)]
-            lines.append(f"| {escape_markdown(row.name)} | {row.effective} | {' | '.join(cells)} |")
+            cells = (row.effective, *row.cells, row.average)
+            shown = [f"{c.value} ({c.interval})" if c.interval else c.value for c in cells]
+            lines.append(f"| {escape_markdown(row.name)} | {' | '.join(shown)} |")
     lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
-    for item in against_first(runs, names):
+    for item in differences_from_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
         lines += [f"> {escape_markdown(line)}" for line in item.warnings]
     for path, name in zip(pictures, names, strict=False):
         lines += ["", f"![Accuracy by length and depth, {escape_markdown(name)}](<{path.as_posix()}>)"]
-    notes = list(dict.fromkeys(line for run in runs for line in small_print(run)))
+    notes = list(dict.fromkeys(line for run in runs for line in footnotes(run)))
     lines += ["", "<details><summary>How to read this</summary>", ""]
     lines += [f"- {escape_markdown(line)}" for line in notes]
     return "\n".join([*lines, "", "</details>", ""])

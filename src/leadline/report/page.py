@@ -16,47 +16,107 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from leadline import __version__
-from leadline.core import format as words
+from leadline.core import format as formatting
 from leadline.core.errors import StoreError
-from leadline.core.format import format_count, format_duration, format_number
-from leadline.report.charts.curves import class_bars, class_words, curves, gauge, run_curves
+from leadline.core.format import (
+    format_count,
+    format_duration,
+    format_length,
+    format_number,
+    format_percent,
+    format_percent_range,
+    sanitise,
+)
+from leadline.report.charts.curves import class_bars, curves, effective_length_bar, format_class, run_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
-from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
 from leadline.report.colours import CLASS_COLOURS
-from leadline.report.comparison import against_first, boards, titles
-from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
-from leadline.report.terminal import small_print
+from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
+from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
+from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
-from leadline.results.verdict import READING_WORDS, Verdict, effective_interval, effective_point, verdict
+from leadline.results.verdict import READING_WORDS, Verdict, verdict
 from leadline.store.runs import read_records
 
-# --- What pages are made from: templates, styles and scripts of this package, and the policy that lets nothing else in.
-
-SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "parquet.js", "downloads.js")
+Values = dict[str, Any]
+Pairs = list[tuple[str, str]]
+SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "downloads.js")
+FIGURE_HINT = (
+    "Hover over a mark for its value; click it to see its samples. Keyboard: Tab to the figure, arrow keys to move, "
+    "Enter to open."
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Assets:
-    """What a page must know of the server that shows it. Its samples stay there until somebody looks at one."""
+class ServedPage:
+    """What the dashboard adds to a report. Samples stay on the server until one is opened."""
 
     samples: str
-    """Where they are."""
-    events: str = ""
-    """Where the page hears what is new, for a run that is not over: its map is then drawn cell by cell."""
+    """Address of the samples."""
+    live_panel: str = ""
+    """HTML that shows the progress of a run in progress, with a live heatmap in place of the drawn one."""
     notes: tuple[str, ...] = ()
-    tag: str = ""
-    """Changes whenever the page would say something else."""
     status: str = ""
-    """Where the page of a run that lacks answers asks whether it goes on."""
+    """Address that says whether a stopped run was resumed."""
+    style: str = ""
+    script: str = ""
+
+
+def write_page(runs: Sequence[Run], path: Path) -> Path:
+    """Writes the report of one or several runs as one self-contained HTML file."""
+    text = page(runs)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise StoreError(f"cannot write the report: {error.strerror}", where=str(path)) from None
+    return path
+
+
+def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
+    """Everything that came from a model or a spec is escaped by the template or by `data_block`."""
+    style, script = page_style(served), page_script(served)
+    alone, live = len(runs) == 1, served is not None and bool(served.live_panel)
+    # Figures that need no verdict come first: they are drawn in another process while verdicts are computed here.
+    figures = [_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]
+    names, verdicts = titles(runs), [verdict(run) for run in runs]
+    packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
+    return template("page.html").render(
+        title=f"{names[0] if alone else f'{len(runs)} runs'} · Leadline",
+        version=__version__,
+        policy=policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        served=served,
+        live_panel=Markup(served.live_panel) if served else "",
+        hint=FIGURE_HINT,
+        sections=_sections(runs),
+        comparison=None if alone else _comparison(runs, verdicts, names),
+        runs=[figures[at] | _run_values(run, verdicts[at], names[at], at) for at, run in enumerate(runs)],
+        left_out=packed.left_out,
+        index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
+        packs=[Markup(text) for text in packed.packs],
+    )
+
+
+def pack_runs(runs: Sequence[Run]) -> EmbeddedSamples:
+    samples = SamplePacker()
+    for at, run in enumerate(runs):
+        tasks = {task: number for number, task in enumerate(run.titles)}
+        samples.add(at, tasks, read_records(run.folder), PromptExcerpts(run.folder))
+    return samples.packed()
+
+
+# --- templates, styles and scripts --------------------------------------------------------------
 
 
 def policy(style: str, script: str) -> str:
-    """Nothing may load, connect or run but the style and the script that are written into the page."""
+    """A Content-Security-Policy: nothing may load, connect or run except the page's own style and script."""
     return (
         f"default-src 'none'; img-src data:; style-src '{fingerprint(style)}'; "
         f"script-src '{fingerprint(script)}'; base-uri 'none'; form-action 'none'"
@@ -67,50 +127,166 @@ def fingerprint(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def page_style(served: Assets | None = None) -> str:
-    return asset("page.css") + (asset("served.css") if served else "")
+def page_style(served: ServedPage | None = None) -> str:
+    return asset("page.css") + (served.style if served else "")
 
 
-def joined_script(served: Assets | None = None) -> str:
-    scripts = (*SCRIPTS, "resumed.js") if served else SCRIPTS
-    return joined((*scripts, "live.js") if served and served.events else scripts)
+def page_script(served: ServedPage | None = None) -> str:
+    return join_scripts(*map(asset, SCRIPTS), served.script if served else "")
 
 
-def joined(scripts: Sequence[str]) -> str:
-    """Scripts as one, in a scope of their own."""
-    parts = "\n".join(map(asset, scripts))
+def join_scripts(*scripts: str) -> str:
+    """One script with its own scope."""
+    parts = "\n".join(scripts)
     return f'"use strict";\n(() => {{\n{parts}}})();\n'
 
 
 def data_block(value: Any) -> Markup:
-    """JSON that may stand in a script element: no `<` is left that could end it."""
+    """JSON for a script element: without any `<`, it cannot end the element."""
     return Markup(msgspec.json.encode(value).decode().replace("<", "\\u003c"))
 
 
-def asset(name: str) -> str:
-    return files("leadline.report").joinpath("templates", name).read_text(encoding="utf-8")
+def asset(name: str, package: str = "leadline.report") -> str:
+    return files(package).joinpath("templates", name).read_text(encoding="utf-8")
 
 
 @cache
-def template(name: str) -> Template:
+def template(name: str, package: str = "leadline.report") -> Template:
     environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FunctionLoader(lambda asked: asset(asked, package)),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    environment.globals["words"] = words
+    environment.globals["fmt"] = formatting
     return environment.get_template(name)
 
 
-# --- Where a run's numbers came from, as pairs of words for a page.
+# --- contents -----------------------------------------------------------------------------------
 
-Pairs = list[tuple[str, str]]
+
+def _index(runs: Sequence[Run], names: Sequence[str], packed: EmbeddedSamples) -> Values:
+    """What the script needs before it unpacks any sample."""
+    return {
+        "runs": [
+            {
+                "title": name,
+                "name": run.name,
+                "tasks": run.titles,
+                "lengths": run.table.lengths,
+                "depths": sorted({p.depth for p in run.table.cells if p.depth is not None}),
+            }
+            for run, name in zip(runs, names, strict=True)
+        ],
+        "classes": [
+            {
+                "name": name,
+                "title": format_class(name),
+                "colour": CLASS_COLOURS[name],
+                "count": sum(run.table.whole.classes.get(name, 0) for run in runs),
+            }
+            for name in FAILURE_CLASSES
+        ],
+        "columns": COLUMNS,
+        "texts": TEXT_COLUMNS,
+        "packs": packed.index,
+        "cells": cell_table(runs),
+    }
+
+
+def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    if len(runs) > 1:
+        links = [("comparison", "Comparison")]
+        links += [(f"run-{at}", sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
+    else:
+        links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
+        links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
+        links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
+        links += [("logprobs-0", "Log-probabilities")] if runs[0].logprobs else []
+    return [*links, ("samples", "Samples")]
+
+
+def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> Values:
+    return {
+        "leaderboards": leaderboards(runs, verdicts, names),
+        "intervals": format_interval_kind(*runs),
+        "curves": PageFigure(run_curves(runs, names), "run-curves"),
+        "differences": [
+            {
+                "name": item.name,
+                "sentence": item.sentence,
+                "warnings": item.warnings,
+                "figure": PageFigure(item.figure, f"difference-{at}") if item.figure else None,
+            }
+            for at, item in enumerate(differences_from_first(runs, names))
+        ],
+    }
+
+
+def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
+    """The figures that need no verdict. A live page draws its own heatmap."""
+    table = run.table
+    found: dict[str, Figure] = {}
+    if table.tasks and not live:
+        found["heatmap"] = heatmap(run, titled=False, at=at)
+        if any(can_smooth(table, task) for task in table.tasks):
+            found["smoothed"] = heatmap(run, titled=False, smoothed=True, at=at)
+    if table.tasks and not alone:
+        found["small"] = heatmap(run, titled=False, narrow=True, at=at)
+    if table.whole.done + table.whole.failed:
+        found["classes"] = class_bars(run, at=at)
+        if alone:
+            found["curves"] = curves(run, at=at)
+    if run.logprobs:
+        found["logprobs"] = logprob_curves(run)
+    if run.logprobs.by_distance:
+        found["distances"] = distance_curves(run)
+    names = ("heatmap", "smoothed", "small", "classes", "curves", "logprobs", "distances")
+    return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
+
+
+def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
+    effective = effective_length_bar(run, found.effective) if found.effective else None
+    grid = task_grid(run, found, at=at) if len(run.table.tasks) > 1 else None
+    return {
+        "run": run,
+        "title": title,
+        "model": sanitise(run.model, 200) if run.manifest.name else "",
+        "verdict": found,
+        "facts": _facts(run, found),
+        "effective": PageFigure(effective, f"effective-{at}") if effective else None,
+        "grid": PageFigure(grid, f"grid-{at}") if grid else None,
+        "details": detail_rows(run.table),
+        "footnotes": footnotes(run),
+        "provenance": provenance(run),
+    }
+
+
+def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
+    """Name, value, and a note below the value."""
+    whole, totals, effective = run.table.whole, run.totals, effective_cell(found.effective)
+    accuracy, interval = format_percent(whole.mean), format_percent_range(whole.interval)
+    duration = format_duration(max(0.0, totals.ended - totals.started))
+    return [
+        ("claimed window", format_length(run.window) if run.window else "not stated", "tokens"),
+        ("effective length", effective.value, f"95%: {effective.interval}" if effective.interval else ""),
+        ("overall accuracy", f"{accuracy}%", f"95%: {interval}%"),
+        ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
+        ("cost", format_number(totals.prompt_tokens), f"prompt tokens in {duration}"),
+        ("reading", run.reading, READING_WORDS.get(run.reading, "")),
+    ]
+
+
+# --- provenance ---------------------------------------------------------------------------------
 
 
 def provenance(run: Run) -> list[tuple[str, Pairs]]:
-    """Sections of name and value, in the order a reader would ask for them."""
+    """Where the numbers come from: sections of names and values."""
     manifest = run.manifest
     sections: list[tuple[str, Pairs]] = [
         ("Reproduce", [("command", s.command) for s in manifest.sessions[:1]]),
-        ("Asked", list(_leaves(manifest.spec))),
+        ("Spec", list(_leaves(manifest.spec))),
         ("Cost", cost(run)),
         ("Receipts", receipts(run)),
         ("Model", list(_leaves(manifest.model)) + list(_leaves(manifest.frame, "frame"))),
@@ -127,23 +303,23 @@ def provenance(run: Run) -> list[tuple[str, Pairs]]:
 def cost(run: Run) -> Pairs:
     totals = run.totals
     pairs = [
-        ("tokens read", format_number(totals.prompt_tokens)),
-        ("tokens written", format_number(totals.completion_tokens)),
+        ("prompt tokens", format_number(totals.prompt_tokens)),
+        ("completion tokens", format_number(totals.completion_tokens)),
         ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
         ("attempts", f"{totals.attempts:,} for {format_count(totals.asked, 'sample')}"),
     ]
     if totals.cached_tokens:
-        pairs.insert(1, ("of these from a cache", format_number(totals.cached_tokens)))
+        pairs.insert(1, ("of these, cached", format_number(totals.cached_tokens)))
     return pairs
 
 
 def receipts(run: Run) -> Pairs:
-    """Did the model see as many tokens as were sent?"""
+    """Whether the model counted as many prompt tokens as were sent."""
     totals = run.totals
     return [
-        ("the model counted what we sent", format_count(totals.receipts.equal, "sample")),
-        ("it counted something else", format_count(totals.receipts.different, "sample")),
-        ("it did not say", format_count(totals.receipts.not_given, "sample")),
+        ("same token count as sent", format_count(totals.receipts.equal, "sample")),
+        ("different token count", format_count(totals.receipts.different, "sample")),
+        ("no token count returned", format_count(totals.receipts.not_given, "sample")),
     ]
 
 
@@ -158,164 +334,3 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         yield path, ", ".join(map(str, value))
     elif value not in (None, ""):
         yield path, str(value)
-
-
-# --- The report as one HTML file: opens from disk, needs no network, runs nothing but its own script.
-
-Values = dict[str, Any]
-
-
-def write_page(runs: Sequence[Run], path: Path) -> Path:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(page(runs), encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise StoreError(f"cannot write the report: {error.strerror}", where=str(path)) from None
-    return path
-
-
-def page(runs: Sequence[Run], served: Assets | None = None) -> str:
-    """The whole page. Everything that came from a model or a spec is escaped by the template or by `data_block`."""
-    style, script = page_style(served), joined_script(served)
-    live = served is not None and bool(served.events)
-    alone = len(runs) == 1
-    begun = [_answer_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]  # verdicts take a while
-    names, verdicts = titles(runs), [verdict(run) for run in runs]
-    packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
-    return template("page.html").render(
-        title=f"{names[0] if len(runs) == 1 else f'{len(runs)} runs'} · Leadline",
-        version=__version__,
-        policy=policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        served=served,
-        sections=_sections(runs),
-        comparison=_comparison(runs, verdicts, names) if len(runs) > 1 else None,
-        runs=[begun[at] | _run_values(run, verdicts[at], names[at], at) for at, run in enumerate(runs)],
-        left_out=packed.left_out,
-        index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
-        packs=[Markup(text) for text in packed.packs],
-    )
-
-
-def pack_runs(runs: Sequence[Run]) -> EmbeddedSamples:
-    samples = Samples()
-    for at, run in enumerate(runs):
-        tasks = {task: number for number, task in enumerate(run.titles)}
-        samples.add(at, tasks, read_records(run.folder), Excerpts(run.folder))
-    return samples.packed()
-
-
-def _index(runs: Sequence[Run], names: Sequence[str], packed: EmbeddedSamples) -> Values:
-    """What the script must know before it unpacks anything."""
-    return {
-        "runs": [
-            {
-                "title": name,
-                "name": run.name,
-                "tasks": run.titles,
-                "lengths": run.table.lengths,
-                "depths": sorted({p.depth for p in run.table.cells if p.depth is not None}),
-            }
-            for run, name in zip(runs, names, strict=True)
-        ],
-        "classes": [
-            {
-                "name": name,
-                "words": class_words(name),
-                "colour": CLASS_COLOURS[name],
-                "count": sum(run.table.whole.classes.get(name, 0) for run in runs),
-            }
-            for name in FAILURE_CLASSES
-        ],
-        "columns": COLUMNS,
-        "texts": TEXTS,
-        "packs": packed.index,
-        "cells": cell_table(runs),
-    }
-
-
-def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
-    if len(runs) > 1:
-        links = [("comparison", "Comparison")]
-        links += [(f"run-{at}", words.sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
-    else:
-        links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
-        links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
-        links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
-        links += [("trap-0", "Log-probabilities")] if runs[0].logprobs else []
-    return [*links, ("samples", "Samples")]
-
-
-def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequence[str]) -> Values:
-    against = against_first(runs, names)
-    return {
-        "boards": boards(runs, verdicts, names),
-        "intervals": format_interval_kind(*runs),
-        "curves": _figure(run_curves(runs, names), "run-curves"),
-        "against": [
-            {
-                "name": item.name,
-                "sentence": item.sentence,
-                "warnings": item.warnings,
-                "figure": _figure(item.figure, f"difference-{at}") if item.figure else None,
-            }
-            for at, item in enumerate(against)
-        ],
-    }
-
-
-def _answer_figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
-    """The figures that need no verdict."""
-    answered, asked = run.table.whole.done + run.table.whole.failed > 0, bool(run.table.tasks)
-    drawn = asked and not live  # the map of a run that is not over is drawn cell by cell, as cells come in
-    return {
-        "heatmap": _figure(heatmap(run, titled=False, at=at), f"heatmap-{at}") if drawn else None,
-        "classes": _figure(class_bars(run, at=at), f"classes-{at}") if answered else None,
-        "curves": _figure(curves(run, at=at), f"curves-{at}") if answered and alone else None,
-        "smoothed": _figure(heatmap(run, titled=False, smoothed=True, at=at), f"smoothed-{at}")
-        if drawn and any(can_smooth(run.table, task) for task in run.table.tasks)
-        else None,
-        "small": None if alone or not asked else _figure(heatmap(run, titled=False, narrow=True, at=at), f"small-{at}"),
-        "trap": _figure(measure_curves(run), f"trap-{at}") if run.logprobs else None,
-        "distances": _figure(distance_curves(run), f"distances-{at}") if run.logprobs.by_distance else None,
-    }
-
-
-def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
-    return {
-        "run": run,
-        "title": title,
-        "aside": words.sanitise(run.model, 200) if run.manifest.name else "",
-        "verdict": found,
-        "facts": _facts(run, found),
-        "gauge": _figure(gauge(run, found.effective), f"gauge-{at}") if found.effective else None,
-        "grid": _figure(task_grid(run, found, at=at), f"grid-{at}") if len(run.table.tasks) > 1 else None,
-        "details": detail_rows(run.table),
-        "small_print": small_print(run),
-        "provenance": provenance(run),
-    }
-
-
-def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
-    """Name, value and what stands small under it."""
-    whole, totals = run.table.whole, run.totals
-    reach = effective_point(found.effective) if found.effective else words.NO_NUMBER
-    spread = effective_interval(found.effective) if found.effective else ""
-    took = words.format_duration(max(0.0, totals.ended - totals.started))
-    return [
-        ("claimed window", words.format_length(run.window) if run.window else "not stated", "tokens"),
-        ("effective length", reach, spread),
-        (
-            "accuracy overall",
-            f"{words.format_percent(whole.mean)}%",
-            f"95%: {words.format_percent_range(whole.interval)}%",
-        ),
-        ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
-        ("cost", words.format_number(totals.prompt_tokens), f"tokens read in {took}"),
-        ("reading", run.reading, READING_WORDS.get(run.reading, "")),
-    ]
-
-
-def _figure(figure: Figure, name: str) -> Values:
-    return {"svg": PageFigure(figure, name)}

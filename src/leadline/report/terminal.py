@@ -1,4 +1,4 @@
-"""A run in the terminal: a table of lengths, and the heatmap in colour blocks where the terminal has them."""
+"""Runs in the terminal: tables, heatmaps in coloured cells, leaderboards, and the screen of a growing run."""
 
 from __future__ import annotations
 
@@ -15,54 +15,54 @@ from rich.text import Text
 from leadline.core.format import (
     NO_NUMBER,
     format_count,
-    format_depth,
     format_length,
     format_percent,
     format_percent_range,
     format_time,
     sanitise,
 )
-from leadline.report.colours import ACCURACY, colour_at, ink_on
-from leadline.report.comparison import Board, BoardCell, boards
+from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
+from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.run import MetricName, Run, format_interval_kind, load_run
-from leadline.results.table import Place, Tally, detail_rows
+from leadline.results.run import Run, format_interval_kind, load_run
+from leadline.results.table import Tally, detail_rows
 from leadline.results.verdict import shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
 
-# --- A run in the terminal: a table of lengths, and the heatmap in colour blocks where the terminal has t
+# --- one run ------------------------------------------------------------------------------------
 
 
 def print_summary(folder: Path | str, console: Console) -> None:
-    """The final screen of a run, and what `leadline report` prints."""
+    """What `leadline report` and the end of a run print."""
     show_run(load_run(folder), console)
 
 
 def show_run(run: Run, console: Console) -> None:
-    colourful = has_colours(console)
+    colour = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
     for sentence in shapes(run):
         console.print(Text(sentence))
     if run.table.tasks or run.no_context.tasks:
-        console.print(length_table(run, plain=not colourful))
-    for map_ in heatmaps(run, colourful=colourful):
-        console.print(map_)
+        console.print(length_table(run, plain=not colour))
+    for data in heatmaps_of(run.table):
+        if data.task:
+            console.print(heatmap(data, colour=colour))
     if run.table.details:
-        console.print(detail_table(run, plain=not colourful))
+        console.print(detail_table(run, plain=not colour))
     if run.logprobs:
-        console.print(measure_table(run, plain=not colourful))
-    for line in small_print(run):
+        console.print(metric_table(run, plain=not colour))
+    for line in footnotes(run):
         console.print(Text(line, style="dim"))
 
 
 def has_colours(console: Console) -> bool:
-    """Whether blocks of colour would be seen as such: not in a pipe, not in CI, not with NO_COLOR."""
-    logged = os.environ.get("CI", "") not in ("", "0", "false") and not os.environ.get("FORCE_COLOR")
-    seen = console.is_terminal and not console.no_color and not logged
+    """Whether coloured cells will be seen: not in a pipe, not in CI, not with NO_COLOR."""
+    in_ci = os.environ.get("CI", "") not in ("", "0", "false") and not os.environ.get("FORCE_COLOR")
+    seen = console.is_terminal and not console.no_color and not in_ci
     return seen and console.color_system in ("256", "truecolor")
 
 
@@ -74,11 +74,8 @@ def heading(run: Run) -> Text:
 
 def length_table(run: Run, *, plain: bool) -> Grid:
     """Every task at every length: planned, done, failed, mean and interval over all depths."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column("task", overflow="fold")  # names give way to numbers where there is not room for both
-    for title in ("length", "planned", "done", "failed", "mean", "95% interval"):
-        grid.add_column(title, justify="right", no_wrap=True)
-    for table in (run.table, run.no_context):  # what is answered from memory stands below what was read
+    grid = _grid("task", "length", "planned", "done", "failed", "mean", "95% interval", plain=plain)
+    for table in (run.table, run.no_context):  # questions asked without the document come last
         for task in table.tasks:
             lengths = table.lengths_of(task)
             for length in lengths:
@@ -89,24 +86,18 @@ def length_table(run: Run, *, plain: bool) -> Grid:
 
 
 def detail_table(run: Run, *, plain: bool) -> Grid:
-    """What wrong answers had in common, at every length."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title="seen in wrong answers")
-    grid.add_column("task", overflow="fold")
-    grid.add_column("what")
-    for length in run.table.lengths:
-        grid.add_column(format_length(length), justify="right", no_wrap=True)
+    """What was seen in wrong answers, at every length."""
+    grid = _grid("task", "detail", *map(format_length, run.table.lengths), plain=plain)
+    grid.title, grid.columns[1].justify = "details of wrong answers", "left"
     for row in detail_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
         grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(row.detail, 60)), *counts)
     return grid
 
 
-def measure_table(run: Run, *, plain: bool) -> Grid:
+def metric_table(run: Run, *, plain: bool) -> Grid:
     """Every log-probability metric at every length."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column("metric", no_wrap=True)
-    for title in ("length", "docs", "mean", "95% interval"):
-        grid.add_column(title, justify="right", no_wrap=True)
+    grid = _grid("metric", "length", "docs", "mean", "95% interval", plain=plain)
     grid.add_column("unit")
     names = [metric.name for metric in run.logprobs.estimates]
     for metric, lengths in run.logprobs.estimates.items():
@@ -127,72 +118,73 @@ def _numbers(tally: Tally) -> Iterator[Text]:
     yield Text(format_percent_range(tally.interval))
 
 
-def heatmaps(run: Run, *, colourful: bool) -> Iterator[RenderableType]:
-    """Depth down, length across, one map for every task that has depths."""
-    for task in run.table.tasks:
-        if run.table.has_depths(task):
-            title = Text(f"{sanitise(task, 60)}: accuracy in percent, depth down, length across", style="bold")
-            yield Group(Text(), title, _heatmap(run, task, colourful=colourful))
-
-
-def _heatmap(run: Run, task: str, *, colourful: bool) -> Grid:
-    table = run.table
-    grid = Grid(box=None, padding=(0, 0 if colourful else 1), show_header=False, pad_edge=False)
-    lengths = table.lengths_of(task)
-    grid.add_column(justify="right", no_wrap=True)
-    for _ in lengths:
-        grid.add_column(justify="left" if colourful else "right", no_wrap=True)
-    for depth in table.depths_of(task):
-        cells = [block(table.cells.get(Place(task, length, depth)), colourful=colourful) for length in lengths]
-        grid.add_row(Text(f"{format_depth(depth)} "), *cells)
-    grid.add_row(Text(), *(Text(f"{format_length(n):^6}" if colourful else format_length(n)) for n in lengths))
+def _grid(*titles: str, plain: bool) -> Grid:
+    """A column of names, then columns of numbers. Names are folded where there is not room for both."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid.add_column(titles[0], overflow="fold")
+    for title in titles[1:]:
+        grid.add_column(title, justify="right", no_wrap=True)
     return grid
 
 
-def block(tally: Tally | None, *, colourful: bool) -> Text:
-    """One cell of a map."""
-    if tally is None or tally.mean is None:
-        return Text(f"{'·':^6}" if colourful else "·", style="dim")
-    words = format_percent(tally.mean) + ("*" if tally.done < tally.planned else "")
-    if not colourful:
-        return Text(words)
-    colour = colour_at(ACCURACY, tally.mean)
-    return Text(f"{words:^6}", style=f"{ink_on(colour)} on {colour}")
+def heatmap(data: HeatmapData, *, colour: bool) -> RenderableType:
+    title = f"{data.title or 'tasks'}: accuracy in percent, {data.rows_title} down, length across"
+    return Group(Text(), Text(title, style="bold"), _cells(data, colour=colour))
 
 
-def small_print(run: Run) -> list[str]:
-    """How to read the numbers, and everything about them that a reader must know."""
+def _cells(data: HeatmapData, *, colour: bool) -> Grid:
+    grid = Grid(box=None, padding=(0, 0 if colour else 1), show_header=False, pad_edge=False)
+    grid.add_column(justify="right", no_wrap=True)
+    for _ in data.columns:
+        grid.add_column(justify="left" if colour else "right", no_wrap=True)
+    for name, cells in zip(data.rows, data.grid(), strict=True):
+        grid.add_row(Text(f"{name} "), *(_cell(cell, colour=colour) for cell in cells))
+    grid.add_row(Text(), *(Text(f"{name:^6}" if colour else name) for name in data.columns))
+    return grid
+
+
+def _cell(cell: HeatmapCell | None, *, colour: bool) -> Text:
+    if cell is None or cell.mean is None:
+        return Text(f"{'·':^6}" if colour else "·", style="dim")
+    value = cell.value + ("*" if cell.note else "")
+    return Text(f"{value:^6}", style=f"{cell.ink} on {cell.colour}") if colour else Text(value)
+
+
+def footnotes(run: Run) -> list[str]:
+    """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
     cells = list(run.table.cells.values())
     lines = [run.table.counting_rule]
     if run.rule:
         lines.append(
-            f"The run stopped by itself (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."
+            f"The run stopped by its rule (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."
         )
     if whole.failed:
         kinds = ", ".join(f"{sanitise(kind)} {count}" for kind, count in sorted(totals.failures.items()))
-        said = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
-        brought = f"; counted as wrong, they would bring the overall mean from {format_percent(whole.mean)}%"
-        lines.append(f"{said}{brought} to {format_percent(whole.if_failed_wrong)}%." if whole.done else f"{said}.")
+        line = f"{format_count(whole.failed, 'sample')} failed ({kinds})"
+        if whole.done:
+            worst = format_percent(whole.if_failed_wrong)
+            line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
+        lines.append(f"{line}.")
     if run.no_context.tasks:
-        lines.extend(_memory_words(run))
+        lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
     if any(t.estimate is None for t in cells):
-        lines.append("· is a cell without data.")
+        lines.append("·: no data.")
     if any(t.estimate and t.done < t.planned for t in cells):
-        lines.append("* marks a cell with fewer answers than planned.")
+        lines.append("*: fewer answers than planned.")
     if totals.receipts.different:
         lines.append(
-            f"{format_count(totals.receipts.different, 'receipt')} differ: the server says it read another number of "
-            "tokens than was sent, so these answers may be about a shortened text."
+            f"{format_count(totals.receipts.different, 'receipt')} differ: the server counted another number of tokens "
+            "than was sent, so these answers may be about a truncated text."
         )
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
 
 
-def _memory_words(run: Run) -> Iterator[str]:
-    """How much of what was answered needed no document, task by task."""
+def _from_memory(run: Run) -> Iterator[str]:
+    """For every task, how many questions were answered correctly without the document."""
     tasks: dict[str, list[FromMemory]] = {}
     for found in from_memory(read_records(run.folder)):
         tasks.setdefault(found.task, []).append(found)
@@ -202,60 +194,50 @@ def _memory_words(run: Run) -> Iterator[str]:
             for name in ("both", "right_without", "wrong", "wrong_from_memory")
         )
         yield (
-            f"{sanitise(task, 40)}: {right:,} of {both:,} questions are answered right without their documents; "
-            f"{same:,} of {wrong:,} wrong answers are those from memory."
+            f"{sanitise(task, 40)}: {right:,} of {both:,} questions are answered correctly without the document; "
+            f"{same:,} of {wrong:,} wrong answers repeat the answer given without it."
         )
 
 
-# --- Models side by side in the terminal: accuracy by length, the furthest reader first, and every metric by length.
+# --- several runs -------------------------------------------------------------------------------
 
 
 def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Console) -> None:
-    """A table of runs, under names of their own."""
+    """A leaderboard of accuracy by length, and a table for every metric."""
     plain = not has_colours(console)
     asked = [(run, name) for run, name in zip(runs, names, strict=True) if run.table.tasks]
     if asked:
         verdicts = [verdict(run) for run, _ in asked]
-        for board in boards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
-            console.print(_board_table(board, plain=plain))
-        console.print(Text("Accuracy in percent. Below every number its 95% interval over documents.", style="dim"))
+        for board in leaderboards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
+            console.print(_leaderboard(board, plain=plain))
+        console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
     for table in _metric_tables(runs, names, plain=plain):
         console.print(table)
-    for line in dict.fromkeys(line for run in runs for line in small_print(run)):
+    for line in dict.fromkeys(line for run in runs for line in footnotes(run)):
         console.print(Text(line, style="dim"))
 
 
-def _grid(*titles: str, plain: bool) -> Grid:
-    """The first column is of names, the others are of numbers."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column(titles[0], overflow="fold")
-    for title in titles[1:]:
-        grid.add_column(title, justify="right", no_wrap=True)
-    return grid
-
-
-def _board_table(board: Board, *, plain: bool) -> Grid:
+def _leaderboard(board: Leaderboard, *, plain: bool) -> Grid:
     lengths = map(format_length, board.lengths)
     grid = _grid(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
     for row in board.rows:
-        cells = (row.effective_cell, *row.cells, row.average)
-        grid.add_row(Text(row.name), *map(_cell, cells), end_section=True)
+        grid.add_row(Text(row.name), *map(_stacked, (row.effective, *row.cells, row.average)), end_section=True)
     return grid
 
 
-def _cell(cell: BoardCell) -> Text:
-    """The interval below the mean, so that eight lengths fit a screen."""
-    return Text.assemble((cell.mean, "bold"), (f"\n{cell.spread}" if cell.spread else "", "dim"))
+def _stacked(cell: ValueCell) -> Text:
+    """The interval below the value, so that eight lengths fit a screen."""
+    return Text.assemble((cell.value, "bold"), (f"\n{cell.interval}" if cell.interval else "", "dim"))
 
 
-def _estimate_cell(found: Estimate | None) -> BoardCell:
+def _estimate_cell(found: Estimate | None) -> ValueCell:
     if found is None:
-        return BoardCell(NO_NUMBER, "")
-    return BoardCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
+        return ValueCell(NO_NUMBER, "")
+    return ValueCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
 
 
 def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:
-    """One for each metric, since each has a unit of its own."""
+    """One for each metric, since units differ."""
     metrics: dict[MetricName, None] = dict.fromkeys(m for run in runs for m in run.logprobs.estimates)
     for metric in metrics:
         found = [(name, run.logprobs.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
@@ -264,69 +246,56 @@ def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) ->
         grid = _grid(sanitise(title, 60), *map(format_length, lengths), plain=plain)
         for name, by_length in found:
             cells = [_estimate_cell(by_length.get(n)) for n in lengths]
-            grid.add_row(Text(sanitise(name, 60)), *map(_cell, cells), end_section=True)
+            grid.add_row(Text(sanitise(name, 60)), *map(_stacked, cells), end_section=True)
         yield grid
 
 
-# --- A growing run as one screen of a terminal: how far it is, its map so far, and what failed last.
+# --- a growing run ------------------------------------------------------------------------------
 
 SHOWN_FAILURES = 4
 _OTHER_LINES = 8
-"""Of a screen: heading, bar, hint, and room around them."""
+"""Lines of the screen for the heading, the bar, the hint and the space around them."""
 
 
 def run_screen(
     run: Run, progress: Progress, failures: Sequence[FailedSample], console: Console, hint: str = ""
 ) -> Group:
-    """Never taller than the terminal, for what scrolls out of it cannot be redrawn."""
-    told = list(failures)[-SHOWN_FAILURES:]
-    room = console.height - _OTHER_LINES - (len(told) + 2 if told else 0)
-    parts: list[RenderableType] = [heading(run), bar(progress)]
+    """Never taller than the terminal: what scrolls out of it cannot be redrawn."""
+    latest = list(failures)[-SHOWN_FAILURES:]
+    room = console.height - _OTHER_LINES - (len(latest) + 2 if latest else 0)
+    parts: list[RenderableType] = [heading(run), _progress_bar(progress)]
     if run.table.whole.done:
-        parts += maps(run, room, colourful=has_colours(console))
-    if told:
-        parts += [Text(), Text("failed last", style="bold")]
-        parts += [Text(failure_line(one), style="red", no_wrap=True, overflow="ellipsis") for one in told]
+        parts += _fitting_heatmaps(run, room, colour=has_colours(console))
+    if latest:
+        parts += [Text(), Text("latest failures", style="bold")]
+        parts += [Text(failure_line(one), style="red", no_wrap=True, overflow="ellipsis") for one in latest]
     if hint:
         parts += [Text(), Text(hint, style="dim")]
     return Group(*parts)
 
 
-def bar(progress: Progress) -> RenderableType:
-    words = Text(progress.describe(), no_wrap=True, overflow="ellipsis")
+def _progress_bar(progress: Progress) -> RenderableType:
+    text = Text(progress.describe(), no_wrap=True, overflow="ellipsis")
     if progress.planned is None:
-        return words
+        return text
     grid = Grid.grid(expand=True, padding=(0, 1))
     grid.add_column(ratio=1)
     grid.add_column(justify="right")
-    grid.add_row(ProgressBar(total=max(1, progress.planned), completed=progress.asked), words)
+    grid.add_row(ProgressBar(total=max(1, progress.planned), completed=progress.asked), text)
     return grid
 
 
-def maps(run: Run, room: int, *, colourful: bool) -> list[RenderableType]:
-    """The maps of all tasks where they fit; else a row for each task, as many as fit."""
+def _fitting_heatmaps(run: Run, room: int, *, colour: bool) -> list[RenderableType]:
+    """The heatmap of every task where they fit; else a row for each task."""
     table = run.table
-    deep = [task for task in table.tasks if table.has_depths(task)]
-    if len(deep) == len(table.tasks) and sum(len(table.depths_of(t)) + 3 for t in deep) <= room:
-        return list(heatmaps(run, colourful=colourful))
-    return list(_task_rows(run, max(3, room - 4), colourful=colourful))
-
-
-def _task_rows(run: Run, rows: int, *, colourful: bool) -> Iterator[RenderableType]:
-    table = run.table
-    yield Text()
-    yield Text("accuracy in percent, tasks down, length across", style="bold")
-    grid = Grid(box=None, padding=(0, 0 if colourful else 1), show_header=False, pad_edge=False)
-    grid.add_column(no_wrap=True)
-    for _ in table.lengths:
-        grid.add_column(justify="left" if colourful else "right", no_wrap=True)
-    for task in table.tasks[:rows]:
-        cells = [block(table.by_task_and_length.get((task, n)), colourful=colourful) for n in table.lengths]
-        grid.add_row(Text(f"{sanitise(task, 24)} "), *cells)
-    grid.add_row(Text(), *(Text(f"{format_length(n):^6}" if colourful else format_length(n)) for n in table.lengths))
-    yield grid
-    if len(table.tasks) > rows:
-        yield Text(f"and {len(table.tasks) - rows} more tasks", style="dim")
+    maps = heatmaps_of(table)
+    if all(data.task for data in maps) and sum(len(data.rows) + 3 for data in maps) <= room:
+        return [heatmap(data, colour=colour) for data in maps]
+    shown = table.tasks[: max(3, room - 4)]
+    parts = [heatmap(tasks_heatmap(table, shown), colour=colour)]
+    if len(table.tasks) > len(shown):
+        parts.append(Text(f"and {len(table.tasks) - len(shown)} more tasks", style="dim"))
+    return parts
 
 
 def failure_line(failed: FailedSample) -> str:

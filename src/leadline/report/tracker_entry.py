@@ -1,4 +1,17 @@
-"""Writing saved runs into trackers: which step a checkpoint is, which line it belongs to, and off it goes."""
+"""A run as an entry for an experiment tracker: numbers by name, the main figures, the step of its checkpoint.
+
+leadline/effective_length, _low, _high, _bound     tokens; bound is 1 for at least, 0 for a crossing, -1 for below
+leadline/accuracy, _low, _high                     over all tasks and lengths
+leadline/answered, failed, missing, receipts_wrong, prompt_tokens
+leadline_length/4k                                 accuracy at a length, with equal weight for tasks
+leadline_task/niah                                 accuracy of a task; leadline_task_effective_length/niah
+leadline_task_length/niah/4k
+leadline_outcome/distractor                        share of samples with this outcome, zeros included
+leadline_measure/TASK/METRIC/4k                    log-probability metrics in their own units
+leadline_memory/qa_1/4k                            accuracy without the document
+
+A value that does not exist is left out, never written as zero: a mean without answers, an open end of an interval.
+"""
 
 from __future__ import annotations
 
@@ -13,34 +26,20 @@ from leadline.core.format import format_length, sanitise
 from leadline.core.trackers import TrackerEntry
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import heatmap
-from leadline.report.charts.logprobs import measure_curves
+from leadline.report.charts.logprobs import logprob_curves
 from leadline.report.charts.render import render
+from leadline.report.page import write_page
 from leadline.results.run import Run, load_run
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import Verdict, verdict
 from leadline.stats.effective import EffectiveLength
-
-# --- A run as an entry for a tracker: numbers under names that charts can group, and the pictures that say most.
-#
-# leadline/effective_length, _low, _high, _bound     tokens; bound is 1 for at least, 0 for a crossing, -1 for below
-# leadline/accuracy, _low, _high                     over all tasks and lengths
-# leadline/answered, failed, missing, receipts_wrong, prompt_tokens
-# leadline_length/4k                                 accuracy at a length, tasks weighing alike
-# leadline_task/niah                                 accuracy of a task, with effective_length/ for its reach
-# leadline_task_length/niah/4k
-# leadline_outcome/distractor                        share of samples that came out so, zeros too
-# leadline_measure/TASK/METRIC/4k                    log-probability metrics in their own units
-# leadline_memory/qa_1/4k                            accuracy without the document
-#
-# What does not exist is left out, never written as zero: a mean without answers, an end of an interval that lies
-# outside what was measured.
 
 Numbers = Iterator[tuple[str, float]]
 BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
 
 
 def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> TrackerEntry:
-    """Everything a tracker is told of a run. `name` is the line of checkpoints that the step belongs to."""
+    """Everything that a tracker stores of a run. `name` is the series of checkpoints that the step belongs to."""
     found = verdict(run)
     return TrackerEntry(
         name=name,
@@ -98,7 +97,7 @@ def _tally(name: str, tally: Tally, *, ends: bool = False) -> Numbers:
 
 
 def _effective(name: str, found: EffectiveLength | None) -> Numbers:
-    """The length with its ends. An open end lies outside what was measured, so there is no number for it."""
+    """The length and its interval. An open end lies outside the measured lengths and has no number."""
     if found is None:
         return
     yield name, round(found.length)
@@ -115,11 +114,11 @@ def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
     if len(run.table.tasks) > 1:
         yield "tasks", render(task_grid(run, found), "png")
     if run.logprobs:
-        yield "log-probabilities", render(measure_curves(run), "png")
+        yield "log-probabilities", render(logprob_curves(run), "png")
 
 
 def _distinct(numbers: Numbers) -> dict[str, float]:
-    """Names that every tracker takes. Two that become one by that are told apart by a number."""
+    """Names that every tracker accepts, with a number where two names would become the same."""
     made: dict[str, float] = {}
     for name, value in numbers:
         if not math.isfinite(value):
@@ -133,64 +132,59 @@ def _distinct(numbers: Numbers) -> dict[str, float]:
     return made
 
 
-# --- Writing saved runs into trackers: which step a checkpoint is, which line it belongs to, and off it g
+# --- writing ------------------------------------------------------------------------------------
 
 _NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!.*\d)", re.DOTALL)
-"""The last whole number of a name."""
-_DANGLING = re.compile(r"[-_./ =:]+$")
+"""The last integer in a name."""
+_TRAILING_SEPARATORS = re.compile(r"[-_./ =:]+$")
 
 
 def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "", page: bool = False) -> str:
-    """Writes one saved run to the tracker `to`, as in `mlflow:http://127.0.0.1:5000?experiment=ctx`; says where it is.
+    """Writes a saved run to the tracker `to`, as in `mlflow:http://127.0.0.1:5000?experiment=ctx`; returns where it is.
 
-    `step` is a number, or "auto" for the last number in the model's name. `name` is the line of checkpoints that the
-    step belongs to; by default what the model is called, without its step. `page` keeps the report beside the numbers.
+    `step` is a number, or "auto" for the last number in the model's name. `name` is the series of checkpoints that the
+    step belongs to, by default the model's name without its step. `page` stores the report with the numbers.
     """
-    run = load_run(folder)
-    return write_entry(to, prepared(run, step, name, page=page))
+    return write_entry(to, tracker_entry(load_run(folder), step, name, page=page))
 
 
 def write_entry(to: str, entry: TrackerEntry) -> str:
-    book, place = registry.tracker(to)
-    return book.write(place, entry)
+    tracker, place = registry.tracker(to)
+    return tracker.write(place, entry)
 
 
-def prepared(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
-    """The entry of a run, drawn and named, that any number of trackers may be given."""
+def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
+    """The entry of a run, which can be written to any number of trackers."""
     number = step_of(run.model, step)
-    kept = None
-    if page:
-        from leadline.report.page import write_page
-
-        kept = write_page([run], run.folder / "report.html")
-    return entry_of(run, number, name or _line_of(run, number), kept)
+    report = write_page([run], run.folder / "report.html") if page else None
+    return entry_of(run, number, name or _series_of(run, number), report)
 
 
 def step_of(model: str, step: int | str) -> int:
-    """A step as given; `auto` is the last whole number of the model's name, options left out."""
+    """The given step; for `auto`, the last integer in the model's name without its options."""
     if step != "auto":
         text = str(step)
         if not text.isdecimal():
-            raise UsageError(f"{text!r} is not a step", where="--step", fix="write a whole number, or auto")
+            raise UsageError(f"{text!r} is not a step", where="--step", fix="give an integer, or auto")
         return int(text)
     found = _NUMBER.search(model.partition("?")[0])
     if found is None:
         raise UsageError(
-            f"the name of {model!r} holds no number", where="--step auto", fix="write the step, as in --step 12000"
+            f"the name {model!r} contains no number", where="--step auto", fix="give the step, as in --step 12000"
         )
     return int(found[0])
 
 
-def _line_of(run: Run, step: int) -> str:
-    """From the name that a list of models gives it, unless there is nothing but the step in it."""
-    called = line_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
-    return called or line_name(run.model, step)
+def _series_of(run: Run, step: int) -> str:
+    """From the run's label, unless the label is nothing but the step."""
+    label = series_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
+    return label or series_name(run.model, step)
 
 
-def line_name(model: str, step: int) -> str:
-    """The model's name less its step: `hf:out/checkpoint` for hf:out/checkpoint-12000 at step 12000."""
+def series_name(model: str, step: int) -> str:
+    """The model's name without its step: `hf:out/checkpoint` for hf:out/checkpoint-12000 at step 12000."""
     head, mark, options = model.partition("?")
     found = _NUMBER.search(head)
     if found is not None and int(found[0]) == step:
-        head = _DANGLING.sub("", head[: found.start()]) + head[found.end() :]
+        head = _TRAILING_SEPARATORS.sub("", head[: found.start()]) + head[found.end() :]
     return head + mark + options

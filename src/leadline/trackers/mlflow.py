@@ -1,7 +1,7 @@
-"""MLflow: one run for each line of checkpoints, numbers by step, pictures as artifacts.
+"""MLflow: one run for each series of checkpoints, numbers by step, figures as artifacts.
 
-Needs the client alone (mlflow-skinny). Metrics in MLflow can be added and never taken back, so a tag for each step
-holds a digest of what was logged: the same entry again is left alone, and of a changed one the later value is shown.
+Needs only the client (mlflow-skinny). MLflow metrics cannot be deleted, so a tag for each step holds the digest of the
+logged entry: the same entry is not logged again, and of a changed one MLflow shows the latest value.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from leadline.core.trackers import Tracker, TrackerEntry
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-AT_ONCE = 1000
-"""Metrics that MLflow takes in one request."""
-PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
-"""Unless the environment says otherwise: MLflow's own retries keep a command waiting for minutes."""
+BATCH_SIZE = 1000
+"""The most metrics that MLflow accepts in one request."""
+HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+"""Environment defaults: with its own, MLflow retries for minutes."""
 
 
 class MLflow(Tracker):
-    """A tracking server, a database or a folder. The place is MLflow's tracking URI; none is MLFLOW_TRACKING_URI."""
+    """A tracking server, a database or a folder. The place is MLflow's tracking URI, by default MLFLOW_TRACKING_URI."""
 
     summary: ClassVar[str] = "MLflow: mlflow:http://127.0.0.1:5000?experiment=NAME, or mlflow:./mlruns for a folder"
 
-    experiment: str = Field("", description="made where it is missing; by default MLFLOW_EXPERIMENT_NAME or leadline")
-    run_id: str = Field("", description="log into this run, as that of the training, in place of one of our own")
+    experiment: str = Field("", description="created if missing; by default MLFLOW_EXPERIMENT_NAME or leadline")
+    run_id: str = Field("", description="log into this existing run, such as the training's")
 
     def check(self, place: str) -> None:
         if find_spec("mlflow") is None:
@@ -42,10 +42,10 @@ class MLflow(Tracker):
 
     def write(self, place: str, entry: TrackerEntry) -> str:
         self.check(place)
-        for name, value in PATIENCE.items():
+        for name, value in HTTP_DEFAULTS.items():
             os.environ.setdefault(name, value)
         if _is_folder(place):
-            # MLflow refuses its folder store unless told that it is wanted. Whoever names a folder wants it.
+            # MLflow refuses its folder store unless it is enabled explicitly.
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
@@ -53,26 +53,26 @@ class MLflow(Tracker):
         try:
             client = MlflowClient(tracking_uri=place or None)
             run_id = self.run_id or self._run(client, entry)
-            _log(client, run_id, entry, ours=not self.run_id)
+            _log(client, run_id, entry, own_run=not self.run_id)
         except (MlflowException, OSError) as error:
-            words = str(error).strip().partition("\n")[0][:300]
-            raise TrackerError(f"MLflow: {words}", where=f"mlflow:{place}", fix=_fix(place, words)) from None
+            message = str(error).strip().partition("\n")[0][:300]
+            raise TrackerError(f"MLflow: {message}", where=f"mlflow:{place}", fix=_fix(place, message)) from None
         return f"MLflow run {run_id}"
 
     def _run(self, client: MlflowClient, entry: TrackerEntry) -> str:
-        """The run that holds the earlier steps of this line, or a new one."""
+        """The run with the earlier steps of this series, or a new one."""
         name = self.experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "leadline"
         known = client.get_experiment_by_name(name)
         experiment = known.experiment_id if known else client.create_experiment(name)
-        line = digest_text(entry.name)
-        found = client.search_runs([experiment], f"tags.`leadline.line` = '{line}'", max_results=1)
+        series = digest_text(entry.name)
+        found = client.search_runs([experiment], f"tags.`leadline.line` = '{series}'", max_results=1)
         if found:
             return str(found[0].info.run_id)
-        made = client.create_run(experiment, run_name=entry.name, tags={"leadline.line": line})
+        made = client.create_run(experiment, run_name=entry.name, tags={"leadline.line": series})
         return str(made.info.run_id)
 
 
-def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, ours: bool) -> None:
+def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, own_run: bool) -> None:
     from mlflow.entities import Metric, RunTag
 
     mark = f"leadline.step.{entry.step}"
@@ -80,8 +80,8 @@ def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, ours: bool) 
         return
     at = int(entry.at * 1000)
     metrics = [Metric(name, value, at, entry.step) for name, value in entry.numbers.items()]
-    for start in range(0, len(metrics), AT_ONCE):
-        client.log_batch(run_id, metrics=metrics[start : start + AT_ONCE])
+    for start in range(0, len(metrics), BATCH_SIZE):
+        client.log_batch(run_id, metrics=metrics[start : start + BATCH_SIZE])
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         for name, png in entry.figures.items():
@@ -91,8 +91,9 @@ def _log(client: MlflowClient, run_id: str, entry: TrackerEntry, *, ours: bool) 
         client.log_artifacts(run_id, made, f"leadline/step-{entry.step}")
     facts = {**{f"leadline.{name}": text for name, text in entry.facts.items()}, "leadline.verdict": entry.verdict}
     tags = [RunTag(name, text[:4000]) for name, text in facts.items() if text]
-    client.log_batch(run_id, tags=[*tags, RunTag(mark, entry.digest)])  # last: only what is whole is marked as logged
-    if ours:
+    # Last, so that an incomplete entry is not marked as logged.
+    client.log_batch(run_id, tags=[*tags, RunTag(mark, entry.digest)])
+    if own_run:
         client.set_terminated(run_id)
 
 
@@ -100,9 +101,10 @@ def _is_folder(place: str) -> bool:
     return place.startswith("file:") or ("://" not in place and place not in ("", "databricks", "uc"))
 
 
-def _fix(place: str, words: str) -> str:
-    if "unsupported URI" in words and "sqlite" in place:
+def _fix(place: str, message: str) -> str:
+    if "unsupported URI" in message and "sqlite" in place:
         return 'a database needs more than the client: pip install mlflow, or "sqlalchemy" and "alembic"'
+    again = "run `leadline log RUN --to ...` again: the run itself is complete"
     if place.startswith("http"):
-        return "see that the tracking server answers there, and `leadline log RUN --to ...` again: the run is whole"
-    return "see the place, then `leadline log RUN --to ...` again: the run is whole"
+        return f"check that the tracking server is reachable, then {again}"
+    return f"check the path, then {again}"

@@ -1,8 +1,8 @@
-"""TensorBoard: event files with scalars by step, the pictures and the verdict.
+"""TensorBoard: event files with scalars by step, the figures and the verdict.
 
-Each step has a file of its own under the line's folder, so that measuring a checkpoint again replaces its points:
-event files can only grow. The folder must not be the one that the training writes to, since TensorBoard reads the
-files of one folder one after the other and would leave the training's behind.
+Event files can only grow, so each step has its own file in the folder of its series, and measuring a checkpoint again
+replaces that file. The folder must not be the training's: TensorBoard reads the files of a folder in order and would
+leave the training's behind.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leadline.core.trackers import Tracker, TrackerEntry
 
 
 class TensorBoard(Tracker):
-    """A folder that TensorBoard is pointed at; a folder for each line of checkpoints is made in it."""
+    """A log folder; each series of checkpoints gets a folder in it."""
 
     summary: ClassVar[str] = "TensorBoard: tensorboard:FOLDER, the folder that --logdir names"
 
@@ -32,7 +32,7 @@ class TensorBoard(Tracker):
             _write(folder, entry)
         except OSError as error:
             raise TrackerError(
-                f"TensorBoard: {error.strerror or error}", where=str(folder), fix="name a folder that can be written to"
+                f"TensorBoard: {error.strerror or error}", where=str(folder), fix="choose a writable folder"
             ) from None
         return str(folder)
 
@@ -48,19 +48,20 @@ def _write(folder: Path, entry: TrackerEntry) -> None:
         for name, value in entry.numbers.items():
             writer.add_scalar(name, value, entry.step, walltime=entry.at)
         for name, png in entry.figures.items():
-            width, height = struct.unpack_from(">II", png, 16)  # a PNG says its size right after its first header
+            width, height = struct.unpack_from(">II", png, 16)  # the size in the IHDR chunk
             picture = Summary.Image(encoded_image_string=png, width=width, height=height, colorspace=4)
             summary = Summary(value=[Summary.Value(tag=f"leadline/{name}", image=picture)])
             writer.file_writer.add_summary(summary, entry.step, walltime=entry.at)
         facts = "\n".join(f"| {name} | `{text.replace('`', '')}` |" for name, text in entry.facts.items())
-        words = f"{entry.verdict}\n\n| | |\n|---|---|\n{facts}"
-        writer.add_text("leadline/verdict", words, entry.step, walltime=entry.at)
-    if set(folder.glob(f"events.out.tfevents.*{ending}")) > before:  # else the same second wrote over the same file
+        text = f"{entry.verdict}\n\n| | |\n|---|---|\n{facts}"
+        writer.add_text("leadline/verdict", text, entry.step, walltime=entry.at)
+    # Within one second, the new file has the name of the old one and has replaced it.
+    if set(folder.glob(f"events.out.tfevents.*{ending}")) > before:
         for old in before:
             old.unlink(missing_ok=True)
 
 
 def _folder_name(name: str) -> str:
-    """A name that is one folder, wherever it is read."""
+    """The name as one folder on every system."""
     kept = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name).strip("-.")
     return kept or "leadline"

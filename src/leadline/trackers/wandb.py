@@ -1,8 +1,7 @@
-"""Weights & Biases: one run for each line of checkpoints, numbers over our own step, pictures beside them.
+"""Weights & Biases: one run for each series of checkpoints, numbers over our own step, with the figures.
 
-W&B drops what is logged at a lower step than its own counter stands at, so checkpoints that are measured late, or
-into the training's own run, would vanish: numbers are logged against `leadline/step`, which charts take as their
-x axis.
+W&B drops values that are logged at a lower step than its counter, so checkpoints measured late, or into the training's
+own run, would be lost. Numbers are logged against `leadline/step` instead, which charts use as their x axis.
 """
 
 from __future__ import annotations
@@ -24,16 +23,16 @@ if TYPE_CHECKING:
 
 STEP = "leadline/step"
 LOGGED = "leadline_logged"
-"""The config's entry that holds the digest of each logged step."""
+"""The key of the run's config with the digest of each logged step."""
 
 
 class WandB(Tracker):
-    """A project, as PROJECT or ENTITY/PROJECT; none is WANDB_PROJECT or leadline."""
+    """A project, as PROJECT or ENTITY/PROJECT; by default WANDB_PROJECT or leadline."""
 
     summary: ClassVar[str] = "Weights & Biases: wandb:ENTITY/PROJECT?mode=online|offline"
 
     mode: Literal["", "online", "offline"] = Field("", description="by default WANDB_MODE, else online")
-    run_id: str = Field("", description="log into this run, as that of the training, in place of one of our own")
+    run_id: str = Field("", description="log into this existing run, such as the training's")
     dir: str = Field("", description="where local files go; by default WANDB_DIR or ./wandb")
 
     def check(self, place: str) -> None:
@@ -47,7 +46,7 @@ class WandB(Tracker):
         online = (self.mode or os.environ.get("WANDB_MODE") or "online") == "online"
         if online and not _logged_in(wandb):
             raise TrackerError(
-                "Weights & Biases knows no key for you",
+                "not logged in to Weights & Biases",
                 where=f"wandb:{place}",
                 fix="run `wandb login`, set WANDB_API_KEY, or add ?mode=offline and `wandb sync` later",
             )
@@ -73,9 +72,9 @@ class WandB(Tracker):
             finally:
                 run.finish()
         except (wandb.errors.Error, OSError) as error:
-            words = str(error).strip().partition("\n")[0][:300]
-            fix = "`leadline log RUN --to ...` again, or add ?mode=offline: the run is whole"
-            raise TrackerError(f"Weights & Biases: {words}", where=f"wandb:{place}", fix=fix) from None
+            message = str(error).strip().partition("\n")[0][:300]
+            fix = "run `leadline log RUN --to ...` again, or add ?mode=offline: the run itself is complete"
+            raise TrackerError(f"Weights & Biases: {message}", where=f"wandb:{place}", fix=fix) from None
         return str(run.settings.sync_dir if run.offline else run.url)
 
 
@@ -103,7 +102,7 @@ def _log(run: Run, entry: TrackerEntry) -> None:
 
 
 def _logged_in(wandb: Any) -> bool:
-    """Whether a key is known. Never asks for one: nobody may be sitting there."""
+    """Whether a key is known. Never prompts for one."""
     try:
         return bool(wandb.login(prompt=False, verify=False))
     except wandb.errors.Error:

@@ -1,4 +1,4 @@
-"""Which tasks measure the same, drawn: rank correlations between tasks, and the tree that they make."""
+"""Correlations: a proxy against a target with a point for each model, and between tasks with their cluster tree."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import Any
 
 import altair as alt
 
-from leadline.core.format import sanitise
-from leadline.report.charts.curves import SERIES
-from leadline.report.charts.theme import LINE, MUTED, QUIET, TEXT, Figure, Row, Spec, caption, layered
+from leadline.core.format import NO_NUMBER, format_count, sanitise
+from leadline.report.charts.theme import LINE, MUTED, QUIET, SERIES, TEXT, DataRow, Figure, Spec, caption, layered
 from leadline.report.colours import DIFFERENCE, colour_at, ink_on
 from leadline.stats.correlate import Correlation, Method
 from leadline.stats.task_correlation import TaskCorrelation
 
-# --- A proxy against a target, a point for each model: names beside the points, outliers marked.
+# --- a proxy against a target -------------------------------------------------------------------
 
 PLAIN, OUTLIER = "model", "outlier"
 
@@ -31,9 +30,9 @@ def scatter(
     target_name: str,
     narrow: bool = False,
 ) -> Figure:
-    """`found` are the correlations of both; skipped Spearman says which points are outliers."""
+    """A named point for each model. Outliers, those that skipped Spearman leaves out, are hollow."""
     outliers = set(found["skipped spearman"].outliers)
-    rows: list[Row] = [
+    rows: list[DataRow] = [
         {
             "name": sanitise(name, 40),
             "x": x,
@@ -44,18 +43,18 @@ def scatter(
         for number, (name, x, y) in enumerate(zip(names, proxy, target, strict=True))
     ]
     wide = 340 if narrow else 520
-    pane = Pane(span_of(proxy), span_of(target), wide, wide * 0.72)
-    pane.place_names(rows)
-    words = correlation_words(found)
-    drawn = layered(_layers(pane, proxy_name, target_name), pane.width, pane.height)
-    chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(words, wide)], "spacing": 12}
-    said = "; ".join(row["label"] for row in rows)
+    plot = PlotArea(span_with_margin(proxy), span_with_margin(target), wide, wide * 0.72)
+    plot.place_names(rows)
+    text = format_correlations(found)
+    drawn = layered(_layers(plot, proxy_name, target_name), plot.width, plot.height)
+    chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(text, wide)], "spacing": 12}
+    labels = "; ".join(row["label"] for row in rows)
     return Figure(
-        chart, {"models": rows}, f"{sanitise(target_name, 60)} against {sanitise(proxy_name, 60)}. {words} {said}."
+        chart, {"models": rows}, f"{sanitise(target_name, 60)} against {sanitise(proxy_name, 60)}. {text} {labels}."
     )
 
 
-def correlation_words(found: Mapping[Method, Correlation]) -> str:
+def format_correlations(found: Mapping[Method, Correlation]) -> str:
     """`Spearman 0.72 [0.35, 0.89], ... over 17 models; 1 outlier by projection.`"""
     parts = [
         f"{method[0].upper()}{method[1:]} {one.value:.3f} [{one.interval.low:.3f}, {one.interval.high:.3f}]"
@@ -63,7 +62,7 @@ def correlation_words(found: Mapping[Method, Correlation]) -> str:
     ]
     first = next(iter(found.values()))
     count = len(found["skipped spearman"].outliers)
-    marked = f"; {count} outlier{'s' if count != 1 else ''} by projection, drawn hollow" if count else ""
+    marked = f"; {format_count(count, 'outlier')} by projection, drawn hollow" if count else ""
     return f"{', '.join(parts)} over {first.n} models{marked}. Intervals: 95%, {first.resamples:,} resamples."
 
 
@@ -72,24 +71,24 @@ _LETTER, _LINE = 5.2, 11.0
 """Width of a letter and height of a line of names, in pixels."""
 
 
-def span_of(values: Sequence[float]) -> Span:
-    """The values with some room around them."""
+def span_with_margin(values: Sequence[float]) -> Span:
+    """Smallest and largest value, with some room around them."""
     low, high = min(values), max(values)
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
     return low - room, high + room
 
 
 @dataclass(frozen=True, slots=True)
-class Pane:
-    """The drawing area: what numbers it spans, and how large it is in pixels."""
+class PlotArea:
+    """The area inside the axes: the values it spans, and its size in pixels."""
 
     x: Span
     y: Span
     width: float
     height: float
 
-    def place_names(self, rows: list[Row]) -> None:
-        """Puts each name beside its point where it covers no other name or point: right, left, then further off."""
+    def place_names(self, rows: list[DataRow]) -> None:
+        """Puts each name where it covers no other name or point: right of its point, left of it, then further away."""
         points = [self._pixels(row["x"], row["y"]) for row in rows]
         taken = [(px - 5, py - 5, px + 5, py + 5) for px, py in points]
         for row, (px, py) in sorted(zip(rows, points, strict=True), key=lambda pair: pair[1]):
@@ -117,16 +116,16 @@ _PLACES = [
     ("left", 7.0, 0.0), ("right", 7.0, 0.0), ("left", 3.0, -10.0), ("left", 3.0, 10.0),
     *((side, 14.0, sign * 12.0 * step) for step in range(1, 16) for sign in (-1, 1) for side in ("left", "right")),
 ]  # fmt: skip
-"""Where a name may stand: the edge of it that is nearest to the point, and how far off, in pixels."""
+"""Positions of a name: which of its edges is near the point, and how far away, in pixels."""
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _layers(pane: Pane, proxy_name: str, target_name: str) -> list[alt.Chart]:
-    across: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.x), nice=False), "axis": _axis(proxy_name)}
-    up: dict[str, Any] = {"scale": alt.Scale(domain=list(pane.y), nice=False), "axis": _axis(target_name)}
+def _layers(plot: PlotArea, proxy_name: str, target_name: str) -> list[alt.Chart]:
+    across: dict[str, Any] = {"scale": alt.Scale(domain=list(plot.x), nice=False), "axis": _axis(proxy_name)}
+    up: dict[str, Any] = {"scale": alt.Scale(domain=list(plot.y), nice=False), "axis": _axis(target_name)}
     base = alt.Chart().encode(alt.X("x:Q", **across), alt.Y("y:Q", **up))
     names = alt.Chart().encode(alt.X("nx:Q", **across), alt.Y("ny:Q", **up), alt.Text("name:N"))
     leads = base.transform_filter("datum.far").encode(alt.X2("nx:Q"), alt.Y2("ny:Q"))
@@ -150,7 +149,7 @@ def _axis(title: str) -> alt.Axis:
     return alt.Axis(title=sanitise(title, 80), grid=True, tickCount=6, **QUIET)
 
 
-# --- Which tasks measure the same, drawn: rank correlations between tasks, and the tree that they make.
+# --- correlations between tasks -----------------------------------------------------------------
 
 CELL = 34
 TREE_WIDTH = 130
@@ -158,48 +157,49 @@ SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
 
 
 def task_tree(found: TaskCorrelation, *, narrow: bool = False) -> Figure:
-    """The matrix in the order of the tree, the tree to its right."""
+    """The correlation matrix in the order of the cluster tree, with the tree to its right."""
     names = [sanitise(task, 30) for task in found.tasks]
     side = max(15.0, min(CELL, (300 if narrow else 560) / len(names)))
     wide = side * len(names)
     matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}
     tree = layered(_branches(found, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
-    words = caption_words(found)
+    text = _tree_caption(found)
     drawn: Spec = {"hconcat": [matrix, tree], "spacing": 6}
-    chart: Spec = {"vconcat": [drawn, caption(words, wide + TREE_WIDTH)], "spacing": 12}
+    chart: Spec = {"vconcat": [drawn, caption(text, wide + TREE_WIDTH)], "spacing": 12}
     groups = "; ".join(", ".join(cluster) for cluster in found.clusters)
-    return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{words} Clusters: {groups}.")
+    return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{text} Clusters: {groups}.")
 
 
-def caption_words(found: TaskCorrelation) -> str:
-    left = "1 cluster is" if len(found.clusters) == 1 else f"{len(found.clusters)} clusters are"
+def _tree_caption(found: TaskCorrelation) -> str:
+    clusters = format_count(len(found.clusters), "cluster")
     return (
         f"Spearman correlation of scores over {found.models} models ({found.points} points). Tree: average linkage of "
-        f"1 - correlation; dashed: {found.cut:g}, where {left} left."
+        f"1 - correlation, cut at {found.cut:g} (dashed): {clusters}."
     )
 
 
-def number_words(value: float) -> str:
+def format_correlation(value: float) -> str:
+    """`.72`, with a real minus sign."""
     if not math.isfinite(value):
-        return "–"
+        return NO_NUMBER
     return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".").replace("-", "−")  # + 0.0: no minus before a zero
 
 
-def _pairs(found: TaskCorrelation, names: list[str]) -> list[Row]:
-    rows: list[Row] = []
+def _pairs(found: TaskCorrelation, names: list[str]) -> list[DataRow]:
+    rows: list[DataRow] = []
     for i, down in enumerate(names):
         for j, right in enumerate(names):
             value = float(found.matrix[i, j])
             known = math.isfinite(value)
-            said = f"{value:.2f}, 95% interval {found.low[i, j]:.2f} to {found.high[i, j]:.2f}" if known else "unknown"
+            text = f"{value:.2f}, 95% interval {found.low[i, j]:.2f} to {found.high[i, j]:.2f}" if known else "unknown"
             rows.append(
                 {
                     "down": down,
                     "across": right,
                     "value": value if known else None,
-                    "text": "" if i == j else number_words(value),
+                    "text": "" if i == j else format_correlation(value),
                     "ink": ink_on(colour_at(DIFFERENCE, (value + 1) / 2)) if known else MUTED,
-                    "label": f"{down} and {right}: {said}",
+                    "label": f"{down} and {right}: {text}",
                 }
             )
     return rows
@@ -230,9 +230,9 @@ def _names_axis(angle: int = 0) -> alt.Axis:
     return alt.Axis(title=None, labelLimit=200, labelAngle=angle, **QUIET)
 
 
-def _lines(found: TaskCorrelation) -> list[Row]:
-    """Each merge is a bracket: two arms from its clusters, and the stroke that joins them."""
-    rows: list[Row] = []
+def _lines(found: TaskCorrelation) -> list[DataRow]:
+    """Each merge of two clusters is a bracket of three lines."""
+    rows: list[DataRow] = []
     at: dict[tuple[int, ...], tuple[float, float]] = {(i,): (i + 0.5, 0.0) for i in range(len(found.tasks))}
     for merge in found.merges:
         (one, near), (other, far) = at[merge.left], at[merge.right]

@@ -1,4 +1,4 @@
-"""The lead line: how deep the model really reads, drawn against what it claims."""
+"""Curves of accuracy over length, the outcomes of samples, and the effective length beside the claimed one."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.report.charts.heatmap import across, columns_for
+from leadline.report.charts.heatmap import columns_for, length_columns
 from leadline.report.charts.theme import (
     HEAD,
     LINE,
     MUTED,
     QUIET,
+    SERIES,
+    DataRow,
     Figure,
-    Row,
     Spec,
     caption,
     layered,
+    panel_title,
     rows_of,
-    selection,
+    selectable,
 )
 from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
+from leadline.report.heatmap_data import format_task, selection
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
 from leadline.stats.effective import EffectiveLength
 
-# --- Tasks that were run once with each value of an option: `vt[hops=2]`, `vt[hops=4]` ... belong together.
+# --- tasks that differ in the value of an option, as in vt[hops=2] and vt[hops=4] ---------------
 
 _LABEL = re.compile(r"(?P<family>[^\[\]]+)\[(?P<set>[A-Za-z_]\w*=.*)\]")
 _BETWEEN = re.compile(r",(?=[A-Za-z_]\w*=)")
 DARKEST, LIGHTEST = 0.12, 0.82
-"""The part of the scale that lines are coloured from: they must show on white and on black."""
+"""The part of the accuracy scale used for lines, which must be visible on white and on black."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One task over the values of an option, or of several at once."""
+    """One task over the values of one option, or of several options that change together."""
 
     family: str
     options: tuple[str, ...]
     values: tuple[str, ...]
     tasks: tuple[str, ...]
-    """The task of each value."""
+    """The task for each value."""
 
     @property
     def title(self) -> str:
@@ -61,20 +64,20 @@ class Sweep:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the values are numbers of one option, so that there is a more and a less."""
+        """Whether the values are numbers of one option."""
         return len(self.options) == 1 and all(map(_is_number, self.values))
 
-    def colours(self, apart: Sequence[str]) -> list[str]:
-        """From dark to light where there is an order, else `apart` in turn."""
+    def colours(self) -> list[str]:
+        """From dark to light for numbers, else the colours of lines in turn."""
         count = len(self.values)
         if not self.is_ordered:
-            return [apart[i % len(apart)] for i in range(count)]
+            return [SERIES[i % len(SERIES)] for i in range(count)]
         steps = [DARKEST + (LIGHTEST - DARKEST) * i / max(count - 1, 1) for i in range(count)]
         return [colour_at(ACCURACY, step) for step in steps]
 
 
 def sweeps_of(tasks: Sequence[str]) -> list[Sweep]:
-    """The sweeps among some tasks, each with two values or more; numbers in their order."""
+    """The options that were run with two values or more; numbers are sorted."""
     found: dict[tuple[str, tuple[str, ...]], list[tuple[str, str]]] = {}
     for task in tasks:
         label = _LABEL.fullmatch(task)
@@ -100,16 +103,16 @@ def _is_number(text: str) -> bool:
     return True
 
 
-# --- Curves over length with their intervals, and what wrong answers looked like.
+# --- accuracy over length -----------------------------------------------------------------------
 
-SERIES = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
-"""For lines that must be told apart: after Okabe and Ito's set for all kinds of colour vision."""
 MANY = len(SERIES)
+ACCURACY_SCALE = alt.Scale(domain=[0, 1])
+ACCURACY_AXIS = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
 
 
 def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
-    """A line for each task; beyond six, thin grey lines and the average of all in front. What was swept over the
-    values of an option has a panel of its own, with a line for each value."""
+    """A line for each task; beyond six tasks, thin grey lines and their average in front. An option that was run with
+    several values has its own panel, with a line for each value."""
     table = run.table
     swept = sweeps_of(table.tasks)
     if swept:
@@ -119,15 +122,15 @@ def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     layers, note = _plain(run, table.tasks)
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     shown = average if len(table.tasks) > MANY else lines
-    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_said(shown)}.")
+    return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_points_text(shown)}.")
 
 
 def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
     lengths = [format_length(n) for n in run.table.lengths]
     if len(tasks) > MANY:
         layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
-        return layers, f"Grey: single tasks. Front: average over tasks. Band: {format_interval_kind(run)}."
-    return _banded(lengths, [sanitise(t, 40) for t in tasks], "lines"), f"Bands: {format_interval_kind(run)}."
+        return layers, f"Grey: single tasks. Coloured: average over tasks. Band: {format_interval_kind(run)}."
+    return _banded(lengths, list(map(format_task, tasks)), "lines"), f"Bands: {format_interval_kind(run)}."
 
 
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
@@ -135,7 +138,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
     others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
     columns = 1 if narrow or len(swept) + bool(others) == 1 else 2
     wide = 300 if narrow else 560 if columns == 1 else 360
-    data: dict[str, list[Row]] = {}
+    data: dict[str, list[DataRow]] = {}
     panels: list[Spec] = []
     for number, sweep in enumerate(swept):
         name, values = f"sweep{number}", [sanitise(value, 40) for value in sweep.values]
@@ -144,45 +147,41 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
             for task, value in zip(sweep.tasks, values, strict=True)
             for row in _task_points(run, [task], at, series=value)
         ]
-        layers = _banded(lengths, values, name, sweep.colours(SERIES), title=sanitise(", ".join(sweep.options), 40))
-        panels.append(layered(layers, wide, 240) | _panel_title(sanitise(sweep.title, 60)))
-    note = f"A line for each value. Bands: {format_interval_kind(run)}."
+        layers = _banded(lengths, values, name, sweep.colours(), title=sanitise(", ".join(sweep.options), 40))
+        panels.append(layered(layers, wide, 240) | panel_title(sanitise(sweep.title, 60)))
+    note = f"One line for each value. Bands: {format_interval_kind(run)}."
     if others:
         data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
         layers, about = _plain(run, others)
         panels.append(
-            layered(layers, wide, 240) | _panel_title("other tasks" if len(others) > 1 else sanitise(others[0], 60))
+            layered(layers, wide, 240) | panel_title("other tasks" if len(others) > 1 else sanitise(others[0], 60))
         )
         note = f"{note} {about}" if "Grey" in about else note
     drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
     chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
-    words = "; ".join(f"{s.title}: {_said(data[f'sweep{n}'])}" for n, s in enumerate(swept))
-    return Figure(chart, data, f"Accuracy over length, {sanitise(words, 4000)}.")
+    text = "; ".join(f"{s.title}: {_points_text(data[f'sweep{n}'])}" for n, s in enumerate(swept))
+    return Figure(chart, data, f"Accuracy over length, {sanitise(text, 4000)}.")
 
 
-def _panel_title(text: str) -> Spec:
-    return {"title": {"text": text, "fontSize": 13, "offset": 8}}
-
-
-def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[Row]:
+def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[DataRow]:
     table = run.table
     return [
-        _point(series or sanitise(task, 40), length, tally, selection(at, table.tasks.index(task), length))
+        _point(series or format_task(task), length, tally, selection(at, table.tasks.index(task), length))
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
     ]
 
 
-def _average_points(run: Run, at: int) -> list[Row]:
+def _average_points(run: Run, at: int) -> list[DataRow]:
     return [_point("average", n, t, selection(at, None, n)) for n, t in sorted(run.table.by_length.items())]
 
 
-def _said(rows: Sequence[Row]) -> str:
+def _points_text(rows: Sequence[DataRow]) -> str:
     return "; ".join(f"{p['series']} {p['length']} {format_percent(p['mean'])}%" for p in rows if p["mean"] is not None)
 
 
 def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
-    """The average over tasks of several runs on one scale."""
+    """The average over tasks, a line for each run."""
     lines = [
         _point(name, length, tally, selection(at, None, length))
         for at, (run, name) in enumerate(zip(runs, names, strict=True))
@@ -193,14 +192,12 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     layers = _banded(lengths, list(names), "lines")
     note = f"Average over tasks. Bands: {format_interval_kind(*runs)}."
     chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
-    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_said(lines)}.")
+    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_points_text(lines)}.")
 
 
 def _banded(
     lengths: list[str], names: list[str], rows: str, colours: Sequence[str] = SERIES, *, title: str = ""
 ) -> list[alt.Chart]:
-    data = alt.NamedData(rows)
-    x = length_axis(lengths)
     scale = alt.Scale(domain=names, range=[colours[i % len(colours)] for i in range(len(names))])
     across_legend = 3 if max(map(len, names)) > 6 else 7
     legend = (
@@ -209,21 +206,24 @@ def _banded(
         else None
     )
     colour = alt.Color("series:N", scale=scale, legend=legend)
-    base = alt.Chart(data).transform_filter("datum.mean !== null").encode(x)
+    base = alt.Chart(alt.NamedData(rows)).transform_filter("datum.mean !== null").encode(length_axis(lengths))
     faint = 0.16 if len(names) <= 3 else 0.08 if len(names) <= MANY else 0.05
+    return band_layers(base.encode(colour), ACCURACY_SCALE, ACCURACY_AXIS, faint)
+
+
+def band_layers(base: alt.Chart, scale: alt.Scale, axis: alt.Axis, opacity: float = 0.16) -> list[alt.Chart]:
+    """The interval as a band, the mean as a line with a point for each length."""
+    y = alt.Y("mean:Q", scale=scale, axis=axis)
     return [
-        base.mark_area(opacity=faint, aria=False).encode(
-            alt.Y("low:Q"), alt.Y2("high:Q"), colour
-        ),
-        base.mark_line(strokeWidth=2, aria=False).encode(_y(), colour),
-        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(
-            _y(), colour, alt.Description("label:N")
-        ),
-    ]  # fmt: skip
+        base.mark_area(opacity=opacity, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
+        base.mark_line(strokeWidth=2, aria=False).encode(y),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
+    ]
 
 
 def _thin(lengths: list[str]) -> list[alt.Chart]:
-    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), _y())
+    y = alt.Y("mean:Q", scale=ACCURACY_SCALE, axis=ACCURACY_AXIS)
+    base = alt.Chart(alt.NamedData("lines")).transform_filter("datum.mean !== null").encode(length_axis(lengths), y)
     return [
         base.mark_line(strokeWidth=1, color=MUTED, opacity=0.5, aria=False).encode(alt.Detail("series:N")),
         base.mark_circle(size=14, color=MUTED, opacity=0.7, ariaRoleDescription="mean").encode(
@@ -237,12 +237,7 @@ def length_axis(lengths: list[str], title: str = "context length (tokens)") -> a
     return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
 
 
-def _y() -> alt.Y:
-    axis = alt.Axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], grid=True, title="accuracy", **QUIET)
-    return alt.Y("mean:Q", scale=alt.Scale(domain=[0, 1]), axis=axis)
-
-
-def _point(series: str, length: int, tally: Tally, chosen: str) -> Row:
+def _point(series: str, length: int, tally: Tally, select: str) -> DataRow:
     interval = tally.interval
     value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(interval)}%, {tally.done} answered"
     return {
@@ -251,53 +246,52 @@ def _point(series: str, length: int, tally: Tally, chosen: str) -> Row:
         "mean": tally.mean,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "label": f"[{chosen}] {series}, length {format_length(length)}: {value}",
+        "label": selectable(select, f"{series}, length {format_length(length)}: {value}"),
     }
 
 
-# --- failure classes ----------------------------------------------------------------------------
+# --- outcomes of samples ------------------------------------------------------------------------
 
 
 def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
-    """For every task and length, how the samples came out, failures of the infrastructure included."""
+    """The share of each outcome for every task and length, failed samples included."""
     table = run.table
-    rows: list[Row] = []
+    rows: list[DataRow] = []
     for (task, length), tally in table.by_task_and_length.items():
         rows += _segments(table.tasks.index(task), sanitise(task, 60), length, tally, at)
-    seen = [c for c in FAILURE_CLASSES if any(r["class"] == class_words(c) for r in rows)]
+    seen = [c for c in FAILURE_CLASSES if any(r["class"] == format_class(c) for r in rows)]
     columns = columns_for(len(table.tasks), narrow=narrow)
     wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
     lengths = [format_length(n) for n in table.lengths]
     panels = []
     for number, task in enumerate(table.tasks):
-        names, colours = [class_words(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
+        names, colours = [format_class(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
         panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
-        title = {"text": sanitise(task, 60), "fontSize": 13, "offset": 8}
-        panels.append(panel | rows_of("classes", number) | ({"title": title} if len(table.tasks) > 1 else {}))
+        title = sanitise(task, 60) if len(table.tasks) > 1 else ""
+        panels.append(panel | rows_of("classes", number) | panel_title(title))
     chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
-    counts = ", ".join(f"{class_words(c)} {n}" for c, n in table.whole.classes.items())
-    return Figure(chart, {"classes": rows}, f"How samples came out: {counts}.")
+    counts = ", ".join(f"{format_class(c)} {n}" for c, n in table.whole.classes.items())
+    return Figure(chart, {"classes": rows}, f"Outcomes of samples: {counts}.")
 
 
-def class_words(failure_class: str) -> str:
+def format_class(failure_class: str) -> str:
     return failure_class.replace("_", " ")
 
 
-def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[Row]:
-    """Stacked by ourselves: the order must be that of the classes, best at the bottom."""
+def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[DataRow]:
+    """Stacked here rather than by Vega, to keep the order of the classes: correct at the bottom."""
     total, start, rows = tally.done + tally.failed, 0.0, []
     for name in FAILURE_CLASSES:
         count = tally.classes.get(name, 0)
         if not count:
             continue
         end = start + count / total
-        words = (
-            f"{task}, length {format_length(length)}: {class_words(name)}, {count} of {format_count(total, 'sample')}"
-        )
-        chosen = selection(at, number, length, failure_class=name)
+        length_name, class_name = format_length(length), format_class(name)
+        label = f"{task}, length {length_name}: {class_name}, {count} of {format_count(total, 'sample')}"
+        select = selection(at, number, length, failure_class=name)
         rows.append(
-            {"panel": number, "length": format_length(length), "class": class_words(name), "start": start, "end": end,
-             "label": f"[{chosen}] {words}"}
+            {"panel": number, "length": length_name, "class": class_name, "start": start, "end": end,
+             "label": selectable(select, label)}
         )  # fmt: skip
         start = end
     return rows
@@ -315,7 +309,7 @@ def _bars(
         alt.Chart()
         .mark_rect(stroke=LINE, strokeWidth=0.5, ariaRoleDescription="share")
         .encode(
-            across(lengths),
+            length_columns(lengths),
             alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
             alt.Y2("end:Q"),
             alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
@@ -325,18 +319,18 @@ def _bars(
     return layered([bar], wide, height)
 
 
-# --- The lead line: how deep the model really reads, drawn against what it claims.
+# --- effective length ---------------------------------------------------------------------------
 
 REACHED = "#3291b4"
 
 
-def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
-    """A bar from the shortest length to the effective one, its interval, and a mark at the claimed window."""
+def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
+    """A bar up to the effective length, with its interval and a mark at the claimed window."""
     shortest, longest = found.scores[0].length, found.scores[-1].length
     end = max(longest, run.window or 0)
     start = shortest / 2
     reached = start if found.bound == "below" else found.length
-    row: Row = {
+    row: DataRow = {
         "start": start, "end": end, "reached": reached,
         "low": start if found.low_open else found.low,
         "high": end if found.high_open else found.high,
@@ -369,11 +363,11 @@ def gauge(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
         layers.append(
             base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )
-        if run.window > 1.5 * reached or run.window < 0.6 * reached:  # else the two labels would meet
+        if run.window > 1.5 * reached or run.window < 0.6 * reached:  # else the labels would overlap
             side: Any = "right" if run.window == end else "center"
             claimed = base.mark_text(dy=-17, fontSize=11, align=side, color=MUTED, text="claimed", aria=False)
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
-    chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "gauge"}}
+    chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "bar"}}
     claim = f" of {format_length(run.window)} claimed" if run.window else ""
-    words = f"Effective length of {sanitise(run.label, 60)}: {length_range(found)}{claim}."
-    return Figure({"vconcat": [chart]}, {"gauge": [row]}, words)
+    text = f"Effective length of {sanitise(run.label, 60)}: {length_range(found)}{claim}."
+    return Figure({"vconcat": [chart]}, {"bar": [row]}, text)

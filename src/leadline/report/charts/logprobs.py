@@ -1,6 +1,6 @@
-"""The perplexity trap in one picture: perplexity on the left axis, what is really found on the right one.
+"""Log-probability metrics over length, and perplexity beside retrieval.
 
-Gain has no natural scale, so it is drawn as a share of its largest mean; its nats are in the words of each point.
+Perplexity is an average over all tokens, few of which need the far context: it can stay flat while accuracy falls.
 """
 
 from __future__ import annotations
@@ -12,23 +12,21 @@ from dataclasses import dataclass
 import altair as alt
 
 from leadline.core.format import format_length, format_percent, sanitise
-from leadline.report.charts.curves import MANY, SERIES, length_axis
-from leadline.report.charts.theme import QUIET, Figure, Row, Spec, caption, layered, rows_of
+from leadline.report.charts.curves import MANY, band_layers, length_axis
+from leadline.report.charts.theme import QUIET, SERIES, DataRow, Figure, Spec, caption, layered, panel_title, rows_of
 from leadline.results.run import MetricName, Run
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import metric_of
 
-# --- The perplexity trap: log-probability metrics over length, beside the accuracy that they may hide.
-#
-# Perplexity is an average over all tokens, few of which need the far context: it can stay flat while accuracy falls.
+# --- one panel for each metric ------------------------------------------------------------------
 
-NOTE = "Bands: 95% intervals over documents. Scales differ between panels."
+NOTE = "Bands: 95% intervals over documents. Every panel has its own scale."
 SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
-class Panel:
-    """One number over lengths or distances. `is_loss` has its exponential shown, which is a perplexity."""
+class MetricPanel:
+    """One metric over lengths or distances. A loss is shown as its exponential, the perplexity."""
 
     title: str
     unit: str
@@ -36,100 +34,95 @@ class Panel:
     found: Mapping[int, Estimate]
 
     @classmethod
-    def of(cls, metric: MetricName, found: Mapping[int, Estimate]) -> Panel:
+    def of(cls, metric: MetricName, found: Mapping[int, Estimate]) -> MetricPanel:
         known = metric_of(metric.name)
         unit = "perplexity" if known.is_loss else known.unit or metric.unit
         return cls(f"{metric.task}: {metric.name} ({known.better} is better)", unit, known.is_loss, found)
 
 
-def measure_curves(run: Run, *, narrow: bool = False) -> Figure:
+def logprob_curves(run: Run, *, narrow: bool = False) -> Figure:
     """A panel for accuracy and one for every metric, each on its own scale."""
     accuracy = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None}
-    panels = [Panel("accuracy", SHARE, False, accuracy)] if accuracy else []
-    panels += [Panel.of(metric, found) for metric, found in run.logprobs.estimates.items()]
+    panels = [MetricPanel("accuracy", SHARE, False, accuracy)] if accuracy else []
+    panels += [MetricPanel.of(metric, found) for metric, found in run.logprobs.estimates.items()]
     return _figure(panels, "context length (tokens)", "Log-probabilities over length beside accuracy", narrow=narrow)
 
 
 def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
-    """The metrics whose answer has a place, by how many tokens back it stands."""
-    panels = [Panel.of(metric, found) for metric, found in run.logprobs.by_distance.items()]
+    """Metrics by the distance from the question back to the answer, where that is known."""
+    panels = [MetricPanel.of(metric, found) for metric, found in run.logprobs.by_distance.items()]
     return _figure(panels, "tokens back to the answer", "Log-probabilities over distance", narrow=narrow)
 
 
-def _figure(panels: Sequence[Panel], across: str, words: str, *, narrow: bool) -> Figure:
+def _figure(panels: Sequence[MetricPanel], x_title: str, title: str, *, narrow: bool) -> Figure:
     places = [format_length(n) for n in sorted({n for panel in panels for n in panel.found})]
     wide = 300 if narrow else 270
     parts: list[Spec] = []
-    rows: list[Row] = []
+    rows: list[DataRow] = []
     for number, panel in enumerate(panels):
         rows += [_row(number, panel, n, found) for n, found in sorted(panel.found.items())]
-        drawn = layered(_layers(places, panel.unit, across, SERIES[number % MANY]), wide, 120)
-        title = {"text": sanitise(panel.title, 60), "fontSize": 12, "offset": 6, "frame": "group"}
-        parts.append(drawn | rows_of("measures", number) | {"title": title})
-    apart = {"scale": {"y": "independent"}}
-    grid: Spec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": apart}
+        drawn = layered(_layers(places, panel.unit, x_title, SERIES[number % MANY]), wide, 120)
+        named = panel_title(sanitise(panel.title, 60), fontSize=12, offset=6, frame="group")
+        parts.append(drawn | rows_of("metrics", number) | named)
+    resolve = {"scale": {"y": "independent"}}
+    grid: Spec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": resolve}
     chart: Spec = {"vconcat": [grid, caption(NOTE, wide)], "spacing": 12}
-    return Figure(chart, {"measures": rows}, f"{words}. {'; '.join(row['label'] for row in rows)}.")
+    return Figure(chart, {"metrics": rows}, f"{title}. {'; '.join(row['label'] for row in rows)}.")
 
 
-def _layers(places: list[str], unit: str, across: str, colour: str) -> list[alt.Chart]:
+def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt.Chart]:
     scale = alt.Scale(domain=[0, 1]) if unit == SHARE else alt.Scale(zero=False, nice=True)
     form = ".0%" if unit == SHARE else "~g"
     axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else sanitise(unit, 24), **QUIET)
-    y = alt.Y("mean:Q", scale=scale, axis=axis)
-    base = alt.Chart().encode(length_axis(places, across))
-    return [
-        base.mark_area(opacity=0.16, color=colour, aria=False).encode(alt.Y("low:Q", scale=scale), alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=2, color=colour, aria=False).encode(y),
-        base.mark_circle(size=40, opacity=1, color=colour, ariaRoleDescription="mean").encode(
-            y, alt.Description("label:N")
-        ),
-    ]
+    return band_layers(alt.Chart().encode(length_axis(places, x_title), color=alt.value(colour)), scale, axis)
 
 
-def _row(number: int, panel: Panel, place: int, found: Estimate) -> Row:
+def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> DataRow:
     mean, low, high = found.mean, found.interval.low, found.interval.high
     if panel.is_loss:
         mean, low, high = (math.exp(min(nats, 700.0)) for nats in (mean, low, high))
     bounded = math.isfinite(found.interval.low) and math.isfinite(found.interval.high)
-    spread = f", 95% interval {low:.4g} to {high:.4g}" if bounded else ", one document"
+    interval = f", 95% interval {low:.4g} to {high:.4g}" if bounded else ", one document"
+    where = f"{sanitise(panel.title, 60)} at {format_length(place)}"
     return {
         "panel": number, "length": format_length(place), "mean": mean,
         "low": low if bounded else mean, "high": high if bounded else mean,
-        "label": f"{sanitise(panel.title, 60)} at {format_length(place)}: {mean:.4g} {sanitise(panel.unit, 24)}{spread}",
+        "label": f"{where}: {mean:.4g} {sanitise(panel.unit, 24)}{interval}",
     }  # fmt: skip
 
 
-# --- The perplexity trap in one picture: perplexity on the left axis, what is really found on the right o
+# --- perplexity beside retrieval ----------------------------------------------------------------
+#
+# Gain has no natural scale: it is drawn as a share of its largest mean.
 
-Scale = Callable[[float], float]
+Transform = Callable[[float], float]
 ByLength = Mapping[int, Estimate]
 PERPLEXITY, ACCURACY, GAIN = "perplexity", "retrieval accuracy", "retrieval gain"
 COLOURS = {PERPLEXITY: SERIES[1], ACCURACY: SERIES[0], GAIN: SERIES[3]}
-TWO_AXES_NOTE = (
+AXES_NOTE = (
     "Left axis: perplexity of whole documents. Right axis: share of needles found, and retrieval gain as a share of "
     "its largest mean. Bands: 95% intervals over documents."
 )
 
 
-def has_two_axes(run: Run) -> bool:
-    """Whether a run has both sides of the picture: perplexity, and answers or gain."""
+def has_perplexity_and_retrieval(run: Run) -> bool:
     return bool(_of(run, "mean_nll")) and bool(run.table.tasks or _of(run, "retrieval_gain"))
 
 
-def two_axes(run: Run, *, narrow: bool = False) -> Figure:
+def perplexity_and_retrieval(run: Run, *, narrow: bool = False) -> Figure:
+    """Perplexity on the left axis, accuracy and gain on the right one."""
     accuracy = {n: t.estimate for n, t in sorted(run.table.by_length.items()) if t.estimate is not None}
-    return trap_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"), narrow=narrow)
+    return perplexity_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"), narrow=narrow)
 
 
-def trap_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow: bool = False) -> Figure:
-    """From estimates by length: mean surprise in nats, share of needles found, gain in nats."""
-    left = [_two_axes_row(PERPLEXITY, n, e, math.exp) for n, e in losses.items()]
-    right = [_two_axes_row(ACCURACY, n, e, lambda share: share) for n, e in accuracy.items()]
+def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow: bool = False) -> Figure:
+    """From estimates by length: mean NLL in nats, share of needles found, gain in nats."""
+    left = [_axis_row(PERPLEXITY, n, e, math.exp) for n, e in losses.items()]
+    right = [_axis_row(ACCURACY, n, e, lambda share: share) for n, e in accuracy.items()]
     most = max((e.mean for e in gains.values()), default=0.0)
     if most > 0:
         right += [
-            _two_axes_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of most") for n, e in gains.items()
+            _axis_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of its maximum") for n, e in gains.items()
         ]
     places = [format_length(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
     wide = 300 if narrow else 520
@@ -148,13 +141,13 @@ def trap_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow
         "height": 260,
         "resolve": {"scale": {"y": "independent"}},
     }
-    chart: Spec = {"vconcat": [both, caption(TWO_AXES_NOTE, wide)], "spacing": 12}
-    words = "; ".join(row["label"] for row in [*left, *right])
-    return Figure(chart, {"left": left, "right": right}, f"Perplexity against retrieval over length. {words}.")
+    chart: Spec = {"vconcat": [both, caption(AXES_NOTE, wide)], "spacing": 12}
+    labels = "; ".join(row["label"] for row in [*left, *right])
+    return Figure(chart, {"left": left, "right": right}, f"Perplexity and retrieval over length. {labels}.")
 
 
-def trap_words(run: Run) -> str:
-    """What the picture says in a sentence; nothing unless accuracy falls by more than chance."""
+def format_perplexity_and_retrieval(run: Run) -> str:
+    """Both changes in a sentence; empty unless accuracy falls by more than chance."""
     losses = _of(run, "mean_nll")
     known = {n: t.estimate for n, t in run.table.by_length.items() if t.estimate is not None and n in losses}
     if len(known) < 2:
@@ -165,13 +158,13 @@ def trap_words(run: Run) -> str:
     before, after = math.exp(losses[short].mean), math.exp(losses[long].mean)
     fell = f"{format_percent(known[short].mean)}% to {format_percent(known[long].mean)}%"
     return (
-        f"From {format_length(short)} to {format_length(long)} perplexity goes from {before:.3g} to {after:.3g} "
+        f"From {format_length(short)} to {format_length(long)}, perplexity changes from {before:.3g} to {after:.3g} "
         f"({after / before - 1:+.0%}) while retrieval accuracy falls from {fell}."
     )
 
 
 def _of(run: Run, name: str) -> ByLength:
-    """A metric by length, from the task of that name where several have it."""
+    """A metric by length; where several tasks have it, that of the task with its name."""
     found = {m.task: lengths for m, lengths in run.logprobs.estimates.items() if m.name == name}
     return found.get(name) or next(iter(found.values()), {})
 
@@ -180,16 +173,10 @@ def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axi
     legend = alt.Legend(title=None, orient="bottom", symbolType="circle", symbolOpacity=1)
     colours = alt.Scale(domain=names, range=[COLOURS[name] for name in names])
     colour = alt.Color("series:N", scale=colours, legend=legend)
-    y = alt.Y("mean:Q", scale=scale, axis=axis)
-    base = alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour)
-    return [
-        base.mark_area(opacity=0.14, aria=False).encode(alt.Y("low:Q", scale=scale, axis=axis), alt.Y2("high:Q")),
-        base.mark_line(strokeWidth=2.5, aria=False).encode(y),
-        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(y, alt.Description("label:N")),
-    ]
+    return band_layers(alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour), scale, axis)
 
 
-def _two_axes_row(series: str, tokens: int, found: Estimate, shown: Scale, *, unit: str = "") -> Row:
+def _axis_row(series: str, tokens: int, found: Estimate, shown: Transform, *, unit: str = "") -> DataRow:
     low, high = found.interval.low, found.interval.high
     bounded = math.isfinite(low) and math.isfinite(high)
     mean = shown(found.mean)

@@ -1,4 +1,8 @@
-"""What a click on a part of a figure asks for, as a short word that travels inside the figure."""
+"""How every figure looks: font, colours and axes, and the parts that all figures are made of.
+
+Liberation Sans comes with vl-convert and has the metrics of Arial and Helvetica, so figures have the same layout on
+every machine.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,19 @@ from typing import Any, Final
 
 import altair as alt
 
-from leadline.core.types import FailureClass
-from leadline.report.colours import ACCURACY, DIFFERENCE, INK
+from leadline.report.colours import INK
 
-# --- How every figure looks: one font that is the same on every machine, quiet axes, our colours.
-#
-# Liberation Sans travels inside vl-convert and has the metrics of Arial and Helvetica, so a figure is laid out the same
-# wherever it is made or opened.
-
-Row = dict[str, Any]
+DataRow = dict[str, Any]
 Spec = dict[str, Any]
 
 FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"
-# Each of these four is used for nothing else, so that the page can exchange them for its own light or dark ones.
+# Each of these four has one use, so that the page can replace them by its own light or dark colours.
 HEAD: Final = "#17212b"
 TEXT: Final = "#3b4855"
 MUTED: Final = "#667381"
 LINE: Final = "#e1e5ea"
-
-ACCURACY_SCALE: Final = alt.Scale(domain=[0, 1], range=list(ACCURACY), clamp=True)
-DIFFERENCE_SCALE: Final = alt.Scale(domain=[-50, 50], range=list(DIFFERENCE), clamp=True)
+SERIES: Final = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
+"""Colours of lines: after Okabe and Ito's set, which all kinds of colour vision can tell apart."""
 
 QUIET: Final[dict[str, Any]] = {"ticks": False, "domain": False, "labelPadding": 6, "titlePadding": 10}
 
@@ -55,14 +52,14 @@ _CONFIG: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A Vega-Lite definition, the named rows it is drawn from, and what it shows in words."""
+    """A Vega-Lite definition, the named rows it is drawn from, and a text alternative."""
 
     chart: Spec
-    data: Mapping[str, list[Row]]
+    data: Mapping[str, list[DataRow]]
     alternative: str
 
     def spec(self, *, background: str = "white") -> Spec:
-        """The finished definition. Rows are named once, so that panels can share them."""
+        """The complete definition. Data sets are named, so that panels can share them."""
         return self.chart | {
             "$schema": alt.SCHEMA_URL,
             "datasets": dict(self.data),
@@ -74,8 +71,8 @@ class Figure:
 
 
 def layered(layers: Sequence[alt.Chart], width: float, height: float) -> Spec:
-    """Layers over one another as a plain definition. Panels are put together as plain definitions too: altair
-    copies everything inside a chart each time it is put into another, which takes seconds for a dozen panels."""
+    """Layers as a plain definition. Panels are combined as plain definitions too: altair copies a chart each time it
+    is put into another, which takes seconds for a dozen panels."""
     plain = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
     for layer in plain:
         if layer.get("data") == {"name": "empty"}:  # altair's placeholder, which would hide the rows of the panel
@@ -88,32 +85,20 @@ def rows_of(name: str, panel: int) -> Spec:
     return {"data": {"name": name}, "transform": [{"filter": f"datum.panel === {panel}"}]}
 
 
-def caption(words: str, width: float) -> Spec:
+def panel_title(text: str, **changes: Any) -> Spec:
+    return {"title": {"text": text, "fontSize": 13, "offset": 8} | changes} if text else {}
+
+
+def caption(text: str, width: float) -> Spec:
     """Small print under a figure, wrapped to its width."""
-    lines = textwrap.wrap(words, max(30, int(width / 4.7)))
-    text = alt.Chart().mark_text(
+    lines = textwrap.wrap(text, max(30, int(width / 4.7)))
+    mark = alt.Chart().mark_text(
         text=lines, align="left", baseline="top", fontSize=10, lineHeight=14, color=MUTED, aria=False
     )
-    spec = layered([text.encode(x=alt.value(0), y=alt.value(0))], 10, 14 * len(lines))
+    spec = layered([mark.encode(x=alt.value(0), y=alt.value(0))], 10, 14 * len(lines))
     return spec | {"data": {"values": [{}]}}
 
 
-# --- What a click on a part of a figure asks for, as a short word that travels inside the figure.
-
-ANY = "*"
-
-
-def selection(
-    run: int,
-    task: int | None = None,
-    length: int | None = None,
-    depth: float | str | None = ANY,
-    failure_class: FailureClass | None = None,
-) -> str:
-    """`run/task/length/depth/class`: numbers of run and task, tokens, depth (`-` for none); `*` for any."""
-    parts = (run, _or_any(task), _or_any(length), "-" if depth is None else depth, _or_any(failure_class))
-    return "/".join(map(str, parts))
-
-
-def _or_any(value: object) -> object:
-    return ANY if value is None else value
+def selectable(select: str, label: str) -> str:
+    """The description of a mark. `render` takes the selection out again."""
+    return f"[{select}] {label}"

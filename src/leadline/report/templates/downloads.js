@@ -1,11 +1,9 @@
-// Downloads: what the page holds, as tables for other programs.
+// Downloads: the data of the page as CSV and JSONL.
 
-const WHOLE = new Set(["length", "sample", "body", "ours", "theirs", "written", "attempts"]);
-const REAL = new Set(["depth", "score", "seconds"]);
-const names = ["run", "task", "length", ...index.columns];
-const typed = names.map((name) => [name, WHOLE.has(name) ? "int" : REAL.has(name) ? "double" : "text"]);
+const sampleColumns = ["run", "task", "length", ...index.columns];
 
-// A spreadsheet runs a text that begins like a formula, so such texts get a quote in front; the last four are full width.
+// A spreadsheet executes text that begins like a formula, so such text gets a quote in front (the last four characters are
+// full-width forms).
 function field(value) {
   if (value === null || value === undefined) return "";
   if (typeof value === "number") return String(value);
@@ -21,29 +19,23 @@ async function* rows() {
   }
 }
 
-// Facts are lists of numbers, which a flat table holds as their JSON.
-async function* flat() {
-  for await (const row of rows()) yield row.facts === null ? row : { ...row, facts: JSON.stringify(row.facts) };
-}
-
 async function* lines(kind) {
   if (kind === "cells.csv") {
     yield index.cells.columns.join(",");
     for (const row of index.cells.rows) yield row.map(field).join(",");
     return;
   }
-  if (kind === "samples.csv") yield names.join(",");
-  for await (const row of rows()) yield kind === "samples.csv" ? names.map((name) => field(row[name])).join(",") : JSON.stringify(row);
+  if (kind === "samples.csv") yield sampleColumns.join(",");
+  for await (const row of rows()) yield kind === "samples.csv" ? sampleColumns.map((name) => field(row[name])).join(",") : JSON.stringify(row);
 }
 
-const KINDS = { csv: "text/csv", jsonl: "application/x-ndjson", parquet: "application/vnd.apache.parquet" };
+const MIME_TYPES = { csv: "text/csv", jsonl: "application/x-ndjson" };
 
 async function download(kind) {
   const parts = [];
-  if (kind.endsWith("parquet")) parts.push(...await parquet(typed, flat()));
-  else for await (const line of lines(kind)) parts.push(line + "\n");
+  for await (const line of lines(kind)) parts.push(line + "\n");
   const link = make("a");
-  link.href = URL.createObjectURL(new Blob(parts, { type: KINDS[kind.split(".")[1]] }));
+  link.href = URL.createObjectURL(new Blob(parts, { type: MIME_TYPES[kind.split(".")[1]] }));
   link.download = kind;
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);

@@ -1,8 +1,8 @@
-// Figures: marks say what they are when pointed at, move by arrow keys, and open their samples.
+// Figures: a mark shows its label on hover or focus, arrow keys move between marks, a click or Enter shows its samples.
 
 const tip = find("tip"), drawer = find("drawer");
 
-function point(mark) {
+function showTip(mark) {
   tip.textContent = mark.getAttribute("aria-label");
   tip.hidden = false;
   const box = mark.getBoundingClientRect(), own = tip.getBoundingClientRect();
@@ -12,12 +12,12 @@ function point(mark) {
   tip.style.top = (above > 50 ? above : box.bottom + 8) + "px";
 }
 
-async function open(mark) {
+async function openSamples(mark) {
   tip.hidden = true;
   find("drawer-title").textContent = mark.getAttribute("aria-label");
   find("drawer-list").replaceChildren();
   drawer.showModal();
-  await showSamples(find("drawer-list"), matching(wishOf(mark.dataset.select)));
+  await showSamples(find("drawer-list"), matching(filterOf(mark.dataset.select)));
   const cards = find("drawer-list").querySelectorAll("details.sample");
   for (const one of cards.length <= 3 ? cards : [cards[0]]) one.open = true;
 }
@@ -36,9 +36,9 @@ function neighbour(marks, mark, key) {
   return best;
 }
 
-// `svg` is a drawing or a table of marks.
-function enliven(svg) {
-  const marks = [...svg.querySelectorAll("[data-select]")];
+// `root` holds marks: an svg or a table.
+function makeInteractive(root) {
+  const marks = [...root.querySelectorAll("[data-select]")];
   if (!marks.length) return;
   for (const mark of marks) {
     mark.setAttribute("role", "button");
@@ -46,15 +46,15 @@ function enliven(svg) {
   }
   marks[0].setAttribute("tabindex", "0");
   const markOf = (event) => event.target.closest("[data-select]");
-  svg.addEventListener("pointerover", (event) => { const mark = markOf(event); if (mark) point(mark); else tip.hidden = true; });
-  svg.addEventListener("pointerleave", () => { tip.hidden = true; });
-  svg.addEventListener("focusin", (event) => { const mark = markOf(event); if (mark) point(mark); });
-  svg.addEventListener("focusout", () => { tip.hidden = true; });
-  svg.addEventListener("click", (event) => { const mark = markOf(event); if (mark) open(mark); });
-  svg.addEventListener("keydown", (event) => {
+  root.addEventListener("pointerover", (event) => { const mark = markOf(event); if (mark) showTip(mark); else tip.hidden = true; });
+  root.addEventListener("pointerleave", () => { tip.hidden = true; });
+  root.addEventListener("focusin", (event) => { const mark = markOf(event); if (mark) showTip(mark); });
+  root.addEventListener("focusout", () => { tip.hidden = true; });
+  root.addEventListener("click", (event) => { const mark = markOf(event); if (mark) openSamples(mark); });
+  root.addEventListener("keydown", (event) => {
     const mark = markOf(event);
     if (!mark) return;
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); open(mark); return; }
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); openSamples(mark); return; }
     if (!event.key.startsWith("Arrow")) return;
     event.preventDefault();
     const next = neighbour(marks, mark, event.key);
@@ -64,7 +64,7 @@ function enliven(svg) {
     next.focus();
   });
 }
-for (const svg of document.querySelectorAll("figure svg")) enliven(svg);
+for (const svg of document.querySelectorAll("figure svg")) makeInteractive(svg);
 addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
 find("drawer-close").addEventListener("click", () => drawer.close());
 drawer.addEventListener("click", (event) => { if (event.target === drawer) drawer.close(); });

@@ -1,5 +1,5 @@
-// Samples: unpacked when asked for, shown as cards. What strangers wrote reaches the page through textContent alone;
-// nothing here makes HTML from text. The files of this folder are joined into one script with one scope.
+// Samples: unpacked when they are opened, shown as cards. Untrusted text reaches the page only through textContent;
+// nothing here makes HTML from text. The scripts of this folder are joined into one script with one scope.
 
 const find = (id) => document.getElementById(id);
 let index = JSON.parse(find("index").textContent);
@@ -12,16 +12,16 @@ function make(tag, name, text) {
   return node;
 }
 
-// --- samples: unpacked when asked for --------------------------------------------------------
+// --- unpacking -------------------------------------------------------------------------------
 
-// Where samples are: in the page, or with the server that shows it, which has newer ones when the run has grown. A list
-// that is being shown keeps to the packs it began with.
+// Samples are in the page, or on the server that shows it, which has newer ones when the run has grown. A list that is
+// being shown keeps the packs it started with.
 let archive = { entries: index.packs, text: (number) => find("pack-" + number).textContent, read: new Map(), tag: null };
 
 async function packsNow() {
   if (!index.samples) return archive;
   const answer = await fetch(index.samples, { cache: "no-cache" });
-  if (!answer.ok) throw new Error("the samples cannot be had: " + answer.status);
+  if (!answer.ok) throw new Error("samples cannot be loaded: " + answer.status);
   const tag = answer.headers.get("etag");
   if (tag !== archive.tag) {
     const found = await answer.json();
@@ -49,52 +49,52 @@ function sampleAt(pack, row, run, task, length) {
   for (const name of index.columns) {
     const column = pack.columns[name];
     const value = column === undefined ? null : column[row];
-    sample[name] = value !== null && texts.has(name) ? pack.words[value] : value;
+    sample[name] = value !== null && texts.has(name) ? pack.strings[value] : value;
   }
   return sample;
 }
 
-// A wish is {run, task, length, depth, outcome, text}; a missing key means any.
-async function* matching(wish) {
+// A filter is {run, task, length, depth, outcome, text}; a missing key means any.
+async function* matching(filter) {
   const from = await packsNow();
   for (const [number, entry] of from.entries.entries()) {
-    if (wish.run !== undefined && wish.run !== entry.run) continue;
+    if (filter.run !== undefined && filter.run !== entry.run) continue;
     for (const [task, length, first, count] of entry.parts) {
-      if (wish.task !== undefined && wish.task !== task) continue;
-      if (wish.length !== undefined && wish.length !== length) continue;
+      if (filter.task !== undefined && filter.task !== task) continue;
+      if (filter.length !== undefined && filter.length !== length) continue;
       const pack = await unpack(from, number);
       for (let row = first; row < first + count; row++) {
         const sample = sampleAt(pack, row, entry.run, task, length);
-        if (fits(sample, wish)) yield sample;
+        if (matches(sample, filter)) yield sample;
       }
     }
   }
 }
 
-function fits(sample, wish) {
-  if (wish.depth !== undefined && sample.depth !== wish.depth) return false;
+function matches(sample, filter) {
+  if (filter.depth !== undefined && sample.depth !== filter.depth) return false;
   const outcome = index.classes[sample.class].name;
-  if (wish.outcome === "not correct" ? outcome === "correct" : wish.outcome !== undefined && outcome !== wish.outcome) return false;
-  if (!wish.text) return true;
+  if (filter.outcome === "not correct" ? outcome === "correct" : filter.outcome !== undefined && outcome !== filter.outcome) return false;
+  if (!filter.text) return true;
   const hay = [sample.question, sample.answer, sample.targets, sample.failure, sample.document].join("\n").toLowerCase();
-  return hay.includes(wish.text.toLowerCase());
+  return hay.includes(filter.text.toLowerCase());
 }
 
-function wishOf(selection) {
+function filterOf(selection) {
   const [run, task, length, depth, outcome] = selection.split("/");
-  const wish = { run: Number(run) };
-  if (task !== "*") wish.task = Number(task);
-  if (length !== "*") wish.length = Number(length);
-  if (depth !== "*") wish.depth = depth === "-" ? null : Number(depth);
-  if (outcome !== "*") wish.outcome = outcome;
-  return wish;
+  const filter = { run: Number(run) };
+  if (task !== "*") filter.task = Number(task);
+  if (length !== "*") filter.length = Number(length);
+  if (depth !== "*") filter.depth = depth === "-" ? null : Number(depth);
+  if (outcome !== "*") filter.outcome = outcome;
+  return filter;
 }
 
 // --- a list of samples -----------------------------------------------------------------------
 
 const turns = new WeakMap();
 
-// Shows what a source gives, a page at a time. A later call for the same place puts an end to an earlier one.
+// Shows the samples of a source, a page at a time. A later call for the same element ends an earlier one.
 function showSamples(place, source) {
   const mine = (turns.get(place) ?? 0) + 1;
   turns.set(place, mine);
@@ -105,7 +105,7 @@ function showSamples(place, source) {
   let shown = 0;
   async function next() {
     button.disabled = true;
-    count.textContent = "reading…";
+    count.textContent = "loading…";
     let ended = false;
     for (const until = shown + PAGE; shown < until; shown++) {
       const { value, done } = await source.next();
@@ -117,7 +117,7 @@ function showSamples(place, source) {
     button.disabled = false;
     button.hidden = ended;
     const number = shown.toLocaleString("en");
-    count.textContent = !ended ? `${number} shown` : shown ? `all ${number} shown` : "no such sample";
+    count.textContent = !ended ? `${number} shown` : shown ? `all ${number} shown` : "no samples";
     place.dataset.shown = String(shown);
   }
   button.addEventListener("click", next);
@@ -128,9 +128,9 @@ function card(sample) {
   const outcome = index.classes[sample.class], run = index.runs[sample.run];
   const node = make("details", "sample"), head = make("summary"), badge = make("span", "badge"), dot = make("i");
   dot.style.background = outcome.colour;
-  badge.append(dot, outcome.words);
-  const where = [run.tasks[sample.task], lengthWords(sample.length)];
-  if (sample.depth !== null) where.push("depth " + percent(sample.depth));
+  badge.append(dot, outcome.title);
+  const where = [run.tasks[sample.task], formatLength(sample.length)];
+  if (sample.depth !== null) where.push("depth " + formatPercent(sample.depth));
   if (index.runs.length > 1) where.unshift(run.title);
   head.append(badge, make("span", "place", where.join(" · ")), make("span", "gist", oneLine(sample.answer ?? sample.failure ?? "")));
   node.append(head);
@@ -141,22 +141,22 @@ function card(sample) {
 function body(sample) {
   const node = make("div", "body");
   const targets = (sample.targets ?? "").split("\n").filter((t) => t);
-  add(node, "asked", said(sample.question));
-  if (sample.prefix) add(node, "answer begun with", said(sample.prefix));
+  add(node, "question", textBlock(sample.question));
+  if (sample.prefix) add(node, "answer prefix", textBlock(sample.prefix));
   if (sample.answer === null) {
-    add(node, "expected", said(targets.join("\n")));
-    add(node, "no answer came", said(sample.failure ?? ""));
+    add(node, "expected", textBlock(targets.join("\n")));
+    add(node, "no answer", textBlock(sample.failure ?? ""));
   } else {
     const given = sample.graded ?? sample.answer;
     const [expected, answer] = compared(targets, given);
-    add(node, targets.length > 1 ? "expected, each of" : "expected", expected);
-    if (sample.graded !== null) add(node, "graded part of the answer", answer);
-    add(node, "answered", sample.graded === null ? answer : said(sample.answer));
+    add(node, targets.length > 1 ? "expected (all of)" : "expected", expected);
+    if (sample.graded !== null) add(node, "graded part", answer);
+    add(node, "answer", sample.graded === null ? answer : textBlock(sample.answer));
   }
-  if (sample.thinking) add(node, "thought", said(sample.thinking));
-  if (sample.facts) add(node, "where the fact stood", whereabouts(sample));
-  if (sample.excerpt) add(node, "the words around it", highlighted(sample.excerpt, targets));
-  add(node, "particulars", make("span", "place", particulars(sample)));
+  if (sample.thinking) add(node, "thinking", textBlock(sample.thinking));
+  if (sample.facts) add(node, "position of the fact", factPositions(sample));
+  if (sample.excerpt) add(node, "surrounding text", highlighted(sample.excerpt, targets));
+  add(node, "details", make("span", "place", sampleDetails(sample)));
   return node;
 }
 
@@ -166,31 +166,31 @@ function add(node, name, content) {
   node.append(part);
 }
 
-const said = (text) => make("p", "said", text === "" ? "(nothing)" : text);
+const textBlock = (text) => make("p", "text", text === "" ? "(empty)" : text);
 const oneLine = (text) => text.replace(/\s+/g, " ").trim().slice(0, 160);
-const percent = (share) => `${Number((100 * share).toPrecision(3))}%`;
+const formatPercent = (share) => `${Number((100 * share).toPrecision(3))}%`;
 
-function lengthWords(tokens) {
+function formatLength(tokens) {
   for (const [size, unit] of [[1048576, "m"], [1024, "k"]]) {
     if (tokens >= size && (tokens * 4) % size === 0) return tokens / size + unit;
   }
   return String(tokens);
 }
 
-function particulars(sample) {
+function sampleDetails(sample) {
   const parts = [`sample ${sample.sample}`, `document ${sample.document}`, `score ${sample.score ?? "none"}`];
   parts.push(sample.theirs === null ? `${sample.ours.toLocaleString("en")} tokens sent` : `${sample.ours.toLocaleString("en")} tokens sent, ${sample.theirs.toLocaleString("en")} read`);
-  if (sample.written !== null) parts.push(`${sample.written} tokens written`);
-  if (sample.finish) parts.push(`ended by ${sample.finish}`);
+  if (sample.written !== null) parts.push(`${sample.written} completion tokens`);
+  if (sample.finish) parts.push(`finish reason ${sample.finish}`);
   parts.push(`${sample.seconds} s`);
   if (sample.attempts > 1) parts.push(`${sample.attempts} attempts`);
   for (const name of ["detail", "labels", "notes"]) if (sample[name]) parts.push(sample[name]);
   return parts.join(" · ");
 }
 
-function whereabouts(sample) {
+function factPositions(sample) {
   const node = make("span");
-  const words = sample.facts.map(([start, depth, asked]) => `token ${start.toLocaleString("en")} of ${sample.body.toLocaleString("en")}, depth ${percent(depth)} (asked ${percent(asked)})`);
+  const words = sample.facts.map(([start, depth, asked]) => `token ${start.toLocaleString("en")} of ${sample.body.toLocaleString("en")}, depth ${formatPercent(depth)} (planned ${formatPercent(asked)})`);
   const line = make("div", "where");
   line.setAttribute("aria-hidden", "true");
   for (const [, depth] of sample.facts) {
@@ -205,7 +205,7 @@ function whereabouts(sample) {
 // --- expected against given ------------------------------------------------------------------
 
 function highlighted(text, targets) {
-  const node = make("p", "said");
+  const node = make("p", "text");
   const spots = [];
   const low = text.toLowerCase();
   for (const target of targets) {
@@ -223,18 +223,18 @@ function highlighted(text, targets) {
   return node;
 }
 
-// Found targets are marked in the answer. A short answer that is not the target is compared letter by letter.
+// Targets found in the answer are highlighted. A short answer without the target is compared with it letter by letter.
 function compared(targets, given) {
   const found = targets.some((t) => given.toLowerCase().includes(t.toLowerCase()));
   const target = targets[0] ?? "", answer = given.trim();
   if (found || targets.length !== 1 || !answer || target.length > 120 || answer.length > 240) {
-    return [said(targets.join("\n")), given === "" ? said("") : highlighted(given, targets)];
+    return [textBlock(targets.join("\n")), given === "" ? textBlock("") : highlighted(given, targets)];
   }
-  const common = lettersInCommon(target, answer);
-  return [lettered(target, common[0], "ins"), lettered(answer, common[1], "del")];
+  const common = commonLetters(target, answer);
+  return [markedLetters(target, common[0], "ins"), markedLetters(answer, common[1], "del")];
 }
 
-function lettersInCommon(a, b) {
+function commonLetters(a, b) {
   const table = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
   for (let i = a.length - 1; i >= 0; i--) {
     for (let j = b.length - 1; j >= 0; j--) {
@@ -250,8 +250,8 @@ function lettersInCommon(a, b) {
   return [inA, inB];
 }
 
-function lettered(text, common, tag) {
-  const node = make("p", "said");
+function markedLetters(text, common, tag) {
+  const node = make("p", "text");
   for (let from = 0; from < text.length;) {
     let to = from + 1;
     while (to < text.length && common.has(to) === common.has(from)) to++;

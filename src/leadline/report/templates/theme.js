@@ -1,20 +1,20 @@
-// Light or dark: as the system has it, or as somebody chose.
+// Light or dark theme: the system setting, or the one chosen with the button.
 
-const dresser = document.getElementById("theme");
+const themeButton = document.getElementById("theme");
 const themes = ["auto", "light", "dark"];
 let theme = "auto";
-try { theme = localStorage.getItem("leadline-theme") || "auto"; } catch { /* no storage for files */ }
+try { theme = localStorage.getItem("leadline-theme") || "auto"; } catch { /* no storage for file:// pages */ }
 
-function dress() {
+function applyTheme() {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
-  dresser.textContent = "Theme: " + theme;
+  themeButton.textContent = "Theme: " + theme;
 }
 
-dresser.hidden = false;
-dresser.addEventListener("click", () => {
+themeButton.hidden = false;
+themeButton.addEventListener("click", () => {
   theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-  try { localStorage.setItem("leadline-theme", theme); } catch { /* no storage for files */ }
-  dress();
+  try { localStorage.setItem("leadline-theme", theme); } catch { /* no storage for file:// pages */ }
+  applyTheme();
 });
-dress();
+applyTheme();

@@ -1,4 +1,4 @@
-"""Packs: every sample comes back, in little room, and what is left out is said."""
+"""Embedded samples: every sample can be unpacked, packs are small, and omissions are stated."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from leadline.core.types import Completion, Record
-from leadline.report.embedded_samples import COLUMNS, TEXTS, EmbeddedSamples, Excerpts, Samples
+from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 from support.planted_runs import cliff, failed_record, planted_records
 
-NOWHERE = Excerpts(Path("there is no such folder"))
+NOWHERE = PromptExcerpts(Path("there is no such folder"))
 
 
 def packed(records: list[Record], **settings: Any) -> EmbeddedSamples:
-    samples = Samples()
+    samples = SamplePacker()
     samples.add(0, {t: i for i, t in enumerate(dict.fromkeys(r.cell.task for r in records))}, records, NOWHERE)
     return samples.packed(**settings)
 
@@ -36,7 +36,7 @@ def unpacked(found: EmbeddedSamples) -> list[dict[str, Any]]:
                 row = {"run": entry["run"], "task": task, "length": length}
                 for name in COLUMNS:
                     value = pack["columns"][name][at] if name in pack["columns"] else None
-                    row[name] = pack["words"][value] if name in TEXTS and value is not None else value
+                    row[name] = pack["strings"][value] if name in TEXT_COLUMNS and value is not None else value
                 rows.append(row)
     return rows
 
@@ -99,7 +99,7 @@ def test_the_words_around_a_fact_are_shown_where_prompts_were_kept(tmp_path: Pat
     folder.mkdir()
     text = f"{'before ' * 100}The number is {record.targets[0]}. {'after ' * 100}"
     (folder / f"{slug(record.cell.key)}.txt").write_text(text)
-    excerpt = Excerpts(tmp_path).of(record)
+    excerpt = PromptExcerpts(tmp_path).of(record)
     assert f"The number is {record.targets[0]}." in excerpt
     assert len(excerpt) < 400
     assert NOWHERE.of(record) == ""

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from leadline.core.types import Measurement, Record, Score
-from leadline.report.charts.logprobs import distance_curves, measure_curves
+from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import render
 from leadline.report.export import figures_of
 from leadline.report.page import page
@@ -84,7 +84,7 @@ def test_a_second_metric_keeps_its_own_unit_beside_that_of_its_task() -> None:
 
 
 def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
-    figure = measure_curves(run)
+    figure = logprob_curves(run)
     alt.Chart.from_dict(figure.spec(), validate=True)
     assert "accuracy at 64k: 0 share" in figure.alternative
     assert "mean_nll (lower is better) at 64k: 7.576 perplexity, 95% interval" in figure.alternative
@@ -93,7 +93,7 @@ def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
 
 def test_a_gain_is_shown_by_how_far_back_the_answer_stands(run: Run) -> None:
     figure = distance_curves(run)
-    gains = {row["length"]: row["mean"] for row in figure.data["measures"] if "retrieval_gain" in row["label"]}
+    gains = {row["length"]: row["mean"] for row in figure.data["metrics"] if "retrieval_gain" in row["label"]}
     assert gains == {"256": 8.0, "2k": 1.0, "16k": 0.125}
 
 

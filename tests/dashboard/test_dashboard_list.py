@@ -1,4 +1,4 @@
-"""The list of runs: found by their manifests, filtered and sorted, read only where somebody looks."""
+"""The list of runs: found by their manifests, filtered and sorted, and read only when they are shown."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.dashboard import index as shelf_module
-from leadline.dashboard.filters import PAGE, Choice, chosen, status_of
+from leadline.dashboard import index as index_module
 from leadline.dashboard.headlines import Headline, Headlines, headline_of
 from leadline.dashboard.index import IndexEntry, RunIndex
-from leadline.dashboard.pages import Dashboard
+from leadline.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
 from leadline.results.run import load_run
 from leadline.results.verdict import length_range, verdict
 from leadline.store.runs import RECORDS
@@ -24,7 +23,7 @@ from support.planted_runs import cliff, failed_record, lost_in_the_middle, plant
 
 @pytest.fixture(autouse=True)
 def scanned_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shelf_module, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(index_module, "SCAN_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -59,19 +58,19 @@ def test_no_record_is_read_for_the_list(runs: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_new_runs_appear_and_removed_ones_go(runs: Path) -> None:
-    shelf = RunIndex([runs])
-    assert len(shelf.entries()) == 2
+    index = RunIndex([runs])
+    assert len(index.entries()) == 2
     shutil.copytree(runs / "a", runs / "c")
-    assert len(shelf.entries()) == 3
+    assert len(index.entries()) == 3
     shutil.rmtree(runs / "c")
-    assert len(shelf.entries()) == 2
+    assert len(index.entries()) == 2
 
 
 def test_a_run_that_is_being_written_says_so(runs: Path) -> None:
-    shelf = RunIndex([runs])
+    index = RunIndex([runs])
     with writing(runs / "a"):
-        assert {e.name: e.status for e in shelf.entries()} == {"a": "running", "b": "finished"}
-    assert {e.status for e in shelf.entries()} == {"finished"}
+        assert {e.name: e.status for e in index.entries()} == {"a": "running", "b": "finished"}
+    assert {e.status for e in index.entries()} == {"finished"}
 
 
 def test_a_damaged_manifest_is_listed_and_harms_no_other(runs: Path) -> None:
@@ -89,12 +88,12 @@ def test_what_was_asked_for_is_the_suite_that_was_typed(runs: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_error_with_a_fix(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder") as caught:
+    with pytest.raises(UsageError, match="no such folder") as caught:
         RunIndex([tmp_path / "nothing"])
     assert "leadline run" in caught.value.fix
 
 
-# --- choosing -----------------------------------------------------------------------------------
+# --- filtering and sorting -----------------------------------------------------------------------------------
 
 FIRST = IndexEntry(
     "1", Path("x/alpha"), (0, 0), "hf:small", "niah", ("niah",), "fresh", planned=10, created="2025-01-01"
@@ -106,7 +105,7 @@ KNOWN = {"1": Headline(done=10, mean=0.5, length=4096.0), "3": Headline(done=4, 
 
 
 def ids(query: dict[str, str]) -> list[str]:
-    return [e.id for e in chosen(ALL, Choice.of(query), lambda e: KNOWN.get(e.id)).shown]
+    return [e.id for e in list_runs(ALL, RunQuery.of(query), lambda e: KNOWN.get(e.id)).shown]
 
 
 @pytest.mark.parametrize(
@@ -141,17 +140,17 @@ def test_a_stopped_run_with_nothing_left_to_ask_is_finished() -> None:
 
 
 def test_a_list_has_pages() -> None:
-    many = [replace(FIRST, id=str(n), created=f"2025-01-01T{n:05d}") for n in range(2 * PAGE + 3)]
-    last = chosen(many, Choice.of({"page": "3"}), lambda e: None)
-    assert (len(last.shown), last.first, last.pages, last.found) == (3, 2 * PAGE, 3, 2 * PAGE + 3)
-    assert chosen(many, Choice.of({"page": "77"}), lambda e: None).page == 3
+    many = [replace(FIRST, id=str(n), created=f"2025-01-01T{n:05d}") for n in range(2 * PAGE_SIZE + 3)]
+    last = list_runs(many, RunQuery.of({"page": "3"}), lambda e: None)
+    assert (len(last.shown), last.first, last.pages, last.found) == (3, 2 * PAGE_SIZE, 3, 2 * PAGE_SIZE + 3)
+    assert list_runs(many, RunQuery.of({"page": "77"}), lambda e: None).page == 3
 
 
-def test_an_address_leads_back_to_the_choice() -> None:
-    choice = Choice("a & b", "stopped", "model", up=True, page=4)
-    assert choice.address() == "/?q=a+%26+b&status=stopped&page=4&sort=model"
-    assert Choice.of({}).sorted_by("model") == "/?sort=model"
-    assert Choice.of({"sort": "model"}).sorted_by("model") == "/?sort=-model"
+def test_an_address_holds_the_query() -> None:
+    query = RunQuery("a & b", "stopped", "model", ascending=True, page=4)
+    assert query.address() == "/?q=a+%26+b&status=stopped&page=4&sort=model"
+    assert RunQuery.of({}).sorted_by("model") == "/?sort=model"
+    assert RunQuery.of({"sort": "model"}).sorted_by("model") == "/?sort=-model"
 
 
 # --- headlines ----------------------------------------------------------------------------------
@@ -173,9 +172,9 @@ def test_a_run_without_an_answer_has_no_headline(tmp_path: Path) -> None:
     assert headline_of(load_run(failed)) == Headline(failed=3)
 
 
-def wait_for(glances: Headlines, entries: list[IndexEntry]) -> None:
+def wait_for(headlines: Headlines, entries: list[IndexEntry]) -> None:
     until = time.monotonic() + 20
-    while glances.want(entries) and time.monotonic() < until:
+    while headlines.want(entries) and time.monotonic() < until:
         time.sleep(0.02)
 
 
@@ -184,95 +183,95 @@ def test_headlines_are_read_once_and_again_when_the_run_has_grown(tmp_path: Path
     begun_run(tmp_path / "run", records, first=2)
     with pytest.raises(KeyboardInterrupt), writing(tmp_path / "run"):
         raise KeyboardInterrupt
-    shelf, glances = RunIndex([tmp_path]), Headlines()
+    index, headlines = RunIndex([tmp_path]), Headlines()
     try:
-        assert glances.of(shelf.entries()[0]) is None
-        wait_for(glances, shelf.entries())
-        first = glances.of(shelf.entries()[0])
+        assert headlines.of(index.entries()[0]) is None
+        wait_for(headlines, index.entries())
+        first = headlines.of(index.entries()[0])
         assert first is not None
         assert first.done == 2
-        assert glances.want(shelf.entries()) == 0
+        assert headlines.want(index.entries()) == 0
         with writing(tmp_path / "run") as writer:
             writer.append(records[2])
-            assert glances.want(shelf.entries()) == 1
-            wait_for(glances, shelf.entries())
-        second = glances.of(shelf.entries()[0])
+            assert headlines.want(index.entries()) == 1
+            wait_for(headlines, index.entries())
+        second = headlines.of(index.entries()[0])
         assert second is not None
         assert second.done == 3
     finally:
-        glances.close()
+        headlines.close()
 
 
 def test_headlines_are_kept_over_a_restart_and_only_for_the_run_they_are_of(runs: Path, tmp_path: Path) -> None:
-    file, shelf = tmp_path / "cache" / "headlines.json", RunIndex([runs / "a"])
+    file, index = tmp_path / "cache" / "headlines.json", RunIndex([runs / "a"])
     first = Headlines(file)
-    wait_for(first, shelf.entries())
+    wait_for(first, index.entries())
     first.close()
     second = Headlines(file)
-    assert second.want(shelf.entries()) == 0
-    assert second.of(shelf.entries()[0]) == headline_of(load_run(runs / "a"))
+    assert second.want(index.entries()) == 0
+    assert second.of(index.entries()[0]) == headline_of(load_run(runs / "a"))
     shutil.rmtree(runs / "a")
     write_run(runs / "a", list(planted_records(cliff, lengths=[1024], depths=[0.5])))
     text = (runs / "a" / "manifest.json").read_text()
     (runs / "a" / "manifest.json").write_text(text.replace("2025-11-15T12:00:00", "2025-12-15T12:00:00"))
-    assert second.of(shelf.entries()[0]) is None, "another run in the same place"
+    assert second.of(index.entries()[0]) is None, "another run in the same place"
     file.write_text("damaged")
     assert Headlines(file).want([]) == 0
 
 
 def test_records_that_cannot_be_read_are_said_so_in_their_row(runs: Path) -> None:
     (runs / "a" / RECORDS).write_text("nonsense\nnonsense\n")
-    glances = Headlines()
+    headlines = Headlines()
     try:
         entries = [e for e in RunIndex([runs]).entries() if e.name == "a"]
-        wait_for(glances, entries)
-        found = glances.of(entries[0])
+        wait_for(headlines, entries)
+        found = headlines.of(entries[0])
         assert found is not None
         assert "not a record" in found.problem
     finally:
-        glances.close()
+        headlines.close()
 
 
 # --- the page -----------------------------------------------------------------------------------
 
 
 def test_the_first_page_waits_for_no_headline(runs: Path) -> None:
-    board = Dashboard([runs])
+    dashboard = Dashboard([runs])
     try:
-        first = board.list_page(Choice())
+        first = dashboard.list_page(RunQuery()).text.decode()
         assert first.count("sim:one") >= 1
         assert first.count('class="waiting"') >= 4, "what is not known yet"
-        wait_for(board.glances, board.shelf.entries())
-        later = board.list_page(Choice())
+        wait_for(dashboard.headlines, dashboard.index.entries())
+        later = dashboard.list_page(RunQuery()).text.decode()
         assert 'class="waiting"' not in later
         assert "48 of 48" in later
     finally:
-        board.close()
+        dashboard.close()
 
 
 def test_sorting_by_headlines_reads_all_runs_and_says_so(runs: Path) -> None:
-    board = Dashboard([runs])
+    dashboard = Dashboard([runs])
     try:
-        assert "reading 2 runs to sort them" in board.list_page(Choice(order="effective"))
-        wait_for(board.glances, board.shelf.entries())
-        text = board.list_page(Choice(order="effective"))
+        assert "reading 2 runs to sort them" in dashboard.list_page(RunQuery(order="effective")).text.decode()
+        wait_for(dashboard.headlines, dashboard.index.entries())
+        text = dashboard.list_page(RunQuery(order="effective")).text.decode()
         assert "reading" not in text.partition('id="count"')[2].partition("</p>")[0]
         assert text.index("sim:one") < text.index("sim:two")
     finally:
-        board.close()
+        dashboard.close()
 
 
-def test_the_version_of_the_list_changes_with_what_it_says(runs: Path) -> None:
-    board = Dashboard([runs])
-    seen = [board.version(), board.version()]
+def test_the_version_of_the_list_changes_with_its_content(runs: Path) -> None:
+    dashboard = Dashboard([runs])
+    seen = [dashboard.version(), dashboard.version()]
     assert seen[0] == seen[1]
     record = next(iter(planted_records(cliff)))
     with writing(runs / "a") as writer:
-        seen.append(board.version())
+        seen.append(dashboard.version())
         writer.append(record)
-        seen.append(board.version())
-    seen.append(board.version())
+        seen.append(dashboard.version())
+    seen.append(dashboard.version())
     shutil.rmtree(runs / "b")
-    seen.append(board.version())
+    seen.append(dashboard.version())
     assert len(set(seen)) == 5
-    board.close()
+    dashboard.close()

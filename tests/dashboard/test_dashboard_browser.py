@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: a list to filter, sort and tick, and a report that grows while one looks."""
+"""The dashboard in a real browser: a list to filter, sort and select from, and a report that grows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from leadline.core.types import Failure
-from leadline.dashboard import page_cache as press
+from leadline.dashboard import pages
 from support.chromium import CHROMIUM, launched
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, MARK, hostile_records
@@ -66,7 +66,7 @@ def opened(browser: Browser, address: str, **settings: Any) -> Iterator[Page]:
 
 
 def counted(page: Page, selector: str, count: int) -> None:
-    """Waits until so many are there. The page's policy forbids the usual way, which is to evaluate a string."""
+    """Waits for this many. The page's policy forbids the usual way, evaluating a string."""
     from playwright.sync_api import expect
 
     expect(page.locator(selector)).to_have_count(count, timeout=20_000)
@@ -136,20 +136,20 @@ def test_typing_filters_and_headers_sort_without_leaving_the_page(browser: Brows
         page.go_back()
         page.wait_for_selector("th[aria-sort=ascending]")
         page.select_option("[name=status]", "running")
-        page.get_by_text("No run fits.").wait_for()
+        page.get_by_text("No matching runs.").wait_for()
         assert page.evaluate("window.stayed")
 
 
-def test_two_ticked_runs_are_compared_and_samples_open_there(browser: Browser, address: str) -> None:
+def test_two_selected_runs_are_compared_and_samples_open_there(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         read(page)
-        assert page.is_disabled("#ticked-go")
+        assert page.is_disabled("#compare-button")
         page.locator("tr[data-run]", has_text="sim:cliff").locator("input").check()
-        page.fill("[name=q]", "middle")  # what is ticked stays ticked when it is out of sight
+        page.fill("[name=q]", "middle")  # selected runs stay selected when they are filtered out
         counted(page, "tr[data-run]", 1)
         page.locator("tr[data-run] input").check()
-        assert "2 runs ticked" in page.inner_text("#ticked")
-        page.click("#ticked-go")
+        assert "2 runs selected" in page.inner_text("#selected")
+        page.click("#compare-button")
         page.wait_for_selector("#comparison")
         assert "2 runs compared" in page.inner_text("h1")
         page.click("[data-select='1/0/65536/0.5/*']")
@@ -157,12 +157,12 @@ def test_two_ticked_runs_are_compared_and_samples_open_there(browser: Browser, a
         assert page.locator("#drawer-list .place").first.inner_text().startswith("sim:middle")
         page.keyboard.press("Escape")
         page.go_back()
-        page.wait_for_selector("#ticked-clear:visible")
-        page.click("#ticked-clear")
-        assert page.is_disabled("#ticked-go")
+        page.wait_for_selector("#clear-button:visible")
+        page.click("#clear-button")
+        assert page.is_disabled("#compare-button")
 
 
-def test_the_keyboard_alone_ticks_compares_and_opens(browser: Browser, address: str) -> None:
+def test_the_keyboard_alone_selects_compares_and_opens(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         read(page)
         page.focus("tr[data-run]:nth-child(1) input")
@@ -171,12 +171,12 @@ def test_the_keyboard_alone_ticks_compares_and_opens(browser: Browser, address: 
         assert page.evaluate("document.activeElement.closest('.who') !== null")
         page.keyboard.press("Tab")
         page.keyboard.press("Space")
-        page.focus("#ticked-go")
+        page.focus("#compare-button")
         page.keyboard.press("Enter")
         page.wait_for_selector("#comparison")
 
 
-def test_the_one_who_came_by_keyboard_keeps_the_place_when_the_list_is_new(browser: Browser, address: str) -> None:
+def test_the_keyboard_focus_is_kept_when_the_list_is_reloaded(browser: Browser, address: str) -> None:
     with opened(browser, address) as page:
         read(page)
         page.focus("th a[data-order=date]")
@@ -241,35 +241,35 @@ def test_hostile_answers_are_inert(browser: Browser, address: str) -> None:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports are printed as soon as there is something new, for a test has no patience."""
-    monkeypatch.setattr(press, "LEAST_SECONDS", 0.5)
-    monkeypatch.setattr(press, "PACE", 0)
+    """Reports are made as soon as there is something new."""
+    monkeypatch.setattr(pages, "MIN_REFRESH_SECONDS", 0.5)
+    monkeypatch.setattr(pages, "REFRESH_FACTOR", 0)
 
 
 @pytest.mark.usefixtures("eager")
-def test_a_run_appears_fills_in_and_ends_before_ones_eyes(browser: Browser, tmp_path: Path) -> None:
+def test_a_run_appears_grows_and_ends_on_the_open_page(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
     with dashboard(tmp_path) as address, opened(browser, address) as page:
-        page.get_by_text("There is no run here yet").wait_for()
+        page.get_by_text("No runs yet.").wait_for()
         begun_run(tmp_path / "run", records, first=1)
         with writing(tmp_path / "run") as writer:
             page.wait_for_selector(".dot.running")
             page.get_by_text("1 of 27").wait_for()
             page.click("tr[data-run] a")
-            page.wait_for_selector("#live .map button")
+            page.wait_for_selector("#live .heatmap button")
             cell = page.locator("#live [data-select='0/0/65536/1.0/*']")
             assert cell.get_attribute("aria-label") == "niah, length 64k, depth 100%: no data, 0 of 3 answered"
             for record in records[1:-1]:
                 writer.append(of_now(record))
             page.wait_for_selector("#live [data-select='0/0/65536/1.0/*']:not(.empty)")
             assert "2 of 3 answered" in (cell.get_attribute("aria-label") or "")
-            assert "26 of 27 samples" in page.inner_text("#live-words")
-            assert "tokens/s" in page.inner_text("#live-words")
+            assert "26 of 27 samples" in page.inner_text("#live-text")
+            assert "tokens/s" in page.inner_text("#live-text")
             hostile = Failure("server", f"<img src=x onerror='window.{MARK}=1'>")
             writer.append(msgspec.structs.replace(of_now(failed_record(records[-1].cell)), outcome=hostile))
             page.wait_for_selector("#live-failures li")
             assert "server: <img src=x" in page.inner_text("#live-failures li")
-            assert "1 failed" in page.inner_text("#live-words")
+            assert "1 failed" in page.inner_text("#live-text")
             page.locator(".facts", has_text="1 failed").wait_for()  # the report too
             cell.click()
             page.wait_for_selector("#drawer-list[data-shown='3']")
@@ -284,12 +284,12 @@ def test_a_run_appears_fills_in_and_ends_before_ones_eyes(browser: Browser, tmp_
 
 
 @pytest.mark.usefixtures("eager")
-def test_what_somebody_reads_is_not_taken_away(browser: Browser, tmp_path: Path) -> None:
+def test_what_is_open_or_focused_is_not_replaced(browser: Browser, tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
     begun_run(tmp_path / "run", records, first=9)
     with dashboard(tmp_path) as address, writing(tmp_path / "run") as writer, opened(browser, address) as page:
         page.click("tr[data-run] a")
-        page.wait_for_selector("#live .map button:not(.empty)")
+        page.wait_for_selector("#live .heatmap button:not(.empty)")
         page.click("details.numbers summary")  # opened, and in focus
         page.evaluate("document.querySelector('article').dataset.mine = 'yes'")
         writer.append(of_now(records[9]))
@@ -310,17 +310,17 @@ def test_the_page_of_a_stopped_run_is_live_again_when_the_run_goes_on(browser: B
         raise KeyboardInterrupt
     with dashboard(tmp_path) as address, opened(browser, address) as page:
         page.click("tr[data-run] a")
-        page.get_by_text("was stopped with 18 of 27 samples not asked yet").wait_for()
+        page.get_by_text("stopped with 18 of 27 samples not asked").wait_for()
         for count in (10, 11):  # from a page that was never live, and from one that was
             with suppress(KeyboardInterrupt), writing(tmp_path / "run") as writer:
                 writer.append(of_now(records[count - 1]))
                 page.get_by_text(f"{count} of 27 samples ·").wait_for()
                 raise KeyboardInterrupt
             page.wait_for_selector("#live", state="detached")
-            page.get_by_text(f"was stopped with {27 - count} of 27 samples not asked yet").wait_for()
+            page.get_by_text(f"stopped with {27 - count} of 27 samples not asked").wait_for()
 
 
-def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None:
+def test_a_page_reconnects_to_its_server(browser: Browser, tmp_path: Path) -> None:
     """The stream is cut as a sleeping machine cuts it; the page asks for a new one by itself."""
     records = list(planted_records(cliff, **GRID))
     begun_run(tmp_path / "run", records, first=3)
@@ -331,7 +331,7 @@ def test_a_page_finds_its_server_again(browser: Browser, tmp_path: Path) -> None
         page.get_by_text("3 of 27 samples").wait_for()
         page.context.set_offline(True)
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-        page.get_by_text("does not answer").wait_for()
+        page.get_by_text("not reachable").wait_for()
         writer.append(of_now(records[3]))
         page.context.set_offline(False)
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

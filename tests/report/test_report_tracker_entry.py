@@ -8,7 +8,7 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.core.trackers import TrackerEntry
-from leadline.report.tracker_entry import line_name, prepared, step_of
+from leadline.report.tracker_entry import series_name, step_of, tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import Surface, cliff, failed_record, perfect, planted_records, write_run
 
@@ -16,7 +16,7 @@ from support.planted_runs import Surface, cliff, failed_record, perfect, planted
 def entry(folder: Path, surface: Surface, tasks: tuple[str, ...] = ("niah",), **settings: object) -> TrackerEntry:
     records = list(planted_records(surface, tasks=tasks, depths=[0.0, 0.5, 1.0], samples=5))
     records[0] = failed_record(records[0].cell)
-    return prepared(load_run(write_run(folder / "run", records, samples=5)), 12000, **settings)  # type: ignore[arg-type]
+    return tracker_entry(load_run(write_run(folder / "run", records, samples=5)), 12000, **settings)  # type: ignore[arg-type]
 
 
 def test_numbers_say_reach_averages_and_failures(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_an_end_beyond_what_was_measured_is_left_out(tmp_path: Path) -> None:
 
 def test_a_run_without_an_answer_has_no_accuracy_rather_than_zero(tmp_path: Path) -> None:
     records = [failed_record(r.cell) for r in planted_records(cliff, lengths=[1024], depths=[0.5])]
-    numbers = prepared(load_run(write_run(tmp_path / "run", records)), 0).numbers
+    numbers = tracker_entry(load_run(write_run(tmp_path / "run", records)), 0).numbers
     assert not any("accuracy" in name or name.startswith("leadline_task") for name in numbers)
     assert numbers["leadline/failed"] == 3
 
@@ -69,8 +69,8 @@ def test_names_that_become_one_are_told_apart(tmp_path: Path) -> None:
 )
 def test_auto_takes_the_last_whole_number_and_the_line_is_the_rest(model: str, step: int, line: str) -> None:
     assert step_of(model, "auto") == step
-    assert line_name(model, step) == line
-    assert line_name(model, step + 1) == model, "another step leaves the name alone"
+    assert series_name(model, step) == line
+    assert series_name(model, step + 1) == model, "another step leaves the name alone"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The dashboard on the wire: what it sends, what it refuses, and how it tells what is new."""
+"""The dashboard over HTTP: what it sends, what it refuses, and its streams of changes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ import pytest
 from starlette.requests import Request
 
 from leadline.core.errors import ServerError
-from leadline.dashboard.app import Serving, _Pages, listen_on
-from leadline.dashboard.live import LOOK_SECONDS
+from leadline.dashboard.app import DashboardServer, _Handlers, listen_on
+from leadline.dashboard.live import READ_SECONDS
 from leadline.dashboard.pages import Dashboard
 from leadline.dashboard.security import HEADERS, host_name
 from leadline.report.page import fingerprint
@@ -48,7 +48,7 @@ def address(runs: Path) -> Iterator[str]:
 
 
 def ids(address: str) -> dict[str, str]:
-    """By name of the folder, or what stands for it in the list."""
+    """By name of the folder."""
     rows = re.findall(r'value="(\w+)" aria-label="Compare [^"]*, ([\w-]+)"', get(address, "/").text)
     return {name: key for key, name in rows}
 
@@ -98,7 +98,7 @@ def test_this_machine_may_be_called_by_its_names_through_any_tunnel(address: str
     assert get(address, "/", host=name).status == 200
 
 
-def test_told_to_listen_beyond_this_machine_it_answers_to_addresses_and_still_to_no_strange_name(runs: Path) -> None:
+def test_listening_on_all_interfaces_it_accepts_ip_addresses_and_still_no_unknown_name(runs: Path) -> None:
     with dashboard(runs / "one", host="0.0.0.0") as address:
         assert get(address, "/", host="10.0.0.1:8321").status == 200
         assert get(address, "/", host=socket.gethostname()).status == 200
@@ -174,7 +174,7 @@ def test_hostile_answers_are_data_on_the_wire(address: str) -> None:
     assert get(address, f"/samples?run={key}").headers["content-type"] == "application/json"
 
 
-def test_a_run_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_is_an_error_page(tmp_path: Path) -> None:
     write_run(tmp_path / "run", list(planted_records(cliff, **GRID)))
     (tmp_path / "run" / "records.jsonl").write_text("nonsense\nnonsense\n")
     with dashboard(tmp_path) as address:
@@ -187,7 +187,7 @@ def test_a_run_that_cannot_be_read_is_told_in_words(tmp_path: Path) -> None:
 def test_a_folder_without_runs_says_how_to_make_one(tmp_path: Path) -> None:
     with dashboard(tmp_path) as address:
         text = get(address, "/").text
-    assert "There is no run here yet" in text
+    assert "No runs yet." in text
     assert "leadline demo" in text
 
 
@@ -197,14 +197,14 @@ def test_a_run_that_was_stopped_says_what_is_missing(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     with dashboard(tmp_path) as address:
         text = get(address, f"/run/{ids(address)['run']}").text
-    assert "This run was stopped with 7 of 12 samples not asked yet." in text
+    assert "This run stopped with 7 of 12 samples not asked." in text
 
 
-def test_a_taken_port_is_said_with_a_way_out() -> None:
+def test_a_port_in_use_is_an_error_with_a_fix() -> None:
     taken = listen_on("127.0.0.1", 0)
     port = taken.getsockname()[1]
     try:
-        with pytest.raises(ServerError, match=f"port {port} is taken") as caught:
+        with pytest.raises(ServerError, match=f"port {port} is in use") as caught:
             listen_on("127.0.0.1", port)
         assert "--port 0" in caught.value.fix
     finally:
@@ -220,16 +220,18 @@ def states(address: str, key: str) -> Generator[dict[str, Any], None, None]:
         yield json.loads(data)
 
 
-def test_a_running_run_tells_its_progress_cells_and_failures(tmp_path: Path) -> None:
+def test_a_running_run_sends_its_progress_cells_and_failures(tmp_path: Path) -> None:
     records = list(planted_records(cliff, **GRID))
     begun_run(tmp_path / "run", records, first=3)
     with dashboard(tmp_path) as address, writing(tmp_path / "run") as writer:
         heard = states(address, ids(address)["run"])
         first = next(heard)
         assert (first["status"], first["asked"], first["planned"]) == ("running", 3, 12)
-        assert [m["columns"] for m in first["maps"]] == [["1k", "64k"]]
-        assert first["cells"]["0/0/1024/0.0/*"]["value"] == "100"
-        assert first["cells"]["0/0/65536/1.0/*"]["label"].endswith("no data, 0 of 3 answered")
+        (heatmap,) = first["heatmaps"]
+        assert (heatmap["title"], heatmap["columns"], heatmap["rows"]) == ("niah", ["1k", "64k"], ["0%", "100%"])
+        cells = {cell["select"]: cell for cell in heatmap["cells"]}
+        assert cells["0/0/1024/0.0/*"]["value"] == "100"
+        assert cells["0/0/65536/1.0/*"]["label"].endswith("no data, 0 of 3 answered")
         writer.append(of_now(records[-1]))
         writer.append(of_now(failed_record(records[-2].cell)))
         later = next(state for state in heard if state["asked"] == 5)
@@ -237,9 +239,9 @@ def test_a_running_run_tells_its_progress_cells_and_failures(tmp_path: Path) -> 
         assert later["failures"][-1]["place"] == "niah, length 64k, depth 100%, sample 1"
         assert later["rate"].endswith("tokens/s")
         assert later["left"].endswith("left")
-        changed = {k for state in [later, *islice(heard, 1)] for k in state["cells"]}
+        changed = {cell["select"] for state in [later, *islice(heard, 1)] for cell in state["cells"]}
         assert changed <= {"0/0/65536/1.0/*"}, "only cells that have changed are sent again"
-        assert "maps" not in later
+        assert "heatmaps" not in later
 
 
 def test_a_stream_that_was_lost_begins_anew_with_everything(tmp_path: Path) -> None:
@@ -251,9 +253,9 @@ def test_a_stream_that_was_lost_begins_anew_with_everything(tmp_path: Path) -> N
         next(first)
         first.close()
         writer.append(of_now(records[3]))
-        time.sleep(LOOK_SECONDS)  # a file is not looked at more often, however many ask
+        time.sleep(READ_SECONDS)  # a file is not read more often
         again = [next(states(address, key)) for _ in range(2)]  # as from two tabs
-        assert [(state["asked"], len(state["cells"]), len(state["maps"])) for state in again] == [(4, 4, 1)] * 2
+        assert [(state["asked"], len(state["heatmaps"][0]["cells"])) for state in again] == [(4, 4)] * 2
 
 
 def test_a_stream_ends_with_the_run(tmp_path: Path) -> None:
@@ -269,7 +271,7 @@ def test_a_stream_ends_with_the_run(tmp_path: Path) -> None:
         assert rest[-1]["asked"] == 12
 
 
-def test_the_list_tells_of_new_runs(tmp_path: Path) -> None:
+def test_the_list_announces_new_runs(tmp_path: Path) -> None:
     with dashboard(tmp_path) as address:
         heard = events(address, "/events")
         adding = threading.Timer(0.3, lambda: write_run(tmp_path / "new", list(planted_records(cliff, **GRID))))
@@ -292,8 +294,8 @@ def test_what_changes_after_a_stream_has_opened_is_news(tmp_path: Path, monkeypa
         return noted[-1]
 
     monkeypatch.setattr(Dashboard, "version", noting)
-    pages = _Pages(Dashboard([tmp_path]), lambda: True)
-    asyncio.run(pages.list_events(Request({"type": "http", "method": "GET", "path": "/events", "headers": []})))
+    handlers = _Handlers(Dashboard([tmp_path]), lambda: True)
+    asyncio.run(handlers.list_events(Request({"type": "http", "method": "GET", "path": "/events", "headers": []})))
     assert len(noted) == 1
 
 
@@ -309,7 +311,7 @@ def test_many_streams_are_no_burden_and_the_server_ends_with_them_open(tmp_path:
 
 
 def test_an_answer_before_the_server_runs_is_given_when_it_does(tmp_path: Path) -> None:
-    serving = Serving([tmp_path], "127.0.0.1", 0)
+    serving = DashboardServer([tmp_path], "127.0.0.1", 0)
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(get(serving.address, "/").status))
     asking.start()
