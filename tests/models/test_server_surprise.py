@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
 from leadline.core.types import Failure  # noqa: E402
 from leadline.models.hf.provider import HF  # noqa: E402
-from leadline.models.openai.http import HttpReply, HttpTrouble  # noqa: E402
+from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
 from leadline.models.openai.logprobs import server_nll  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
@@ -104,7 +104,7 @@ def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
         base_url = "http://server/v1"
 
         def post(self, url: str, body: bytes) -> HttpReply:
-            raise HttpTrouble("connection", "nobody there")
+            raise RequestFailed("connection", "nobody there")
 
     dead = asked_of(Dead())
     assert isinstance(dead, Failure)

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from leadline.core.errors import ServerAway, ServerError, UnknownName
-from leadline.models.openai.http import HttpClient, HttpReply, HttpTrouble
+from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decoded, error_in, error_words
 
 Kind = Literal["plain", "vllm", "sglang", "llamacpp"]
@@ -95,8 +95,8 @@ def patiently(client: HttpClient, method: str, url: str, body: bytes | None = No
         wait = FIRST_WAIT_SECONDS * 2**attempt
         try:
             reply = client.send(method, url, body)
-        except HttpTrouble as trouble:
-            if last or trouble.why == "timeout" or _NOBODY.search(str(trouble)):
+        except RequestFailed as trouble:
+            if last or trouble.reason == "timeout" or _NOBODY.search(str(trouble)):
                 raise _nobody(url, trouble) from None
         else:
             if last or not _may_pass(reply):
@@ -110,7 +110,7 @@ def _may_pass(reply: HttpReply) -> bool:
     return reply.status == 429 or (reply.status >= 500 and reply.status not in (501, 505))
 
 
-def _nobody(url: str, trouble: HttpTrouble) -> ServerAway:
+def _nobody(url: str, trouble: RequestFailed) -> ServerAway:
     return ServerAway(
         f"no server answers: {trouble}",
         where=url,

@@ -15,7 +15,7 @@ import numpy as np
 
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.types import Failure
-from leadline.models.openai.http import HttpReply, HttpTrouble
+from leadline.models.openai.http import HttpReply, RequestFailed
 from leadline.models.openai.replies import decoded, failure_of_trouble, outcome_of
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def prompt_nats(
     }  # fmt: skip
     try:
         reply = client.post(f"{client.base_url}/completions", msgspec.json.encode(body))
-    except HttpTrouble as trouble:
+    except RequestFailed as trouble:
         return failure_of_trouble(trouble)
     outcome = outcome_of(reply, chat=False, key_name=key_name)
     if isinstance(outcome, Failure):

@@ -28,7 +28,7 @@ from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.openai.discovery import ATTEMPTS, ServerFacts, learn_facts, patiently
-from leadline.models.openai.http import HttpClient, HttpTrouble
+from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
 from leadline.models.openai.replies import failure_of_trouble, outcome_of
 from leadline.models.openai.template import FrameFinder, can_begin_answer, continues_with, conversation
@@ -166,7 +166,7 @@ class OpenAIModel:
         outcome: Completion | Failure
         try:
             reply = self._client.post(self._url, body)
-        except HttpTrouble as trouble:
+        except RequestFailed as trouble:
             outcome = failure_of_trouble(trouble)
         else:
             outcome = outcome_of(

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from leadline.core.types import Completion, Failure
-from leadline.models.openai.http import HttpReply, HttpTrouble
+from leadline.models.openai.http import HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 
 Json = Mapping[str, Any]
@@ -43,8 +43,8 @@ _NEVER_COMES_BACK = ("insufficient_quota", "billing_hard_limit_reached")
 _BROKEN_FINISHES = ("error", "abort")
 
 
-def failure_of_trouble(trouble: HttpTrouble) -> Failure:
-    return Failure(trouble.why, str(trouble), transient=True)
+def failure_of_trouble(trouble: RequestFailed) -> Failure:
+    return Failure(trouble.reason, str(trouble), transient=True)
 
 
 def outcome_of(
