@@ -290,7 +290,7 @@ def _list_downloads(*, as_json: bool) -> None:
         print_json(
             [
                 {"name": d.name, "summary": d.summary, "licence": d.licence, "here": here[d.name],
-                 "places": [{"url": p.url, "sha256": p.sha256} for p in d.places]}
+                 "places": [{"url": p.url, "sha256": p.sha256} for p in d.mirrors]}
                 for d in DOWNLOADS.values()
             ]
         )  # fmt: skip

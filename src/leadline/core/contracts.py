@@ -202,10 +202,10 @@ class Remote(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A model of which there are several copies: so many documents may be asked of it at once."""
+    """A model with several replicas: that many documents may be asked of it at once."""
 
     @property
-    def copies(self) -> int: ...
+    def replicas(self) -> int: ...
 
 
 class ModelProvider(Options):

@@ -109,24 +109,25 @@ def _room(entrants: Sequence[ModelRun]) -> Iterator[tuple[int, Opening]]:
     Places of a cluster are held for the whole matrix. A model has one of them; several when there are more than
     models. Without a cluster, and for models that others serve, it is one after another.
     """
-    copied = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
-    if not copied:
+    replicated = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
+    if not replicated:
         yield 1, partial(_open, None)
         return
-    from leadline.models.ray.cluster import Fleet
+    from leadline.models.ray.cluster import Reservation
     from leadline.models.ray.model import open_named, replicas_of
 
-    fleet = Fleet(copied[0].spec.limits.ray or 0)
-    each = max(1, fleet.places // len(copied))
+    reserved = Reservation(replicated[0].spec.limits.ray or 0)
+    slots = reserved.layout.slots
+    each = max(1, slots // len(replicated))
     try:
-        yield fleet.places // each, partial(_open, lambda name: replicas_of(partial(open_named, name), fleet, each))
+        yield slots // each, partial(_open, lambda name: replicas_of(partial(open_named, name), reserved, each))
     finally:
-        fleet.close()
+        reserved.release()
 
 
-def _open(copies: Callable[[str], Model] | None, spec: Spec) -> Model:
-    if copies is not None and _in_process(spec):
-        return copies(spec.model)
+def _open(open_replicas: Callable[[str], Model] | None, spec: Spec) -> Model:
+    if open_replicas is not None and _in_process(spec):
+        return open_replicas(spec.model)
     return open_model(spec.model_copy(update={"limits": spec.limits.model_copy(update={"ray": None})}))
 
 
