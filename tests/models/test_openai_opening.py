@@ -38,7 +38,7 @@ def test_our_count_of_the_prompt_is_the_servers_own(kind: Kind, api: str) -> Non
 def test_the_kind_and_the_window_are_found(kind: Kind) -> None:
     with FakeServer(kind=kind, window=50_000) as server:
         model = open_model(server.base_url)
-    assert model.facts.kind == kind
+    assert model.server.kind == kind
     assert model.card.window == (None if kind == "plain" else 50_000)
     assert model.card.name == "fake"
 
@@ -75,7 +75,7 @@ def test_the_answer_prefix_ends_the_question_where_no_answer_can_be_begun() -> N
     assert messages[0]["content"].endswith("The number is")
     assert got.sent.prefix == "appended"
     assert got.sent.characters == len(messages[0]["content"])
-    assert any("opening words" in note for note in model.card.notes)
+    assert any("not prefilled" in note for note in model.card.notes)
 
 
 @pytest.mark.parametrize(("prefill", "prefix"), [("yes", "prefill"), ("no", "appended")])
@@ -186,7 +186,7 @@ def test_a_template_given_as_a_file_is_used_and_checked_against_the_receipt(tmp_
 def test_a_server_that_counts_nothing_is_noted() -> None:
     with FakeServer(Faults(without_usage=True)) as server:
         model = open_model(server.base_url)
-    assert any("counts no tokens" in note for note in model.card.notes)
+    assert any("reports no token counts" in note for note in model.card.notes)
 
 
 def test_opening_survives_faults_that_pass() -> None:

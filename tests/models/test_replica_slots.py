@@ -11,32 +11,37 @@ import pytest
 
 from leadline.core.errors import LengthError, MissingExtra, ServerError, UnknownName, UsageError
 from leadline.core.spec import make_spec
-from leadline.models.ray.cluster import NodeResources, SlotLayout, connect, plan_slots
+from leadline.models.ray.cluster import NodeResources as Node
+from leadline.models.ray.cluster import SlotLayout, connect, plan_slots
 from leadline.run.plan import open_model
 
 
 @pytest.mark.parametrize(
     ("nodes", "wanted", "layout"),
     [
-        ([NodeResources(8, 64)], 0, SlotLayout(8, "GPU", 1)),
-        ([NodeResources(8, 64)], 2, SlotLayout(2, "GPU", 4)),
-        ([NodeResources(8, 64)], 3, SlotLayout(3, "GPU", 2)),
-        ([NodeResources(3, 16), NodeResources(3, 16)], 3, SlotLayout(3, "GPU", 1)),  # 2 each would leave the third in two halves
-        ([NodeResources(0, 16), NodeResources(4, 16), NodeResources(4, 16)], 0, SlotLayout(8, "GPU", 1)),
-        ([NodeResources(0, 2)], 2, SlotLayout(2, "CPU", 1)),
-        ([NodeResources(0, 16)], 0, SlotLayout(1, "CPU", 16)),
-        ([NodeResources(0, 16), NodeResources(0, 8)], 0, SlotLayout(2, "CPU", 8)),
+        ([Node(8, 64)], 0, SlotLayout(8, "GPU", 1)),
+        ([Node(8, 64)], 2, SlotLayout(2, "GPU", 4)),
+        ([Node(8, 64)], 3, SlotLayout(3, "GPU", 2)),
+        (
+            [Node(3, 16), Node(3, 16)],
+            3,
+            SlotLayout(3, "GPU", 1),
+        ),  # 2 each would leave the third in two halves
+        ([Node(0, 16), Node(4, 16), Node(4, 16)], 0, SlotLayout(8, "GPU", 1)),
+        ([Node(0, 2)], 2, SlotLayout(2, "CPU", 1)),
+        ([Node(0, 16)], 0, SlotLayout(1, "CPU", 16)),
+        ([Node(0, 16), Node(0, 8)], 0, SlotLayout(2, "CPU", 8)),
     ],
 )
-def test_slots_are_equal_and_each_lies_on_one_machine(nodes: list[NodeResources], wanted: int, layout: SlotLayout) -> None:
+def test_slots_are_equal_and_each_lies_on_one_machine(nodes: list[Node], wanted: int, layout: SlotLayout) -> None:
     assert plan_slots(nodes, wanted) == layout
 
 
 def test_too_many_replicas_are_refused_and_the_limit_is_named() -> None:
     with pytest.raises(UsageError, match="3 replicas need at least 3 GPUs, and there are 2"):
-        plan_slots([NodeResources(2, 64)], 3)
+        plan_slots([Node(2, 64)], 3)
     with pytest.raises(UsageError, match="--ray 2 or less"):
-        plan_slots([NodeResources(0, 2)], 3)
+        plan_slots([Node(0, 2)], 3)
 
 
 def test_without_ray_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

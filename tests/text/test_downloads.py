@@ -127,7 +127,11 @@ def test_without_a_known_hash_the_first_download_is_trusted_and_later_ones_must_
 ) -> None:
     unpinned = item(Mirror(server.url))
     assert got(unpinned, tmp_path).checked == "trusted on first use"
-    assert json.loads((tmp_path / LOCK).read_text())["thing"] == {"file": "thing.json", "sha256": SHA, "url": server.url}
+    assert json.loads((tmp_path / LOCK).read_text())["thing"] == {
+        "file": "thing.json",
+        "sha256": SHA,
+        "url": server.url,
+    }
     assert got(unpinned, tmp_path, again=True).checked == "locked"
     server.data = b"another thing"
     with pytest.raises(SourceError):

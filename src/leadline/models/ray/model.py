@@ -58,10 +58,13 @@ class ModelActor:
 
     def __init__(self, opener: Opener, folder: str) -> None:
         self._opener = opener
+        self._broken = False
         with suppress(OSError):  # model names may be relative paths; another machine may lack the folder
             os.chdir(folder)
 
     def open(self) -> ReplicaInfo:
+        if self._broken:
+            os._exit(1)  # Ray restarts the process and calls this again
         self._model = model = self._opener()
         plain = model.plain if isinstance(model, LogprobModel) else None
         return ReplicaInfo(model.card, model.tokenizer, model.frame, plain, __version__)
@@ -69,7 +72,11 @@ class ModelActor:
     def call(self, method: str, arguments: Sequence[Any]) -> Any:
         if method == "forecast" and not isinstance(self._model, Forecasting):
             return ()
-        return getattr(self._model, method)(*arguments)
+        try:
+            return getattr(self._model, method)(*arguments)
+        except RunStopped:  # its GPU failed: a new process may work
+            self._broken = True
+            raise
 
 
 class ReplicasLost(Exception):
@@ -119,8 +126,7 @@ class ReplicaPool:
                 if not isinstance(error.cause, RunStopped):
                     self._release(actor)
                     raise _cause(error) from None
-                self._error = error.cause  # its GPU failed: a new process may work
-                self._ray.kill(actor, no_restart=False)
+                self._error = error.cause
                 self._open(actor)
             except errors.RayError as error:
                 self._error = error

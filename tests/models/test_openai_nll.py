@@ -84,7 +84,7 @@ def test_a_server_gives_the_numbers_of_the_same_weights_in_process(tmp_path: Pat
     [
         (lambda ids, chances: {}, "no log-probabilities of the prompt"),
         (lambda ids, chances: {"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probabilities for a prompt of 132"),
-        (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "leaves out"),
+        (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "lacks log-probabilities"),
         (lambda ids, chances: by_id([i + 1 for i in ids], chances), "it read another text"),
     ],
 )
