@@ -54,7 +54,7 @@ class HttpClient:
         self.base_url = base_url.rstrip("/")
         self.timeout = timeout
         self._headers = {"User-Agent": "leadline", "Accept": "application/json", **(headers or {})}
-        self._pool = _pool_manager(self.base_url)
+        self._pool = _connection_pool(self.base_url)
 
     @property
     def root_url(self) -> str:
@@ -74,12 +74,13 @@ class HttpClient:
         try:
             response = self._pool.urlopen(
                 method,
-                url,
+                self._target(url),
                 body=body,
                 headers=headers,
                 timeout=self.timeout,
                 retries=False,
                 redirect=False,
+                assert_same_host=False,
                 preload_content=False,
             )
             with closing(response):  # after an exception (Ctrl-C too) the connection is not used again
@@ -95,7 +96,14 @@ class HttpClient:
         )
 
     def close(self) -> None:
-        self._pool.clear()
+        self._pool.close()
+
+    def _target(self, url: str) -> str:
+        """The path of a URL; the whole URL where an HTTP proxy forwards the request."""
+        if self._pool.proxy is not None and self._pool.scheme == "http":
+            return url
+        parts = urlsplit(url)
+        return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _read(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
@@ -147,8 +155,8 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     return max(0.0, at - (time.time() if now is None else now))
 
 
-def _pool_manager(base_url: str) -> urllib3.PoolManager:
-    """A connection pool, through the proxy that the environment names for this URL; local servers use none."""
+def _connection_pool(base_url: str) -> urllib3.HTTPConnectionPool:
+    """Connections to the server, through the proxy that the environment names for it; local servers use none."""
     url = urlsplit(base_url)
     host = url.hostname or ""
     options: dict[str, Any] = {"maxsize": MAX_IDLE_CONNECTIONS, "block": False}
@@ -156,8 +164,9 @@ def _pool_manager(base_url: str) -> urllib3.PoolManager:
         options["ssl_context"] = ssl.create_default_context()  # once: reading the certificates is slow
     address = urllib.request.getproxies().get(url.scheme, "")
     if not address or host in ("localhost", "::1") or host.startswith("127.") or urllib.request.proxy_bypass(host):
-        return urllib3.PoolManager(**options)
+        return urllib3.connection_from_url(base_url, **options)
     proxy = urlsplit(address if "://" in address else f"http://{address}")
     user = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}" if proxy.username else None
     options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=user)
-    return urllib3.ProxyManager(f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}", **options)
+    manager = urllib3.ProxyManager(f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}", **options)
+    return manager.connection_from_url(base_url)
