@@ -9,7 +9,7 @@ import pytest
 from leadline.cli import demo
 from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.spec import make_spec
-from leadline.models.hf import load, smollm2
+from leadline.models.hf import provider, smollm2
 
 
 def test_the_demo_asks_a_real_model_and_reads_each_document_once() -> None:
@@ -28,7 +28,7 @@ def test_what_stands_in_the_way_is_said(
     def fail(*_: object) -> Path:
         raise trouble
 
-    monkeypatch.setattr(load, "require_torch", lambda where: None)
+    monkeypatch.setattr(provider, "require_torch", lambda where: None)
     monkeypatch.setattr(smollm2, "ensure_folder", fail)
     assert demo._real_model_is_here() is False
     said = capsys.readouterr().err

@@ -53,7 +53,7 @@ def _real_model_is_here() -> bool:
     from leadline.cli.output import warn
     from leadline.core.errors import LeadlineError
     from leadline.models.hf import smollm2
-    from leadline.models.hf.load import require_torch
+    from leadline.models.hf.provider import require_torch
 
     try:
         require_torch("demo")
