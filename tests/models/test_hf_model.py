@@ -209,7 +209,7 @@ def test_running_out_of_memory_is_a_failure_of_the_sample(tmp_path: Path, monkey
     assert isinstance(model.nll(doc.ids, spans=[(1, 50)]), Failure)
 
 
-def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
+def test_nll_refuses_what_cannot_be_scored(tmp_path: Path) -> None:
     model = opened(f"hf:{model_folder(tmp_path)}")
     ids = random_ids(0, 50)
     found = model.nll(ids, [Continuation(50, random_ids(1, 4))], [(1, 50)])
@@ -219,7 +219,7 @@ def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
         model.nll(ids, [Continuation(0, random_ids(1, 4))])
     with pytest.raises(ValueError, match="span"):
         model.nll(ids, spans=[(0, 4)])
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="is not within"):
         model.nll(ids, [Continuation(51, random_ids(1, 4))])
 
 

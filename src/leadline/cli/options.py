@@ -77,7 +77,7 @@ class Flags:
     )
     timeout: Annotated[float | None, typer.Option(help="Seconds a request may take. [default: 600]")] = None
     ray: Annotated[
-        int | None, typer.Option(min=0, help="Copies of an in-process model as Ray actors; 0 is one for every GPU.")
+        int | None, typer.Option(min=0, help="Replicas of an in-process model as Ray actors; 0 is one for every GPU.")
     ] = None
     out: Annotated[Path | None, typer.Option(help="The run's folder. [default: runs/TASK-MODEL-DIGEST]")] = None
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON on stdout.")] = False

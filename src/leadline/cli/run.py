@@ -40,7 +40,7 @@ def run(
     """Measure a model, or a list of models. The same command again goes on where it stopped.
 
     A list (--models, or `models` in the spec) gets a run for each model in one folder, and a page of all of them.
-    With --ray a model has copies on many GPUs, and many models are measured side by side.
+    With --ray a model has replicas on many GPUs, and many models are measured side by side.
     """
     from leadline.cli.run_summary import finish
 

@@ -63,7 +63,7 @@ class Limits(Part):
     timeout: float = Field(600.0, gt=0, description="seconds a request may take")
     attempts: int = Field(6, ge=1, description="times a sample is asked before it counts as failed")
     breaker: int = Field(20, ge=1, description="failed samples in a row after which the run stops")
-    ray: int | None = Field(None, ge=0, description="copies of an in-process model as Ray actors; 0: one a GPU")
+    ray: int | None = Field(None, ge=0, description="replicas of an in-process model as Ray actors; 0: one per GPU")
 
 
 class Spec(Part):
