@@ -95,7 +95,7 @@ def test_a_server_that_cannot_says_why_not(form: Choice, words: str) -> None:
     assert words in found.message
 
 
-def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
+def test_refusals_and_connection_errors_are_failures_of_the_sample() -> None:
     refused = asked_of(Server(by_id, status=400))
     assert isinstance(refused, Failure)
     assert "switched off" in refused.message
@@ -104,7 +104,7 @@ def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
         base_url = "http://server/v1"
 
         def post(self, url: str, body: bytes) -> HttpReply:
-            raise RequestFailed("connection", "nobody there")
+            raise RequestFailed("connection", "no server")
 
     dead = asked_of(Dead())
     assert isinstance(dead, Failure)
