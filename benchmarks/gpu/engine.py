@@ -22,10 +22,10 @@ import shapes
 import torch
 from shapes import DEPTHS, LENGTHS, NEW, Ids
 
-from leadline.models.hf.engine import Ask, Engine
+from leadline.core.contracts import Continuation
+from leadline.models.hf.engine import Engine, EngineRequest
 from leadline.models.hf.greedy import generate_plain
-from leadline.models.hf.memory import GIB, Shape
-from leadline.models.hf.nll import Scored
+from leadline.models.hf.memory import GIB, DecoderShape
 
 SAMPLES = 3
 FUSED = "unfused" not in sys.argv
@@ -45,8 +45,8 @@ def row(work: str, figure: str, against: str) -> None:
     print(f"| {work} | {figure} | {against} |", flush=True)
 
 
-def asks_of(cuts: list[int], ends: list[Ids]) -> list[Ask]:
-    return [Ask(cut, end, NEW) for cut, end in zip(cuts, ends, strict=True)]
+def asks_of(cuts: list[int], ends: list[Ids]) -> list[EngineRequest]:
+    return [EngineRequest(cut, end, NEW) for cut, end in zip(cuts, ends, strict=True)]
 
 
 class Bench:
@@ -99,7 +99,7 @@ class Bench:
             asks = asks_of(shapes.cuts(LENGTHS, ends), ends)
             document = shapes.document(sample)
             torch.cuda.reset_peak_memory_stats()
-            seconds, _ = clock(lambda d=document, a=asks: self.engine.ask(d, a))  # type: ignore[misc]
+            seconds, _ = clock(lambda d=document, a=asks: self.engine.answer(d, a))  # type: ignore[misc]
             times.append(seconds)
         shown = " + ".join(f"{t:.1f}" for t in times)
         row("nested, 8 x 11 x 3", f"{sum(times):.1f} s ({shown})", f"{self.plain / sum(times):.1f}x the plain loop")
@@ -113,7 +113,7 @@ class Bench:
                 ends = shapes.closings(sample, DEPTHS)
                 asks = asks_of(shapes.cuts((length,), ends), ends)
                 document = shapes.document(sample * 100 + length, length)
-                seconds, _ = clock(lambda d=document, a=asks: self.engine.ask(d, a))  # type: ignore[misc]
+                seconds, _ = clock(lambda d=document, a=asks: self.engine.answer(d, a))  # type: ignore[misc]
                 total += seconds
             times.append(total)
         shown = " + ".join(f"{t:.1f}" for t in times)
@@ -131,7 +131,7 @@ class Bench:
                 cut = length - NEW - len(end)
                 place = int(depth * (cut - len(needle)))
                 document = np.concatenate([haystack[:place], needle, haystack[place:]])[:cut]
-                seconds, _ = clock(lambda d=document, e=end: self.engine.ask(d, [Ask(len(d), e, NEW)]))  # type: ignore[misc]
+                seconds, _ = clock(lambda d=document, e=end: self.engine.answer(d, [EngineRequest(len(d), e, NEW)]))  # type: ignore[misc]
                 spent += seconds
             by_length.append(spent / DEPTHS)
             total += spent
@@ -152,12 +152,12 @@ class Bench:
         beyond = self.weights + reader.store.bytes
         extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
         rate = self.rate()
-        floor = Shape.of(self.model.config.to_dict()).flops_read(len(document)) / rate
+        floor = DecoderShape.of(self.model.config.to_dict()).flops_read(len(document)) / rate
         row("prefill 128k", f"{self.prefill:.2f} s, {extra:.2f} GiB extra", f"{floor / self.prefill:.2f} of the floor "
             f"({floor:.1f} s at {rate / 1e12:.0f} TFLOP/s)")  # fmt: skip
         for name in ("first", "again"):
             torch.cuda.reset_peak_memory_stats()
-            seconds, _ = clock(lambda: self.engine.ask(document, asks))
+            seconds, _ = clock(lambda: self.engine.answer(document, asks))
             extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
             row(f"88 probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
                 f"{seconds / self.prefill:.2f} of the prefill")  # fmt: skip
@@ -165,8 +165,8 @@ class Bench:
     def nll(self) -> None:
         document = shapes.document(7)
         spans = [(a, a + 24) for a in np.linspace(1000, 130000, 32).astype(int).tolist()]
-        tails = [Scored(len(document), shapes.document(a, 48), 24) for a in range(32)]
-        many = [Scored(len(document) - 1000 * (a % 100), shapes.document(a, 48), 24) for a in range(600)]
+        tails = [Continuation(len(document), shapes.document(a, 48), 24) for a in range(32)]
+        many = [Continuation(len(document) - 1000 * (a % 100), shapes.document(a, 48), 24) for a in range(600)]
         for name, rows, parts in (
             ("32 spans of one 128k document", [], spans),
             ("32 continuations of one 128k document", tails, []),
@@ -222,11 +222,11 @@ class Bench:
 
     def _gain(self, document: Ids, anchors: list[int]) -> list[float]:
         cuts = [len(document)] * len(anchors) + [0] * len(anchors)
-        tails = [Scored(cut, document[a : a + 48], 24) for cut, a in zip(cuts, anchors * 2, strict=True)]
+        tails = [Continuation(cut, document[a : a + 48], 24) for cut, a in zip(cuts, anchors * 2, strict=True)]
         nats = self.engine.nll(document, tails, [])
         assert nats is not None
         n = len(anchors)
-        return [float(nats.rows[n + i].mean() - nats.rows[i].mean()) for i in range(n)]
+        return [float(nats.continuations[n + i].mean() - nats.continuations[i].mean()) for i in range(n)]
 
     def _usual(self, document: Ids, anchor: int) -> float:
         """Chunks of 1,024 through the model with all their logits, document and query together."""
@@ -261,12 +261,12 @@ class Bench:
                 parameter.data.normal_(0, 0.06)
         document = shapes.document(1, 20000) % 512
         ends = [e % 512 for e in shapes.closings(2, 24)]
-        asks = [Ask(int(c), e, NEW) for c, e in zip(np.linspace(0, 20000, 24), ends, strict=True)]
+        asks = [EngineRequest(int(c), e, NEW) for c, e in zip(np.linspace(0, 20000, 24), ends, strict=True)]
         prompts = [np.concatenate([document[: ask.cut], ask.closing]) for ask in asks]
         plain = [generate_plain(model, prompt, NEW, [3]) for prompt in prompts]
         engine = Engine(model, [3], fused=FUSED)
-        together = engine.ask(document, asks)
-        alone = [engine.ask(document, [ask])[0] for ask in asks]
+        together = engine.answer(document, asks)
+        alone = [engine.answer(document, [ask])[0] for ask in asks]
         for name, told in (("in one batch", together), ("one by one", alone)):
             same = sum(one.answer == want for one, want in zip(told, plain, strict=True))
             row(f"float32 answers equal to the plain path's, {name}", f"{same} of {len(asks)}",

@@ -11,11 +11,11 @@ from torch import Tensor
 from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
+from leadline.models.hf import reader as hf_reader
 from leadline.models.hf.attention import attend, attend_where, fold, merge, merge_into
 from leadline.models.hf.model import HFModel
-from leadline.models.hf.prefix import Chunk, Read, Rows, Store
 from leadline.models.hf.provider import HF
-from leadline.models.hf.provider import reader as hf_reader
+from leadline.models.hf.store import DocumentPass, PassDone, RowsPass, Store
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader
@@ -88,19 +88,19 @@ class QuantisedStore(Store):
         super().write(layer, start, quantised(key, self.bits), quantised(value, self.bits))
 
 
-class FarChunk(Chunk):
+class FarChunk(DocumentPass):
     view: View
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
-        if layer == self.last:
-            raise Read
+        if layer == self.last_layer:
+            raise PassDone
         parts = [attend(query, key, value, scale, causal=True)]
         parts += [attend(query, *seen, scale) for seen in self.view.parts(self.store, layer, self.start)]
         return merge(parts).transpose(1, 2)
 
 
-class FarRows(Rows):
+class FarRows(RowsPass):
     view: View
 
     def __init__(self, *arguments: Any) -> None:
@@ -165,7 +165,7 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
     if variant.changes_view:
         chunks = type("ThisChunk", (FarChunk,), {"view": view})
         rows = type("TheseRows", (FarRows,), {"view": view})
-        PASSES.Chunk, PASSES.Rows = chunks, rows
+        PASSES.DocumentPass, PASSES.RowsPass = chunks, rows
     if variant.bits:
         PASSES.Store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})
     return model
@@ -173,7 +173,7 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
 
 def restore() -> None:
     """Shared reading's own passes back in place."""
-    PASSES.Chunk, PASSES.Rows, PASSES.Store = Chunk, Rows, Store
+    PASSES.DocumentPass, PASSES.RowsPass, PASSES.Store = DocumentPass, RowsPass, Store
 
 
 def stretch_for(model: HFModel, variant: Variant, length: int) -> None:

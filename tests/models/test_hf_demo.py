@@ -9,7 +9,7 @@ import pytest
 from leadline.cli import demo
 from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.spec import make_spec
-from leadline.models.hf import load, smollm2
+from leadline.models.hf import provider, smollm2
 
 
 def test_the_demo_asks_a_real_model_and_reads_each_document_once() -> None:
@@ -20,18 +20,18 @@ def test_the_demo_asks_a_real_model_and_reads_each_document_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "trouble", [SourceError("pip could not get it", fix="check the network"), MissingExtra("torch", "hf")]
+    "error", [SourceError("pip could not get it", fix="check the network"), MissingExtra("torch", "hf")]
 )
-def test_what_stands_in_the_way_is_said(
-    trouble: SourceError | MissingExtra, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_reason_for_a_simulated_model_is_shown(
+    error: SourceError | MissingExtra, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object) -> Path:
-        raise trouble
+        raise error
 
-    monkeypatch.setattr(load, "require_torch", lambda where: None)
+    monkeypatch.setattr(provider, "require_torch", lambda where: None)
     monkeypatch.setattr(smollm2, "ensure_folder", fail)
     assert demo._real_model_is_here() is False
     said = capsys.readouterr().err
-    assert trouble.what in said
-    assert trouble.fix in said
+    assert error.what in said
+    assert error.fix in said
     assert "simulated" in said

@@ -78,8 +78,8 @@ def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_rig
 
     parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
     right = attention.merge(parts[:2]).transpose(1, 2)
-    assert attention._merges_alike(right, parts[:2])
-    assert not attention._merges_alike(right + 0.01, parts[:2])
-    assert not attention._merges_alike(None, parts[:2])
+    assert attention._merges_equally(right, parts[:2])
+    assert not attention._merges_equally(right + 0.01, parts[:2])
+    assert not attention._merges_equally(None, parts[:2])
     monkeypatch.setattr(attention, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
     assert torch.equal(attention.merged_by_token(parts), attention.merge(parts).transpose(1, 2))

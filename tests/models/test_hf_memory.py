@@ -10,16 +10,16 @@ import pytest
 from leadline.core.errors import SourceError, UsageError
 from leadline.models.hf.memory import (
     GIB,
-    Reading,
-    Shape,
+    DecoderShape,
+    DocumentReading,
+    check_fits,
     cost,
     longest_that_fits,
     read_shape,
-    refuse_what_cannot_fit,
     weights_bytes,
 )
 
-LLAMA_8B = Shape.of(
+LLAMA_8B = DecoderShape.of(
     {
         "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
         "num_key_value_heads": 8, "vocab_size": 128256, "model_type": "llama",
@@ -41,8 +41,8 @@ def test_reading_the_rest_of_a_document_costs_the_difference() -> None:
 
 def test_a_nested_heatmap_costs_a_fraction_of_a_fresh_one() -> None:
     lengths = [1024 * 2**i for i in range(8)]
-    fresh = [Reading(((n - 56, 40, 16),)) for n in lengths for _ in range(33)]
-    nested = [Reading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))] * 3
+    fresh = [DocumentReading(((n - 56, 40, 16),)) for n in lengths for _ in range(33)]
+    nested = [DocumentReading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))] * 3
     weights = LLAMA_8B.parameters * 2
     slow = cost(LLAMA_8B, fresh, dtype="bfloat16", weights=weights, chunk=8192)
     quick = cost(LLAMA_8B, nested, dtype="bfloat16", weights=weights, chunk=8192)
@@ -60,16 +60,14 @@ def test_what_fits_is_said_when_a_length_does_not() -> None:
     fits = longest_that_fits(LLAMA_8B, dtype="bfloat16", weights=weights, memory=24 * GIB)
     assert 50_000 < fits < 70_000
     with pytest.raises(UsageError, match=r"131072 tokens need 3\d\.\d GiB") as caught:
-        refuse_what_cannot_fit(
-            LLAMA_8B, [4096, 32768, 131072], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model"
-        )
+        check_fits(LLAMA_8B, [4096, 32768, 131072], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model")
     assert "--lengths 4096,32768" in caught.value.fix
-    refuse_what_cannot_fit(LLAMA_8B, [32768], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model")
+    check_fits(LLAMA_8B, [32768], dtype="bfloat16", weights=weights, memory=24 * GIB, where="model")
 
 
 def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
     with pytest.raises(UsageError) as caught:
-        refuse_what_cannot_fit(LLAMA_8B, [4096], dtype="float32", weights=32 * GIB, memory=24 * GIB, where="model")
+        check_fits(LLAMA_8B, [4096], dtype="float32", weights=32 * GIB, memory=24 * GIB, where="model")
     assert "device_map" in caught.value.fix
 
 
@@ -110,30 +108,30 @@ class Shortage:
 
 def test_a_shortage_is_met_with_smaller_chunks_and_the_same_answers() -> None:
     pytest.importorskip("torch")
-    from leadline.models.hf.engine import Ask, Engine
+    from leadline.models.hf.engine import Engine, EngineRequest
     from support.tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)
-    asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (400, 1500, 2990)]
+    requests = [EngineRequest(cut, random_ids(cut, 5), 4) for cut in (400, 1500, 2990)]
     plenty = Engine(tiny("llama", max_position_embeddings=4096), [], chunk=2048)
-    want = plenty.ask(document, asks)
+    want = plenty.answer(document, requests)
     engine = Engine(plenty.model, [], chunk=2048)
     short = Shortage(engine, chunk=512, capacity=5000)
-    assert engine.ask(document, asks) == want
+    assert engine.answer(document, requests) == want
     assert max(short.seen) == 2048
     assert engine.reader.chunk == 2048
 
 
 def test_what_never_fits_fails_alone_and_the_rest_is_answered() -> None:
     pytest.importorskip("torch")
-    from leadline.models.hf.engine import Ask, Engine
+    from leadline.models.hf.engine import Engine, EngineRequest
     from support.tiny_models import random_ids, tiny
 
     document = random_ids(0, 3000)
-    asks = [Ask(cut, random_ids(cut, 5), 4) for cut in (2990, 400, 1500, 2990)]
+    requests = [EngineRequest(cut, random_ids(cut, 5), 4) for cut in (2990, 400, 1500, 2990)]
     plenty = Engine(tiny("llama", max_position_embeddings=4096), [], chunk=1024)
-    want = plenty.ask(document, asks)
+    want = plenty.answer(document, requests)
     engine = Engine(plenty.model, [], chunk=1024)
     Shortage(engine, chunk=1024, capacity=2000)
-    got = engine.ask(document, asks)
-    assert [told.answer for told in got] == [None, want[1].answer, want[2].answer, None]
+    got = engine.answer(document, requests)
+    assert [one.answer for one in got] == [None, want[1].answer, want[2].answer, None]

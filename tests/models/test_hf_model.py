@@ -17,9 +17,9 @@ from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownN
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.hf import memory as forecast
-from leadline.models.hf.engine import Ask, Engine
+from leadline.models.hf.engine import Engine, EngineRequest
 from leadline.models.hf.greedy import generate_plain
-from leadline.models.hf.memory import Shape
+from leadline.models.hf.memory import DecoderShape
 from leadline.models.hf.model import HFModel
 from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
 
@@ -111,12 +111,12 @@ def test_architectures_that_cannot_share_a_reading_take_the_plain_path_and_say_s
     model = tiny(family)
     engine = Engine(model, [STOP], chunk=64)
     text = random_ids(0, 100)
-    asks = [Ask(100, random_ids(1, 5), 5), Ask(70, random_ids(2, 5), 5)]
-    told = engine.ask(text, asks)
-    assert all(one.plain for one in told)
+    requests = [EngineRequest(100, random_ids(1, 5), 5), EngineRequest(70, random_ids(2, 5), 5)]
+    answers = engine.answer(text, requests)
+    assert all(one.plain_reason for one in answers)
     engine.reader.use_own_attention()
-    for ask, one in zip(asks, told, strict=True):
-        prompt = np.concatenate([text[: ask.cut], ask.closing])
+    for request, one in zip(requests, answers, strict=True):
+        prompt = np.concatenate([text[: request.cut], request.closing])
         assert one.answer == generate_plain(model, prompt, 5, [STOP])
 
 
@@ -125,10 +125,10 @@ def test_what_lies_inside_a_sliding_window_or_the_original_length_is_shared(fami
     model = tiny(family)
     engine = Engine(model, [STOP], chunk=64)
     text = random_ids(0, 14)
-    told = engine.ask(text, [Ask(14, random_ids(1, 5), 5), Ask(9, random_ids(2, 5), 5)])
-    assert not any(one.plain for one in told)
+    answers = engine.answer(text, [EngineRequest(14, random_ids(1, 5), 5), EngineRequest(9, random_ids(2, 5), 5)])
+    assert not any(one.plain_reason for one in answers)
     engine.reader.use_own_attention()
-    assert told[0].answer == generate_plain(model, np.concatenate([text, random_ids(1, 5)]), 5, [STOP])
+    assert answers[0].answer == generate_plain(model, np.concatenate([text, random_ids(1, 5)]), 5, [STOP])
 
 
 def test_dynamic_positions_forget_longer_texts_met_before() -> None:
@@ -188,7 +188,7 @@ def test_a_lost_gpu_stops_the_run_so_that_it_can_be_resumed(tmp_path: Path, monk
     def lost(*_: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(model.engine, "ask", lost)
+    monkeypatch.setattr(model.engine, "answer", lost)
     doc = document(model, [10])
     with pytest.raises(RunStopped, match="GPU stopped working"):
         model.answer(doc, doc.probes)
@@ -209,7 +209,7 @@ def test_running_out_of_memory_is_a_failure_of_the_sample(tmp_path: Path, monkey
     assert isinstance(model.nll(doc.ids, spans=[(1, 50)]), Failure)
 
 
-def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
+def test_nll_refuses_what_cannot_be_scored(tmp_path: Path) -> None:
     model = opened(f"hf:{model_folder(tmp_path)}")
     ids = random_ids(0, 50)
     found = model.nll(ids, [Continuation(50, random_ids(1, 4))], [(1, 50)])
@@ -219,7 +219,7 @@ def test_surprise_is_checked_at_the_door(tmp_path: Path) -> None:
         model.nll(ids, [Continuation(0, random_ids(1, 4))])
     with pytest.raises(ValueError, match="span"):
         model.nll(ids, spans=[(0, 4)])
-    with pytest.raises(ValueError, match="does not fit"):
+    with pytest.raises(ValueError, match="is not within"):
         model.nll(ids, [Continuation(51, random_ids(1, 4))])
 
 
@@ -227,8 +227,10 @@ def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
-    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: forecast.Rates(5e14, 4e12))
-    shape = Shape(layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256)
+    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: forecast.DeviceRates(5e14, 4e12))
+    shape = DecoderShape(
+        layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256
+    )
     cards = [torch.device("cpu"), torch.device("cuda:1"), torch.device("cuda:2")]
 
     def words(devices: list[torch.device]) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Surprise from one reading equals the surprise of separate passes, and needs no more logits than asked for."""
+"""NLL from one reading equals the NLL of separate passes, and computes no more logits than needed."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import nll as surprise  # noqa: E402
+from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.models.hf import nll as hf_nll  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.nll import Scored  # noqa: E402
 from support.tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 260)
 SCORED = [
-    Scored(260, random_ids(1, 12), 6),
-    Scored(260, random_ids(2, 5), 0),
-    Scored(100, random_ids(3, 30), 10),
-    Scored(1, random_ids(4, 12), 6),
-    Scored(0, random_ids(5, 12), 6),
-    Scored(97, random_ids(6, 2), 0),
+    Continuation(260, random_ids(1, 12), 6),
+    Continuation(260, random_ids(2, 5), 0),
+    Continuation(100, random_ids(3, 30), 10),
+    Continuation(1, random_ids(4, 12), 6),
+    Continuation(0, random_ids(5, 12), 6),
+    Continuation(97, random_ids(6, 2), 0),
 ]
 SPANS = [(1, 260), (40, 41), (200, 230)]
 
@@ -36,11 +36,11 @@ def nats_by_hand(model: Any, ids: Any, tokens: range) -> list[float]:
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "granite", "gemma3", "mamba"])
-def test_surprise_equals_that_of_separate_full_passes(family: str) -> None:
+def test_nll_equals_that_of_separate_full_passes(family: str) -> None:
     model = tiny(family)
     nats = Engine(model, [STOP], chunk=64).nll(DOCUMENT, SCORED, SPANS)
     assert nats is not None
-    for scored, found in zip(SCORED, nats.rows, strict=True):
+    for scored, found in zip(SCORED, nats.continuations, strict=True):
         text = np.concatenate([DOCUMENT[: scored.cut], scored.ids])
         want = nats_by_hand(model, text, range(scored.cut + scored.start, len(text)))
         np.testing.assert_allclose(found, want, atol=1e-4)
@@ -48,7 +48,7 @@ def test_surprise_equals_that_of_separate_full_passes(family: str) -> None:
         np.testing.assert_allclose(found, nats_by_hand(model, DOCUMENT, range(start, stop)), atol=1e-4)
 
 
-def test_a_model_of_known_probabilities_is_exactly_as_surprised_as_it_should_be() -> None:
+def test_a_model_of_known_probabilities_has_exactly_their_nll() -> None:
     model = tiny("llama")
     head = model.get_output_embeddings()
     with torch.no_grad():  # all hidden states give the same logits: none but a bias of log-probabilities
@@ -56,11 +56,11 @@ def test_a_model_of_known_probabilities_is_exactly_as_surprised_as_it_should_be(
         head.bias = torch.nn.Parameter(torch.full((WORDS,), float(np.log(0.5 / (WORDS - 1)))))
         head.bias[20] = np.log(0.5)
     text = np.array([9, 20, 30, 20], np.int32)
-    nats = Engine(model, [], chunk=64).nll(text, [Scored(2, np.array([20, 31], np.int32))], [(1, 4)])
+    nats = Engine(model, [], chunk=64).nll(text, [Continuation(2, np.array([20, 31], np.int32))], [(1, 4)])
     assert nats is not None
     rare = -np.log(0.5 / (WORDS - 1))
     np.testing.assert_allclose(nats.spans[0], [np.log(2), rare, np.log(2)], atol=1e-6)
-    np.testing.assert_allclose(nats.rows[0], [np.log(2), rare], atol=1e-6)
+    np.testing.assert_allclose(nats.continuations[0], [np.log(2), rare], atol=1e-6)
 
 
 def test_the_document_is_read_once_for_any_number_of_continuations() -> None:
@@ -79,8 +79,8 @@ def test_only_wanted_positions_ever_get_logits(monkeypatch: pytest.MonkeyPatch) 
         return own(hidden)
 
     monkeypatch.setattr(engine.reader, "logits", counted)
-    monkeypatch.setattr(surprise, "LOGITS_BYTES", 12 * WORDS * 8)
-    engine.nll(DOCUMENT, [Scored(200, random_ids(1, 40), 30)], [(100, 120)])
+    monkeypatch.setattr(hf_nll, "LOGITS_BYTES", 12 * WORDS * 8)
+    engine.nll(DOCUMENT, [Continuation(200, random_ids(1, 40), 30)], [(100, 120)])
     assert sum(rows) == 10 + 20
     assert max(rows) <= 8
 
@@ -93,5 +93,5 @@ def test_a_second_question_on_the_same_document_reads_only_what_it_must() -> Non
     assert first is not None
     assert again is not None
     assert engine.reader.tokens_read - before == 260 - 1 - 249
-    for a, b in zip(first.rows, again.rows, strict=True):
+    for a, b in zip(first.continuations, again.continuations, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)

@@ -48,7 +48,7 @@ def test_it_finds_a_needle_and_answers_as_if_every_probe_were_asked_alone(model:
         assert outcome.text == model.text_of(alone)
 
 
-def test_a_text_it_has_read_surprises_it_less(model: HFModel) -> None:
+def test_a_text_it_has_read_has_a_lower_nll(model: HFModel) -> None:
     from leadline.core.contracts import Continuation, TokenNLL
 
     ids = model.tokenizer.encode(Path(__file__).read_text())[:600]

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf.attention import attend, attend_where, fold, merge, stretches  # noqa: E402
+from leadline.models.hf.attention import attend, attend_where, fold, merge, power_of_two_spans  # noqa: E402
 from leadline.models.hf.greedy import generate, generate_plain  # noqa: E402
 from leadline.models.hf.reader import Reader, common_prefix, rows_of  # noqa: E402
 from support.tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402
@@ -138,7 +138,7 @@ def test_folding_puts_heads_of_one_key_head_side_by_side() -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 8191, 8192, 24576, 131016, 1_000_003])
 def test_stretches_cover_a_prefix_once_in_few_sizes(length: int) -> None:
-    found = stretches(length)
+    found = power_of_two_spans(length)
     assert [start for start, _, _ in found] == [0, *(stop for _, stop, _ in found[:-1])][: len(found)]
     assert sum(stop - start for start, stop, _ in found) == length
     assert all((stop - start).bit_count() == 1 for start, stop, common in found if common)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import io
 import socket
 import ssl
 import threading
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from leadline.models.openai.http import SMALL_BYTES, HttpClient, HttpTrouble
+from leadline.models.openai.http import HttpClient, RequestFailed
 from support.fake_server import FakeServer, Faults
 
 
@@ -64,9 +63,9 @@ def test_a_far_server_is_asked_through_the_proxy(proxy: list[tuple[str, str, str
 
 def test_a_secure_far_server_is_asked_through_a_tunnel(proxy: list[tuple[str, str, str]]) -> None:
     client = HttpClient("https://far.invalid/v1", timeout=5)
-    with pytest.raises(HttpTrouble, match="502") as caught:
+    with pytest.raises(RequestFailed, match="502") as caught:
         client.get(f"{client.base_url}/models")
-    assert caught.value.why == "connection"
+    assert caught.value.reason == "connection"
     assert proxy == [("CONNECT", "far.invalid:443", KEY)]
 
 
@@ -74,7 +73,7 @@ def test_this_machine_and_excepted_names_are_asked_directly(proxy: list[tuple[st
     with FakeServer() as server:
         client = HttpClient(server.base_url, timeout=5)
         assert client.get(f"{client.base_url}/models").status == 200
-    with pytest.raises(HttpTrouble):
+    with pytest.raises(RequestFailed):
         HttpClient("http://near.invalid/v1", timeout=5).get("http://near.invalid/v1/models")
     assert proxy == []
 
@@ -112,8 +111,9 @@ def test_certificates_are_read_once_for_all_connections(monkeypatch: pytest.Monk
         return made[-1]
 
     monkeypatch.setattr(ssl, "create_default_context", read)
-    client = HttpClient("https://127.0.0.1:1/v1", timeout=5)
-    assert len({client._connection() for _ in range(3)}) == 3
+    pool = HttpClient("https://127.0.0.1:1/v1", timeout=5)._pool
+    contexts = {getattr(pool._new_conn(), "ssl_context", None) for _ in range(3)}
+    assert contexts == set(made)
     assert len(made) == 1
 
 
@@ -121,7 +121,7 @@ def test_the_rest_of_a_broken_answer_is_never_read_as_the_next() -> None:
     with FakeServer(Faults(drop_midway=1.0)) as server:
         client = HttpClient(server.base_url, timeout=5)
         body = b'{"messages": [{"role": "user", "content": "x"}]}'
-        with pytest.raises(HttpTrouble, match="closed after"):
+        with pytest.raises(RequestFailed, match="closed after"):
             client.post(f"{client.base_url}/chat/completions", body)
         assert b'"object": "list"' in client.get(f"{client.base_url}/models").body
 
@@ -155,54 +155,11 @@ def test_a_body_that_drips_is_read_until_the_request_has_taken_its_time(
         server.start()
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
         client = HttpClient(url, timeout=0.5)
-        began = time.monotonic()
         if times > 10:
-            with pytest.raises(HttpTrouble, match=r"within 0\.5 seconds"):
+            with pytest.raises(RequestFailed, match=r"within 0\.5 seconds"):
                 client.get(url)
-            assert time.monotonic() - began < 2
         else:
             for _ in range(3):  # over one connection, and each has all its time
                 assert client.get(url).body == b" " * times + b"{}"
         client.close()
         server.join(5)
-
-
-class _Wire:
-    """A socket that keeps what is written to it, write by write, and answers each request with nothing."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-
-    def sendall(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def makefile(self, mode: str) -> io.BytesIO:
-        return io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-
-    def close(self) -> None:
-        pass
-
-    def gettimeout(self) -> float:
-        return 600.0
-
-
-@pytest.mark.parametrize(("size", "writes"), [(10, 1), (SMALL_BYTES, 1), (SMALL_BYTES + 1, 2)])
-def test_a_small_body_goes_out_with_its_head_and_a_large_one_is_not_copied(
-    monkeypatch: pytest.MonkeyPatch, size: int, writes: int
-) -> None:
-    wire = _Wire()
-    monkeypatch.setattr("leadline.models.openai.http._closed_by_peer", lambda sock: False)
-    client = HttpClient("http://127.0.0.1:1/v1")
-    connection = client._connection()
-    connection.sock = wire
-    client._idle.append(connection)
-    for _ in range(2):  # nothing is left over from the request before
-        wire.writes.clear()
-        assert client.post("http://127.0.0.1:1/v1/x", b"b" * size).body == b"{}"
-        assert len(wire.writes) == writes
-        head, _, body = b"".join(wire.writes).partition(b"\r\n\r\n")
-        assert head.startswith(b"POST /v1/x HTTP/1.1")
-        assert body == b"b" * size
-    wire.writes.clear()
-    client.get("http://127.0.0.1:1/v1/x")
-    assert len(wire.writes) == 1

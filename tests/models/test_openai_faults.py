@@ -177,7 +177,7 @@ def test_the_key_is_read_from_the_environment_and_appears_nowhere(monkeypatch: p
         model = open_model(server.base_url, api_key_env="MY_SERVER_KEY")
         answer = ask(model)
         assert isinstance(answer.outcome, Completion)
-        seen = f"{answer}{model.card}{model.facts}{server.requests}"
+        seen = f"{answer}{model.card}{model.server}{server.requests}"
         monkeypatch.delenv("MY_SERVER_KEY")
     assert "s3cret-value" not in seen
 

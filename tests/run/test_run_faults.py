@@ -16,7 +16,7 @@ import pytest
 from leadline.core.errors import RunStopped
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
-from leadline.models.openai import discovery as facts
+from leadline.models.openai import discovery
 from leadline.results.run import Totals
 from leadline.run import retry as attempts
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore
@@ -31,7 +31,7 @@ SAMPLES = 100
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
     monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(facts, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(discovery, "FIRST_WAIT_SECONDS", 0.01)
     with FakeServer(kind="vllm") as running:
         yield running
 

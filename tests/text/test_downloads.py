@@ -1,4 +1,4 @@
-"""Public data: fetched once from a real socket, checked, resumed where it broke off, and read offline afterwards."""
+"""Public data: fetched once from a real socket, checked, resumed when interrupted, and read offline afterwards."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from leadline.cli.main import answer
 from leadline.core.errors import ServerError, SourceError, UnknownName
 from leadline.text import downloads
-from leadline.text.downloads import LOCK, Download, Place, fetch, find_data, pull, sha256_of
+from leadline.text.downloads import LOCK, Download, Mirror, fetch, find_data, pull, sha256_of
 
 DATA = bytes(range(256)) * 2000
 SHA = hashlib.sha256(DATA).hexdigest()
 
 
 @dataclass
-class Shelf:
+class FileServer:
     """A server with one file, which may break off, forget ranges, or change what it has."""
 
     data: bytes = DATA
@@ -36,8 +36,8 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    kept = Shelf()
+def server() -> Iterator[FileServer]:
+    kept = FileServer()
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -56,107 +56,111 @@ def shelf() -> Iterator[Shelf]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
-    kept.url = f"http://127.0.0.1:{server.server_port}/file.json"
+    kept.url = f"http://127.0.0.1:{http.server_port}/file.json"
     yield kept
-    server.shutdown()
-    server.server_close()
+    http.shutdown()
+    http.server_close()
     thread.join()
 
 
-def item(*places: Place) -> Download:
-    return Download("thing", "thing.json", "a thing", "none", places)
+def item(*mirrors: Mirror) -> Download:
+    return Download("thing", "thing.json", "a thing", "none", mirrors)
 
 
 def got(download: Download, folder: Path, *, again: bool = False) -> downloads.Pulled:
     return fetch(download, folder, progress=lambda done, total: None, again=again)
 
 
-def test_a_file_is_fetched_once_checked_and_kept(shelf: Shelf, tmp_path: Path) -> None:
-    first = got(item(Place(shelf.url, SHA)), tmp_path)
+def test_a_file_is_fetched_once_checked_and_kept(server: FileServer, tmp_path: Path) -> None:
+    first = got(item(Mirror(server.url, SHA)), tmp_path)
     assert (first.checked, first.fetched, first.sha256) == ("pinned", True, SHA)
     assert first.path.read_bytes() == DATA
-    again = got(item(Place(shelf.url, SHA)), tmp_path)
+    again = got(item(Mirror(server.url, SHA)), tmp_path)
     assert (again.checked, again.fetched) == ("pinned", False)
-    assert len(shelf.asked) == 1
+    assert len(server.asked) == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == [LOCK, "thing.json"]
 
 
-def test_a_download_that_broke_off_goes_on_where_it_stopped(shelf: Shelf, tmp_path: Path) -> None:
-    shelf.breaks_after = 100_000
+def test_a_download_that_broke_off_is_resumed(server: FileServer, tmp_path: Path) -> None:
+    server.breaks_after = 100_000
     with pytest.raises(ServerError, match="ended after"):
-        got(item(Place(shelf.url, SHA)), tmp_path)
-    shelf.breaks_after = None
-    assert got(item(Place(shelf.url, SHA)), tmp_path).path.read_bytes() == DATA
-    assert shelf.asked == ["", "bytes=100000-"]
+        got(item(Mirror(server.url, SHA)), tmp_path)
+    server.breaks_after = None
+    assert got(item(Mirror(server.url, SHA)), tmp_path).path.read_bytes() == DATA
+    assert server.asked == ["", "bytes=100000-"]
 
 
 @pytest.mark.parametrize("change", ["ranges", "etag"])
-def test_it_begins_anew_when_the_server_cannot_go_on_or_has_another_file(
-    shelf: Shelf, tmp_path: Path, change: str
+def test_it_starts_again_when_the_server_cannot_resume_or_has_another_file(
+    server: FileServer, tmp_path: Path, change: str
 ) -> None:
-    shelf.breaks_after = 5000
+    server.breaks_after = 5000
     with pytest.raises(ServerError):
-        got(item(Place(shelf.url, SHA)), tmp_path)
-    shelf.breaks_after = None
+        got(item(Mirror(server.url, SHA)), tmp_path)
+    server.breaks_after = None
     if change == "ranges":
-        shelf.ranges = False
+        server.ranges = False
     else:
-        shelf.etag = '"second"'
-    assert got(item(Place(shelf.url, SHA)), tmp_path).path.read_bytes() == DATA
+        server.etag = '"second"'
+    assert got(item(Mirror(server.url, SHA)), tmp_path).path.read_bytes() == DATA
 
 
-def test_a_file_with_another_hash_is_refused_and_not_kept(shelf: Shelf, tmp_path: Path) -> None:
-    shelf.data = b"something else"
-    with pytest.raises(SourceError, match="not the file it should be") as caught:
-        got(item(Place(shelf.url, SHA)), tmp_path)
+def test_a_file_with_another_hash_is_refused_and_not_kept(server: FileServer, tmp_path: Path) -> None:
+    server.data = b"something else"
+    with pytest.raises(SourceError, match="unexpected SHA-256") as caught:
+        got(item(Mirror(server.url, SHA)), tmp_path)
     assert SHA in caught.value.fix
     assert not list(tmp_path.glob("thing*"))
 
 
-def test_a_file_that_changed_on_disk_is_noticed(shelf: Shelf, tmp_path: Path) -> None:
-    got(item(Place(shelf.url, SHA)), tmp_path).path.write_bytes(b"changed")
-    with pytest.raises(SourceError, match="not the file it should be"):
-        got(item(Place(shelf.url, SHA)), tmp_path)
+def test_a_file_that_changed_on_disk_is_noticed(server: FileServer, tmp_path: Path) -> None:
+    got(item(Mirror(server.url, SHA)), tmp_path).path.write_bytes(b"changed")
+    with pytest.raises(SourceError, match="unexpected SHA-256"):
+        got(item(Mirror(server.url, SHA)), tmp_path)
 
 
 def test_without_a_known_hash_the_first_download_is_trusted_and_later_ones_must_match(
-    shelf: Shelf, tmp_path: Path
+    server: FileServer, tmp_path: Path
 ) -> None:
-    unpinned = item(Place(shelf.url))
+    unpinned = item(Mirror(server.url))
     assert got(unpinned, tmp_path).checked == "trusted on first use"
-    assert json.loads((tmp_path / LOCK).read_text())["thing"] == {"file": "thing.json", "sha256": SHA, "url": shelf.url}
+    assert json.loads((tmp_path / LOCK).read_text())["thing"] == {
+        "file": "thing.json",
+        "sha256": SHA,
+        "url": server.url,
+    }
     assert got(unpinned, tmp_path, again=True).checked == "locked"
-    shelf.data = b"another thing"
+    server.data = b"another thing"
     with pytest.raises(SourceError):
         got(unpinned, tmp_path, again=True)
     assert (tmp_path / "thing.json").read_bytes() == DATA
 
 
-def test_the_next_place_is_tried_when_one_does_not_answer(shelf: Shelf, tmp_path: Path) -> None:
-    dead = Place("http://127.0.0.1:9/file.json", SHA)
-    assert got(item(dead, Place(shelf.url, SHA)), tmp_path).url == shelf.url
-    shelf.status = 404
+def test_the_next_mirror_is_tried_when_one_does_not_answer(server: FileServer, tmp_path: Path) -> None:
+    dead = Mirror("http://127.0.0.1:9/file.json", SHA)
+    assert got(item(dead, Mirror(server.url, SHA)), tmp_path).url == server.url
+    server.status = 404
     with pytest.raises(ServerError, match="404") as caught:
-        got(item(dead, Place(shelf.url, SHA)), tmp_path / "other")
+        got(item(dead, Mirror(server.url, SHA)), tmp_path / "other")
     assert "thing.json" in caught.value.fix
 
 
-def test_pinned_hashes_are_hashes_and_places_are_addresses() -> None:
+def test_pinned_hashes_are_hashes_and_mirrors_are_urls() -> None:
     for download in downloads.DOWNLOADS.values():
-        assert download.places
-        for place in download.places:
-            assert place.url.startswith("http")
-            assert re.fullmatch("([0-9a-f]{64})?", place.sha256)
+        assert download.mirrors
+        for mirror in download.mirrors:
+            assert mirror.url.startswith("http")
+            assert re.fullmatch("([0-9a-f]{64})?", mirror.sha256)
 
 
 def test_the_command_fetches_names_files_and_works_offline_afterwards(
-    shelf: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(downloads, "DOWNLOADS", {"thing": item(Place(shelf.url))})
+    monkeypatch.setattr(downloads, "DOWNLOADS", {"thing": item(Mirror(server.url))})
     with pytest.raises(SourceError, match="not on this machine"):
         find_data("thing")
     assert answer(["sources", "pull"]) == 0
@@ -165,7 +169,7 @@ def test_the_command_fetches_names_files_and_works_offline_afterwards(
     said = capsys.readouterr()
     assert said.out.strip() == str(tmp_path / "data" / "thing.json")
     assert "nobody vouches" in said.err
-    shelf.status = 500
+    server.status = 500
     assert answer(["sources", "pull", "thing", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checked"] == "locked"
     assert sha256_of(find_data("thing")) == SHA

@@ -239,10 +239,10 @@ class Remote(Protocol):
 
 @runtime_checkable
 class Replicated(Protocol):
-    """A model with several copies, which can answer as many documents at once."""
+    """A model with several replicas: that many documents may be asked of it at once."""
 
     @property
-    def copies(self) -> int: ...
+    def replicas(self) -> int: ...
 
 
 class ModelProvider(Options):

@@ -25,7 +25,7 @@ from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.run import Run, format_interval_kind, load_run
+from leadline.results.run import MetricName, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
 from leadline.results.verdict import shapes, verdict
 from leadline.stats.intervals import Estimate

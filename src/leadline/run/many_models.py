@@ -101,24 +101,25 @@ def _capacity(entrants: Sequence[ModelRun]) -> Iterator[tuple[int, OpenModel]]:
     The GPUs of a Ray cluster are held until all models are done. Each model gets one of them, or an equal share where
     there are more GPUs than models. Without a cluster, and for served models, it is one model after another.
     """
-    copied = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
-    if not copied:
+    replicated = [e for e in entrants if e.spec.limits.ray is not None and _in_process(e.spec)]
+    if not replicated:
         yield 1, partial(_open, None)
         return
-    from leadline.models.ray.cluster import Fleet
+    from leadline.models.ray.cluster import Reservation
     from leadline.models.ray.model import open_named, replicas_of
 
-    fleet = Fleet(copied[0].spec.limits.ray or 0)
-    each = max(1, fleet.places // len(copied))
+    reserved = Reservation(replicated[0].spec.limits.ray or 0)
+    slots = reserved.layout.slots
+    each = max(1, slots // len(replicated))
     try:
-        yield fleet.places // each, partial(_open, lambda name: replicas_of(partial(open_named, name), fleet, each))
+        yield slots // each, partial(_open, lambda name: replicas_of(partial(open_named, name), reserved, each))
     finally:
-        fleet.close()
+        reserved.release()
 
 
-def _open(copies: Callable[[str], Model] | None, spec: Spec) -> Model:
-    if copies is not None and _in_process(spec):
-        return copies(spec.model)
+def _open(open_replicas: Callable[[str], Model] | None, spec: Spec) -> Model:
+    if open_replicas is not None and _in_process(spec):
+        return open_replicas(spec.model)
     return open_model(spec.model_copy(update={"limits": spec.limits.model_copy(update={"ray": None})}))
 
 

@@ -232,7 +232,7 @@ class Plan:
         """The number of workers: requests to a server, or documents for a model in process."""
         if self.model.grain == "probe":
             return self.spec.limits.workers
-        return self.model.copies if isinstance(self.model, Replicated) else 1
+        return self.model.replicas if isinstance(self.model, Replicated) else 1
 
     @property
     def folder(self) -> Path:
@@ -286,13 +286,13 @@ def open_model(spec: Spec) -> Model:
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
-        return _open_copies(spec.model, provider, spec.limits.ray)
+        return _open_replicas(spec.model, provider, spec.limits.ray)
     if "timeout" in type(provider).model_fields and "timeout" not in provider.model_fields_set:
         provider = provider.model_copy(update={"timeout": spec.limits.timeout})
     return provider.open(name.name)
 
 
-def _open_copies(name: str, provider: ModelProvider, wanted: int) -> Model:
+def _open_replicas(name: str, provider: ModelProvider, wanted: int) -> Model:
     if not provider.in_process:
         raise UsageError(
             f"{name} does not run in this process, so it cannot be copied to more machines",

@@ -1,8 +1,7 @@
-"""Public data that tasks can use, fetched once by `leadline sources pull` and read offline ever after.
+"""Public data files for tasks: fetched once by `leadline sources pull`, checked, and read offline afterwards.
 
-Each file has a table of places it can be had from. Where its SHA-256 is known it is pinned; where it is not, the hash
-of the first download is written to a lock file and every later download must match it. A download that was broken off
-goes on where it stopped.
+Every file has one or more mirrors. Where the SHA-256 of a file is known it is pinned; otherwise the hash of the first
+download is kept in lock.json and later downloads must match it. An interrupted download is resumed.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +25,8 @@ LOCK = "lock.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """An address, and the SHA-256 of what lies there, or nothing when nobody vouches for one."""
+class Mirror:
+    """A URL and the SHA-256 of its file; empty where no hash is published."""
 
     url: str
     sha256: str = ""
@@ -39,40 +38,40 @@ class Download:
     file: str
     summary: str
     licence: str
-    places: tuple[Place, ...]
+    mirrors: tuple[Mirror, ...]
 
 
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot/"
 _MIRROR = "https://huggingface.co/datasets/"
 
-# Hashes as several independent projects publish them for these addresses. The second mirror of HotpotQA holds the same
-# questions written by another JSON writer, hence another hash. Nobody publishes one for GovReport's archive.
+# Hashes as several independent projects publish them for these URLs. The last mirror of HotpotQA has the same questions
+# written by another JSON writer, hence another hash. No hash is published for GovReport's archive.
 DOWNLOADS: Mapping[str, Download] = {
     download.name: download
     for download in (
         Download(
             "squad", "squad_dev_v2.json", "SQuAD 2.0, development set, for qa_1", "CC BY-SA 4.0",
-            (Place(f"{_SQUAD}dev-v2.0.json", "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8"),),
+            (Mirror(f"{_SQUAD}dev-v2.0.json", "80a5225e94905956a6446d296ca1093975c4d3b3260f1d6c8f68bc2ab77182d8"),),
         ),
         Download(
             "squad_train", "squad_train_v2.json", "SQuAD 2.0, training set", "CC BY-SA 4.0",
-            (Place(f"{_SQUAD}train-v2.0.json", "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002"),),
+            (Mirror(f"{_SQUAD}train-v2.0.json", "68dcfbb971bd3e96d5b46c7177b16c1a4e7d4bdef19fb204502738552dede002"),),
         ),
         Download(
             "hotpotqa", "hotpot_dev_distractor_v1.json", "HotpotQA, distractor development set, for qa_2",
             "CC BY-SA 4.0",
             (
-                Place(
+                Mirror(
                     f"{_HOTPOT}hotpot_dev_distractor_v1.json",
                     "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
                 ),
-                Place(
+                Mirror(
                     f"{_MIRROR}RAGLAB/data/resolve/c33b09b7fa5099b89830e84f9bdff78329268d9b/eval_datasets/HotPotQA/"
                     "hotpot_dev_distractor_v1.json",
                     "4e9ecb5c8d3b719f624d66b60f8d56bf227f03914f5f0753d6fa1b359d7104ea",
                 ),
-                Place(
+                Mirror(
                     f"{_MIRROR}namlh2004/hotpotqa/resolve/7e54db4656209750ff487f6fdf8e39a66dba136b/"
                     "hotpot_dev_distractor_v1.json",
                     "e3da074df24e8369009918aa5cdbdd254dadcde4c63f7569d36afd6f2268caa8",
@@ -82,7 +81,7 @@ DOWNLOADS: Mapping[str, Download] = {
         Download(
             "hotpotqa_train", "hotpot_train_v1.1.json", "HotpotQA, training set", "CC BY-SA 4.0",
             (
-                Place(
+                Mirror(
                     f"{_HOTPOT}hotpot_train_v1.1.json",
                     "26650cf50234ef5fb2e664ed70bbecdfd87815e6bffc257e068efea5cf7cd316",
                 ),
@@ -92,8 +91,8 @@ DOWNLOADS: Mapping[str, Download] = {
             "govreport", "gov_report.zip", "GovReport as SCROLLS packs it (316 MB), for documents=govreport",
             "works of the US government",
             (
-                Place("https://scrolls-tau.s3.us-east-2.amazonaws.com/gov_report.zip"),
-                Place(f"{_MIRROR}tau/scrolls/resolve/main/gov_report.zip"),
+                Mirror("https://scrolls-tau.s3.us-east-2.amazonaws.com/gov_report.zip"),
+                Mirror(f"{_MIRROR}tau/scrolls/resolve/main/gov_report.zip"),
             ),
         ),
     )
@@ -105,19 +104,16 @@ def data_folder() -> Path:
 
 
 def find_data(name: str) -> Path:
-    """The file that a name of the table or a path means. Touches no network."""
+    """The local file of a name in DOWNLOADS, or of a path. Uses no network."""
+    path = data_folder() / DOWNLOADS[name].file if name in DOWNLOADS else Path(name).expanduser()
+    if path.is_file():
+        return path if name in DOWNLOADS else path.resolve()
     if name in DOWNLOADS:
-        path = data_folder() / DOWNLOADS[name].file
-        if path.is_file():
-            return path
         raise SourceError(
             f"the data {name!r} is not on this machine",
             where=str(path),
             fix=f"run `leadline sources pull {name}`, or give a file of your own: --set data=FILE",
         )
-    path = Path(name).expanduser()
-    if path.is_file():
-        return path.resolve()
     raise SourceError(
         f"there is no data file {name!r}",
         where="data",
@@ -125,12 +121,9 @@ def find_data(name: str) -> Path:
     )
 
 
-# --- pulling ------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """A file that is here and was checked: against a pinned hash, the lock file, or (trusted) nothing yet."""
+    """A local file whose hash was checked: against a pinned hash, against lock.json, or for the first time."""
 
     name: str
     path: Path
@@ -142,92 +135,85 @@ class Pulled:
 
 
 Progress = Callable[[int, int | None], None]
-"""Called with the bytes so far and, where the server says, the bytes in all."""
+"""Called with the bytes so far and the total, None where the server does not state it."""
 
 
 def pull(name: str, *, progress: Progress = lambda done, total: None, again: bool = False) -> Pulled:
-    """Fetches a file of the table, unless it is here already."""
+    """Fetch a file of DOWNLOADS, unless it is here already."""
     if name not in DOWNLOADS:
         raise UnknownName("data", name, DOWNLOADS, where="sources pull")
     return fetch(DOWNLOADS[name], data_folder(), progress=progress, again=again)
 
 
 def fetch(download: Download, folder: Path, *, progress: Progress, again: bool = False) -> Pulled:
-    """The file in `folder`, from the first place that answers with the right bytes."""
-    target = folder / download.file
-    lock = _Lock(folder / LOCK)
+    """The file in `folder`, from the first mirror that has it."""
+    target, part = folder / download.file, folder / f"{download.file}.part"
+    locked = _read_json(folder / LOCK).get(download.name, {})
     if target.is_file() and not again:
-        known = lock.read(download.name)
-        return _checked(download, target, known.get("url", ""), known.get("sha256", ""), lock, fetched=False)
+        return _check(download, target, locked, locked.get("url", ""), fetched=False)
     folder.mkdir(parents=True, exist_ok=True)
     problems = []
-    for place in download.places:
-        part = folder / f"{download.file}.part"
+    for mirror in download.mirrors:
         try:
-            _download(place.url, part, progress)
-        except urllib.error.HTTPError as error:
-            error.close()
-            problems.append(f"{place.url}: {error}")
-            continue
+            _download(mirror.url, part, progress)
         except (OSError, EOFError) as error:
-            problems.append(f"{place.url}: {getattr(error, 'reason', None) or error}")
-            continue
-        pulled = _checked(download, part, place.url, lock.read(download.name).get("sha256", ""), lock, fetched=True)
-        os.replace(part, target)
-        _note(part).unlink(missing_ok=True)
-        return replace(pulled, path=target)
+            problems.append(f"{mirror.url}: {error}")
+            if isinstance(error, urllib.error.HTTPError):
+                error.close()
+        else:
+            return _check(download, part, locked, mirror.url, fetched=True)
     raise ServerError(
         f"{download.name} could not be fetched: {'; '.join(problems)}",
         where=str(folder),
-        fix=f"try again later: what came so far is kept. Or put the file at {target} yourself",
+        fix=f"try again later: a partial download is kept and resumed. Or put the file at {target} yourself",
     )
 
 
-def _checked(download: Download, file: Path, url: str, expected: str, lock: _Lock, *, fetched: bool) -> Pulled:
-    """The hash of a file against what it must be. A file that is wrong is not kept."""
-    found = sha256_of(file)
-    pinned = {place.sha256 for place in download.places if place.sha256}
-    if found in pinned:
-        checked: Literal["pinned", "locked", "trusted on first use"] = "pinned"
-    elif expected and found == expected and not pinned:
-        checked = "locked"
-    elif pinned or expected:
+def _check(download: Download, file: Path, locked: Mapping[str, str], url: str, *, fetched: bool) -> Pulled:
+    """Compare the file's hash, then move a new file to its place and write lock.json. A wrong new file is deleted."""
+    target, found = file.with_name(download.file), sha256_of(file)
+    pinned = {mirror.sha256 for mirror in download.mirrors} - {""}
+    expected = pinned or {locked.get("sha256") or found}
+    if fetched:
+        _validator_file(file).unlink(missing_ok=True)
+    if found not in expected:
         if fetched:
             file.unlink()
-            _note(file).unlink(missing_ok=True)
         raise SourceError(
-            f"{download.name} is not the file it should be: its SHA-256 is {found}",
+            f"{download.name} has an unexpected SHA-256: {found}",
             where=url or str(file),
-            fix=f"expected {' or '.join(sorted(pinned) or [expected])}. "
+            fix=f"expected {' or '.join(sorted(expected))}. "
             + ("Try again" if fetched else f"Remove {file} and pull again"),
         )
-    else:
-        checked = "trusted on first use"
-    lock.write(download.name, {"file": download.file, "sha256": found, "url": url})
-    return Pulled(download.name, file, found, file.stat().st_size, url, checked, fetched)
+    os.replace(file, target)
+    entry = {"file": download.file, "sha256": found, "url": url}
+    _write_json(file.with_name(LOCK), _read_json(file.with_name(LOCK)) | {download.name: entry})
+    checked: Literal["pinned", "locked", "trusted on first use"]
+    checked = "pinned" if pinned else "locked" if locked.get("sha256") else "trusted on first use"
+    return Pulled(download.name, target, found, target.stat().st_size, url, checked, fetched)
 
 
 def _download(url: str, part: Path, progress: Progress) -> None:
-    """Into `part`, going on after what is there already if the server's file is still the same one."""
-    note = _read_note(part)
-    begun = part.stat().st_size if part.is_file() and note.get("url") == url and note.get("validator") else 0
+    """Into `part`, after the bytes that are there already if the server still has the same file (by its ETag)."""
+    known = _read_json(_validator_file(part))
+    done = part.stat().st_size if part.is_file() and known.get("url") == url and known.get("validator") else 0
     headers = {"User-Agent": "leadline", "Accept-Encoding": "identity"}
-    if begun:
-        headers |= {"Range": f"bytes={begun}-", "If-Range": note["validator"]}
+    if done:
+        headers |= {"Range": f"bytes={done}-", "If-Range": known["validator"]}
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as reply:
-        if reply.status != 206:  # the whole file, from its beginning
-            begun = 0
+        if reply.status != 206:  # the whole file
+            done = 0
         length = reply.headers.get("Content-Length")
-        total = begun + int(length) if length else None
+        total = done + int(length) if length else None
         validator = reply.headers.get("ETag") or reply.headers.get("Last-Modified") or ""
-        _note(part).write_text(json.dumps({"url": url, "validator": "" if validator.startswith("W/") else validator}))
-        with part.open("ab" if begun else "wb") as file:
+        _write_json(_validator_file(part), {"url": url, "validator": "" if validator.startswith("W/") else validator})
+        with part.open("ab" if done else "wb") as file:
             while chunk := reply.read(CHUNK_BYTES):
                 file.write(chunk)
-                begun += len(chunk)
-                progress(begun, total)
-    if total is not None and begun < total:
-        raise EOFError(f"the connection ended after {begun:,} of {total:,} bytes")
+                done += len(chunk)
+                progress(done, total)
+    if total is not None and done < total:
+        raise EOFError(f"the connection ended after {done:,} of {total:,} bytes")
 
 
 def sha256_of(file: Path) -> str:
@@ -235,37 +221,19 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
-def _note(part: Path) -> Path:
+def _validator_file(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
 
-def _read_note(part: Path) -> dict[str, str]:
+def _read_json(path: Path) -> dict[str, Any]:
     try:
-        note = json.loads(_note(part).read_text())
+        found = json.loads(path.read_text())
     except (OSError, ValueError):
         return {}
-    return note if isinstance(note, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
-@dataclass(frozen=True, slots=True)
-class _Lock:
-    """What was fetched, from where, and its hash: one JSON file beside the data."""
-
-    path: Path
-
-    def _everything(self) -> dict[str, Any]:
-        try:
-            known = json.loads(self.path.read_text())
-        except (OSError, ValueError):
-            return {}
-        return known if isinstance(known, dict) else {}
-
-    def read(self, name: str) -> dict[str, str]:
-        known = self._everything().get(name)
-        return known if isinstance(known, dict) else {}
-
-    def write(self, name: str, entry: dict[str, str]) -> None:
-        known = self._everything() | {name: self.read(name) | {k: v for k, v in entry.items() if v}}
-        draft = self.path.with_suffix(".new")
-        draft.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
-        os.replace(draft, self.path)
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    draft = path.with_name(path.name + ".new")
+    draft.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+    os.replace(draft, path)

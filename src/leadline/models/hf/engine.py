@@ -1,11 +1,13 @@
-"""The engine: asks of one document in, greedy answers or surprise out, within the memory there is.
+"""The engine: requests on one document in, greedy answers or NLL out, within the available memory.
 
-Chooses the shared path or the plain one, batches rows, keeps the last document for the next that begins like it, and
-answers a shortage of memory by smaller chunks, then by giving up the longest texts and no others.
+Each request takes the shared path (the document is read once, see reader.py) or the plain path (transformers' own
+`generate` for every prompt), depending on what the architecture supports. When memory runs out the engine reads in
+smaller chunks, then gives up the longest requests only.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -13,13 +15,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from leadline.models.hf import nll as surprise
+from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.fuse import fuse
 from leadline.models.hf.greedy import Generated, generate, generate_plain
 from leadline.models.hf.memory import ROWS_BYTES
-from leadline.models.hf.reader import Reader, Row, rows_of
-from leadline.models.hf.support import Support, support_of
+from leadline.models.hf.nll import plain_nll, shared_nll
+from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.store import UnsupportedAttention
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -29,8 +33,8 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A closing after a document's first `cut` tokens, and how many new tokens may follow."""
+class EngineRequest:
+    """A prompt suffix (`closing`) after a document's first `cut` tokens, and the number of new tokens allowed."""
 
     cut: int
     closing: Ids
@@ -42,11 +46,12 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What came of an ask: an answer, or the number of tokens that did not fit. `plain` says why the slow path ran."""
+class EngineAnswer:
+    """The generated tokens, or None when they did not fit into memory."""
 
     answer: Generated | None
-    plain: str = ""
+    plain_reason: str = ""
+    """Why the plain path was used; empty for the shared path."""
 
 
 class Engine:
@@ -68,104 +73,106 @@ class Engine:
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
         self.chunk = chunk or default_chunk(model, self.reader.device)
         self.reader.chunk = self.chunk
-        with self._device():
+        with self._on_device():
             self.fused = fuse(model) if fused else []
-            self.support = support_of(model, self.reader) if shared else Support(0, "shared reading is switched off")
+            self.support = (
+                shared_reading_support(model, self.reader)
+                if shared
+                else SharedReadingSupport(0, "shared reading is switched off")
+            )
 
-    # --- answers --------------------------------------------------------------------------------
+    def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
+        """One answer per request, in order."""
+        found: dict[int, EngineAnswer] = {}
+        refusals = [self.support.refusal(request.tokens) for request in requests]
+        shared = [i for i, reason in enumerate(refusals) if not reason]
+        with self._on_device():
+            if shared:
+                answers = self._within_memory(lambda some: self._answer_shared(ids, requests, some), shared, requests)
+                found |= {i: EngineAnswer(answer) for i, answer in answers.items()}
+            for i, reason in enumerate(refusals):
+                if reason:
+                    found[i] = self._answer_plain(ids, requests, i, reason)
+        return [found[i] for i in range(len(requests))]
 
-    def ask(self, ids: Ids, asks: Sequence[Ask]) -> list[Told]:
-        """One answer per ask, in order."""
-        with self._device():
-            return self._ask(ids, asks)
+    def nll(self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> TokenNLL | None:
+        """NLL in nats per scored token; None when it does not fit into memory."""
+        longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
+        use_plain = bool(self.support.refusal(longest))
 
-    def _device(self) -> AbstractContextManager[Any]:
-        """Kernels and recordings go to the thread's current device, and a worker's thread begins with the first."""
-        device = self.reader.device
-        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+        def score(some: Sequence[int]) -> dict[int, TokenNLL]:
+            if use_plain:
+                return {0: plain_nll(self.reader, ids, continuations, spans)}
+            return {0: shared_nll(self.reader, ids, continuations, spans, batch_size=self.batch_size)}
 
-    def _ask(self, ids: Ids, asks: Sequence[Ask]) -> list[Told]:
-        told: dict[int, Told] = {}
-        refusals = [self.support.refusal(ask.tokens) for ask in asks]
-        shared = [i for i, why in enumerate(refusals) if not why]
-        if shared:
-            found = self._within_memory(lambda some: self._ask_shared(ids, asks, some), shared, asks)
-            told |= {i: Told(answer) for i, answer in found.items()}
-        for i, why in enumerate(refusals):
-            if why:
-                told[i] = self._ask_plain(ids, asks, i, why)
-        return [told[i] for i in range(len(asks))]
-
-    def _ask_shared(self, ids: Ids, asks: Sequence[Ask], some: Sequence[int]) -> dict[int, Generated]:
-        if len(some) == 1:  # nothing to share: all but the last token is the document, so that there is one pass less
-            text = np.concatenate([ids[: asks[some[0]].cut], asks[some[0]].closing])
-            rows = rows_of(text, [len(text)], [text[:0]])
-            ids = text
-        else:
-            rows = rows_of(ids, [asks[i].cut for i in some], [asks[i].closing for i in some])
-        self.reader.read(ids[: max(row.base for row in rows)])
-        allowances = [asks[i].allowance for i in some]
-        batch = self.rows_at_once(rows, max(allowances))
-        answers = generate(self.reader, rows, allowances, self.stops, batch=batch)
+        with self._on_device():
+            found = self._within_memory(score, [0], [EngineRequest(longest, ids[:0], 0)])[0]
         if not self.reuse:
             self.reader.forget()
-        return {some[place]: answer for place, answer in answers.items()}
+        return found
 
-    def _ask_plain(self, ids: Ids, asks: Sequence[Ask], i: int, why: str) -> Told:
-        prompt = np.concatenate([ids[: asks[i].cut], asks[i].closing])
-        self.reader.forget()
-        self.reader.use_own_attention()
-
-        def one(some: Sequence[int]) -> dict[int, Generated]:
-            # Reading in pieces is for when memory ran out, and only where it is known to give the same answer.
-            pieces = self.reader.chunk if self.reader.chunk < self.chunk and not self._whole_only else None
-            return {i: generate_plain(self.model, prompt, asks[i].allowance, self.stops, chunk=pieces) for i in some}
-
-        return Told(self._within_memory(one, [i], asks)[i], plain=why)
-
-    @property
-    def _whole_only(self) -> bool:
-        return bool(self.support.nested_problem) or bool(getattr(self.model, "_is_stateful", False))
-
-    def rows_at_once(self, rows: Sequence[Row], room: int) -> int:
-        """Rows whose own keys and values fit into their bound together: beside weights and store, reading and asking
-        take less than 2 GiB however many are asked."""
-        width = max(len(row.own) for row in rows) + room
+    def batch_size(self, rows: Sequence[PromptRow], new_tokens: int) -> int:
+        """The number of rows whose own keys and values fit into ROWS_BYTES together."""
+        width = max(len(row.own) for row in rows) + new_tokens
         return max(1, ROWS_BYTES // (width * self.kv_bytes))
 
     @property
     def kv_bytes(self) -> int:
-        """Of one token in the cache, estimated from the configuration."""
+        """Bytes of one token in the KV cache, estimated from the configuration."""
         config = self.model.config.get_text_config()
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
 
-    # --- surprise -------------------------------------------------------------------------------
+    def free_bytes(self) -> int | None:
+        """Free memory of a CUDA device; None elsewhere."""
+        if self.reader.device.type != "cuda":
+            return None
+        free, _ = torch.cuda.mem_get_info(self.reader.device)
+        unused = torch.cuda.memory_reserved(self.reader.device) - torch.cuda.memory_allocated(self.reader.device)
+        return int(free + unused)
 
-    def nll(self, ids: Ids, rows: Sequence[surprise.Scored], spans: Sequence[tuple[int, int]]) -> surprise.Nats | None:
-        """Nats per scored token; None when memory does not allow it."""
-        longest = max([stop for _, stop in spans] + [r.cut + len(r.ids) for r in rows], default=0)
-        why = self.support.refusal(longest)
+    def close(self) -> None:
+        self.reader.forget()
+        self._empty_cache()
 
-        def one(some: Sequence[int]) -> dict[int, surprise.Nats]:
-            if why:
-                self.reader.use_own_attention()
-                return {0: surprise.plain(self.reader, ids, rows, spans)}
-            return {0: surprise.shared(self.reader, ids, rows, spans, at_once=self.rows_at_once)}
+    def _on_device(self) -> AbstractContextManager[Any]:
+        """Triton kernels and CUDA graphs use the thread's current device, which is the first GPU in a new thread."""
+        device = self.reader.device
+        return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
-        with self._device():
-            found = self._within_memory(one, [0], [Ask(longest, ids[:0], 0)])[0]
+    def _answer_shared(self, ids: Ids, requests: Sequence[EngineRequest], some: Sequence[int]) -> dict[int, Generated]:
+        if len(some) == 1:  # nothing to share: read all but the last token as the document, which saves a pass
+            text = np.concatenate([ids[: requests[some[0]].cut], requests[some[0]].closing])
+            rows = rows_of(text, [len(text)], [text[:0]])
+            ids = text
+        else:
+            rows = rows_of(ids, [requests[i].cut for i in some], [requests[i].closing for i in some])
+        self.reader.read(ids[: max(row.base for row in rows)])
+        allowances = [requests[i].allowance for i in some]
+        batch = self.batch_size(rows, max(allowances))
+        answers = generate(self.reader, rows, allowances, self.stops, batch=batch)
         if not self.reuse:
             self.reader.forget()
-        return found
+        return {some[index]: answer for index, answer in answers.items()}
 
-    # --- memory ---------------------------------------------------------------------------------
+    def _answer_plain(self, ids: Ids, requests: Sequence[EngineRequest], i: int, reason: str) -> EngineAnswer:
+        prompt = np.concatenate([ids[: requests[i].cut], requests[i].closing])
+        self.reader.forget()
+        self.reader.use_own_attention()
+
+        def generate_one(some: Sequence[int]) -> dict[int, Generated]:
+            # Chunks only after memory ran out, and only where they are known to give the same answer.
+            exact = not self.support.nested_problem and not getattr(self.model, "_is_stateful", False)
+            chunk = self.reader.chunk if self.reader.chunk < self.chunk and exact else None
+            return {i: generate_plain(self.model, prompt, requests[i].allowance, self.stops, chunk=chunk) for i in some}
+
+        return EngineAnswer(self._within_memory(generate_one, [i], requests)[i], plain_reason=reason)
 
     def _within_memory(
-        self, work: Callable[[Sequence[int]], dict[int, T]], some: Sequence[int], asks: Sequence[Ask]
+        self, work: Callable[[Sequence[int]], dict[int, T]], some: Sequence[int], requests: Sequence[EngineRequest]
     ) -> dict[int, T | None]:
-        """Do the work; when memory runs out, with smaller chunks; then without the longest asks, which get None."""
+        """Do the work; when memory runs out, with smaller chunks; then without the longest requests, which get None."""
         given_up: dict[int, T | None] = {}
         left = list(some)
         try:
@@ -177,10 +184,10 @@ class Engine:
                     self.reader.chunk = max(SMALLEST_CHUNK, self.reader.chunk // 2)
                     continue
                 self.reader.forget()
-                self._collect()
-                longest = max(asks[i].cut for i in left)
-                given_up |= {i: None for i in left if asks[i].cut == longest}
-                left = [i for i in left if asks[i].cut < longest]
+                self._empty_cache()
+                longest = max(requests[i].cut for i in left)
+                given_up |= {i: None for i in left if requests[i].cut == longest}
+                left = [i for i in left if requests[i].cut < longest]
             return given_up
         finally:
             self.reader.chunk = self.chunk
@@ -191,28 +198,16 @@ class Engine:
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-        self._collect()  # outside the handler: the error holds on to what the failed pass had made
+        self._empty_cache()  # outside the handler: the exception holds references to the tensors of the failed pass
         return None
 
-    def _collect(self) -> None:
+    def _empty_cache(self) -> None:
         if self.reader.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def free_bytes(self) -> int | None:
-        """What the device could still give, where it says so."""
-        if self.reader.device.type != "cuda":
-            return None
-        free, _ = torch.cuda.mem_get_info(self.reader.device)
-        unused = torch.cuda.memory_reserved(self.reader.device) - torch.cuda.memory_allocated(self.reader.device)
-        return int(free + unused)
-
-    def close(self) -> None:
-        self.reader.forget()
-        self._collect()
-
 
 def default_chunk(model: Any, device: torch.device) -> int:
-    """Tokens at once: enough to keep the device busy, few enough that their activations stay under a GiB or so."""
+    """Tokens per pass: enough to keep the device busy, with activations of about a GiB at most."""
     if device.type == "cpu":
         return 1024
     config = model.config.get_text_config()
@@ -224,5 +219,105 @@ def default_chunk(model: Any, device: torch.device) -> int:
 def out_of_memory(error: BaseException) -> bool:
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    words = str(error)
-    return "out of memory" in words or "can't allocate memory" in words or "not enough memory" in words
+    message = str(error)
+    return "out of memory" in message or "can't allocate memory" in message or "not enough memory" in message
+
+
+# --- which models can be read by shared prefix --------------------------------------------------
+
+_LENGTH_DEPENDENT = {
+    "dynamic": "dynamic-NTK position encoding depends on the total length",
+    "longrope": "long/short-factor position encoding depends on the total length",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedReadingSupport:
+    """Shared reading is exact for texts of up to `max_tokens`; longer ones take the plain path, because of `reason`."""
+
+    max_tokens: float
+    reason: str = ""
+    nested_problem: str = ""
+
+    def refusal(self, tokens: int) -> str:
+        """Why a text of this length needs the plain path; empty where it does not."""
+        return self.reason if tokens > self.max_tokens else ""
+
+
+def shared_reading_support(model: Any, reader: Reader) -> SharedReadingSupport:
+    """From the configuration, then confirmed by a test on a few random tokens."""
+    support = _support_by_config(model)
+    if support.max_tokens == 0:
+        return support
+    problem = _disagreement(model, reader, tokens=int(min(48, support.max_tokens)))
+    return SharedReadingSupport(0, problem, support.nested_problem) if problem else support
+
+
+def _support_by_config(model: Any) -> SharedReadingSupport:
+    config = model.config.get_text_config()
+    if getattr(model, "_is_stateful", False):
+        return SharedReadingSupport(0, "its layers keep a state instead of keys and values")
+    if not getattr(model, "_supports_attention_backend", False):
+        return SharedReadingSupport(0, "its attention cannot be replaced through transformers")
+    if getattr(config, "attn_logit_softcapping", None):
+        return SharedReadingSupport(0, "its attention scores are capped")
+    if getattr(config, "num_kv_shared_layers", None):
+        return SharedReadingSupport(0, "its layers share keys and values")
+    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if other := layer_types - {"full_attention", "sliding_attention"}:
+        return SharedReadingSupport(0, f"it has layers of the type {sorted(other)[0]}")
+    window = getattr(config, "sliding_window", None)
+    slides = "sliding_attention" in layer_types or (window and not getattr(config, "layer_types", None))
+    support = (
+        SharedReadingSupport(window, f"sliding window of {window} tokens")
+        if slides and window
+        else SharedReadingSupport(math.inf)
+    )
+    return _with_positions(config, support)
+
+
+def _with_positions(config: Any, support: SharedReadingSupport) -> SharedReadingSupport:
+    rope = getattr(config, "rope_parameters", None) or {}
+    parts = [v for v in rope.values() if isinstance(v, dict)] or [rope]
+    for part in parts:
+        reason = _LENGTH_DEPENDENT.get(str(part.get("rope_type")))
+        if reason:
+            original = part.get("original_max_position_embeddings") or config.max_position_embeddings
+            # Up to the original length such an encoding does not change.
+            return SharedReadingSupport(min(support.max_tokens, original), reason, nested_problem=reason)
+    return support
+
+
+def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
+    """How shared reading of a few random tokens differs from the model's own pass; empty where it does not."""
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
+    cut = tokens // 2
+    want = _own_logits(model, reader, ids)
+    chunk, reader.chunk = reader.chunk, cut // 2 + 1
+    try:
+        reader.read(ids[:cut], reuse=False)
+        batch = reader.open_rows(rows_of(ids, [cut, 1], [ids[cut:], ids[1:cut]]))
+        hidden = torch.cat([h for _, h in batch.read_own()], 1)
+        got = torch.stack([reader.logits(h[-1:])[0] for h in hidden])
+    except (UnsupportedAttention, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        return f"shared reading does not work with it: {str(error).splitlines()[0][:200]}"
+    finally:
+        reader.chunk = chunk
+        reader.forget()
+    want = want[[tokens - 1, cut - 1]]
+    error_norm = float((got.float() - want.float()).norm() / want.float().norm())
+    exact = want.dtype in (torch.float32, torch.float64)
+    if not error_norm <= (1e-3 if exact else 0.1):  # written so that NaN is a disagreement
+        return f"shared reading differs from its own pass (relative error {error_norm:.1e})"
+    return ""
+
+
+def _own_logits(model: Any, reader: Reader, ids: Any) -> Tensor:
+    tokens = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
+    reader.use_own_attention()
+    with torch.inference_mode():
+        logits: Tensor = model(input_ids=tokens, use_cache=False).logits[0]
+    return logits

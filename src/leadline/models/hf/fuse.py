@@ -1,7 +1,7 @@
-"""Putting fused kernels where a model's own code does the same: each is tried against it, and used only if it agrees.
+"""Replaces parts of a model with fused Triton kernels, each tested against the model's own code first.
 
-Replaced are the normalisations and feed-forward blocks of one model, and the function that its file rotates queries and
-keys with. Nothing is replaced on a CPU, without Triton, or where a trial differs.
+Replaced are RMS norms and gated feed-forward blocks of the model, and the function of its module that applies rotary
+embeddings. Nothing is replaced on a CPU, without Triton, or where a test differs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from torch import Tensor
 
 
 def fuse(model: Any) -> list[str]:
-    """What could be fused, by name."""
+    """Replace what can be replaced; returns the class names of the replaced modules."""
     kernels = _kernels(model)
     if kernels is None:
         return []
-    done = set()
+    replaced = set()
     for module in list(model.modules()):
         if any(replace(module, kernels) for replace in (_fuse_norm, _fuse_mlp, _fuse_rotation)):
-            done.add(type(module).__name__)
-    return sorted(done)
+            replaced.add(type(module).__name__)
+    return sorted(replaced)
 
 
 def _kernels(model: Any) -> ModuleType | None:
@@ -33,7 +33,7 @@ def _kernels(model: Any) -> ModuleType | None:
         return None
     try:
         from leadline.models.hf import kernels as fused_kernels
-    except Exception:  # no Triton, or one that does not know this language
+    except Exception:  # no Triton, or an incompatible version
         return None
     return fused_kernels
 
@@ -105,12 +105,12 @@ def _replace(module: Any, forward: Callable[[Tensor], Tensor], example: Tensor) 
 
 
 def _agree(new: Callable[[], Tensor], own: Callable[[], Tensor]) -> bool:
-    """Equal but for the last bit of the dtype."""
+    """Equal up to the rounding of the dtype."""
     with torch.inference_mode():
         want = own()
         try:
             got = new()
-        except Exception:  # a kernel that does not compile here is a kernel that is not used
+        except Exception:  # a kernel that does not compile here is not used
             return False
     step = torch.finfo(want.dtype).eps
     return got.shape == want.shape and bool(((got - want).abs() <= 4 * step * want.abs().clamp_min(1)).all())

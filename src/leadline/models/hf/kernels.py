@@ -1,8 +1,7 @@
-"""What a decoder does between its matrix products, each as one kernel instead of many trips to memory (Triton).
+"""The operations of a decoder between its matrix products, each as one Triton kernel.
 
-Every kernel rounds where transformers' own sequence of operations rounds, so that in bfloat16 too the numbers are the
-same but for the order of a sum. On an H200 the steps replaced here were some eight
-per cent of the time of reading 128k tokens.
+Every kernel rounds where transformers' own sequence of operations rounds, so that in bfloat16 only the order of
+summation differs. On an H200 the replaced operations were about 8 % of the time of reading 128k tokens.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call"
@@ -49,7 +48,7 @@ def _silu_times(gate, up, out, count, BLOCK: tl.constexpr):
 
 
 def silu_times(gate: Tensor, up: Tensor) -> Tensor:
-    """`silu(gate) * up`, written over the gate, which nobody needs any more."""
+    """`silu(gate) * up`, written over `gate`."""
     gate, up = gate.contiguous(), up.contiguous()
     count = gate.numel()
     _silu_times[(triton.cdiv(count, 2048),)](gate, up, gate, count, BLOCK=2048, num_warps=8)
@@ -98,7 +97,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 @triton.jit
 def _join(top, weight, total, answer, lse, place, where, inside, within):
-    """Take one more part into a running weighted sum, whose weights are relative to the largest log-sum-exp so far."""
+    """Add a part to a running weighted sum, whose weights are relative to the largest log-sum-exp so far."""
     next_lse = tl.load(lse + place, mask=inside, other=0.0)
     higher = tl.maximum(top, next_lse)
     old, new = tl.exp(top - higher), tl.exp(next_lse - higher)
@@ -111,7 +110,7 @@ def _merge(
     a0, a1, a2, a3, a4, a5, l0, l1, l2, l3, l4, l5, out, count, tokens, heads, width, by_head, by_token,
     TOKENS: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
-    # How many parts there are is asked here and not compiled in: each number would be a kernel of its own to wait for.
+    # The number of parts is an argument, not a constant: every constant would compile another kernel.
     head = tl.program_id(1).to(tl.int64)
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, WIDTH)
@@ -141,7 +140,7 @@ MOST_PARTS = 6
 
 def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
     """Parts of attention [1, heads, tokens, width] merged by their log-sum-exps [1, heads, tokens], laid out as
-    [1, tokens, heads, width]. None where they are too many or lie in memory differently."""
+    [1, tokens, heads, width]. None where there are too many parts or their strides differ."""
     answers, lses = [a for a, _ in parts], [lse.contiguous() for _, lse in parts]
     batch, heads, tokens, width = answers[0].shape
     strides = {a.stride()[1:] for a in answers}
@@ -149,7 +148,7 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
         return None
     out = torch.empty(1, tokens, heads, width, dtype=answers[0].dtype, device=answers[0].device)
     by_head, by_token = answers[0].stride()[1:3]
-    unused = MOST_PARTS - len(parts)  # the kernel has a place for every part there can be
+    unused = MOST_PARTS - len(parts)  # the kernel has an argument for every possible part
     _merge[(triton.cdiv(tokens, 16), heads)](
         *answers, *answers[:1] * unused, *lses, *lses[:1] * unused, out, len(parts), tokens, heads, width, by_head,
         by_token, TOKENS=16, WIDTH=triton.next_power_of_2(width),

@@ -1,4 +1,9 @@
-"""What a run will cost on this very device: its memory, and how fast it was just measured to be."""
+"""Forecast of the memory and time of a run on a device, from the model's configuration and measured device speed.
+
+Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and visible key
+(two products). The KV cache holds 2 x layers x key heads x width values per token. Activations are those of one chunk:
+the four buffers of the feed-forward part, or attention's float32 totals, whichever is larger.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +21,6 @@ import torch
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_duration, format_flops
 
-# --- What reading costs: memory and arithmetic of a decoder, from its configuration alone. No torch needed.
-#
-# Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and key seen
-# (two products). The key-value cache holds 2 x layers x key heads x width values a token. Activations are those of one
-# chunk: the feed-forward part's four buffers, or attention's float32 totals, whichever are larger.
-
 GIB = 1 << 30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
 OVERHEAD = GIB
@@ -29,8 +28,8 @@ OVERHEAD = GIB
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """The sizes of a decoder that decide its cost. `experts` counts those that see a token, and all there are."""
+class DecoderShape:
+    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all."""
 
     layers: int
     hidden: int
@@ -44,8 +43,8 @@ class Shape:
     tied: bool = False
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shape:
-        """From the plain values of a config.json; the text part where it has several."""
+    def of(cls, config: Mapping[str, Any]) -> DecoderShape:
+        """From the values of a config.json; its text part for multimodal models."""
         text = {**config, **(config.get("text_config") or {})}
         hidden = _first(text, "hidden_size", "n_embd", "d_model")
         heads = _first(text, "num_attention_heads", "n_head")
@@ -78,18 +77,18 @@ class Shape:
         return self.layers * per_layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
     def kv_bytes(self, dtype: str) -> int:
-        """Of the key-value cache, per token."""
+        """KV cache per token."""
         return 2 * self.layers * self.key_heads * self.width * BYTES[dtype]
 
     def activation_bytes(self, chunk: int, dtype: str) -> int:
-        """The most that one chunk needs beside weights and cache."""
+        """What one chunk needs besides weights and cache."""
         size = BYTES[dtype]
         feed_forward = 4 * chunk * self.intermediate * size
         attention = chunk * self.heads * self.width * (4 + 4 * size)
         return max(feed_forward, attention) + 3 * chunk * self.hidden * size
 
     def flops_read(self, tokens: int, *, start: int = 0) -> float:
-        """Arithmetic of reading tokens `start` to `tokens`, the head left out."""
+        """Operations for reading tokens `start` to `tokens`, without the output head."""
         weights = self._attention_weights + self._feed_forward_weights(self.experts[0])
         pairs = (tokens * (tokens + 1) - start * (start + 1)) / 2
         per_pair = 4 * self.layers * self.heads * self.width
@@ -97,7 +96,7 @@ class Shape:
 
     @property
     def flops_head(self) -> float:
-        """Of one position's logits."""
+        """Operations for the logits of one position."""
         return 2.0 * self.hidden * self.vocabulary
 
 
@@ -113,16 +112,16 @@ def _first(values: Mapping[str, Any], *names: str, default: int | None = None) -
     return default
 
 
-def read_shape(folder: Path) -> Shape:
-    """The shape of a model folder."""
+def read_shape(folder: Path) -> DecoderShape:
+    """The shape of the model in a folder."""
     try:
-        return Shape.of(json.loads((folder / "config.json").read_text()))
+        return DecoderShape.of(json.loads((folder / "config.json").read_text()))
     except (OSError, ValueError) as error:
         raise SourceError(f"no usable config.json: {error}", where=str(folder)) from None
 
 
-def weights_bytes(folder: Path, shape: Shape, dtype: str) -> int:
-    """As stored where the files say so, scaled to the dtype they are loaded in; else counted from the shape."""
+def weights_bytes(folder: Path, shape: DecoderShape, dtype: str) -> int:
+    """From the headers of the weight files, in the dtype they are loaded in; else computed from the shape."""
     files = [p for p in folder.glob("*.safetensors") if p.is_file()]
     if not files:
         return shape.parameters * BYTES[dtype]
@@ -130,18 +129,15 @@ def weights_bytes(folder: Path, shape: Shape, dtype: str) -> int:
 
 
 def _tensor_values(file: Path) -> int:
-    """How many numbers a safetensors file holds: its header is a length and a JSON table of shapes."""
+    """The number of values in a safetensors file, from its header: a length and a JSON table of shapes."""
     with file.open("rb") as opened:
         header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
     return sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
 
 
-# --- a run --------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One document and what is asked of it: (cut, own tokens, new tokens) per probe. `kept` tokens are read already."""
+class DocumentReading:
+    """One document and its probes as (cut, own tokens, new tokens). `kept` tokens are in the store already."""
 
     probes: tuple[tuple[int, int, int], ...]
     kept: int = 0
@@ -156,8 +152,8 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Bytes and operations of a run on one device."""
+class DeviceCost:
+    """Bytes and operations of a run."""
 
     weights: int
     cache: int
@@ -172,12 +168,14 @@ class Cost:
         return self.weights + self.cache + self.activations + self.rows + OVERHEAD
 
     def seconds(self, *, flops_per_second: float, bytes_per_second: float) -> float:
-        """At rates measured or stated: arithmetic of reading, then memory traffic of decoding."""
+        """The time of a run: arithmetic of reading, then memory traffic of decoding."""
         return self.flops / flops_per_second + self.steps * (self.weights + self.cache) / bytes_per_second
 
 
-def cost(shape: Shape, readings: Iterable[Reading], *, dtype: str, weights: int, chunk: int) -> Cost:
-    """What a run with these readings needs. Documents come one after another; the longest decides the memory."""
+def cost(
+    shape: DecoderShape, readings: Iterable[DocumentReading], *, dtype: str, weights: int, chunk: int
+) -> DeviceCost:
+    """The cost of these readings. Documents are read one after another, so the longest decides the memory."""
     flops, steps, cache, rows = 0.0, 0, 0, 0
     per_token = shape.kv_bytes(dtype)
     for reading in readings:
@@ -187,23 +185,23 @@ def cost(shape: Shape, readings: Iterable[Reading], *, dtype: str, weights: int,
         steps += max((new for _, _, new in reading.probes), default=0)
         cache = max(cache, reading.tokens * per_token)
         rows = max(rows, min(ROWS_BYTES, sum(own + new for _, own, new in reading.probes) * per_token))
-    return Cost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, steps)
+    return DeviceCost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, steps)
 
 
 ROWS_BYTES = 3 * GIB // 4
-"""The most that the rows of one batch may keep of their own; further rows wait for the next batch."""
+"""The limit for the rows' own keys and values in one batch; further rows go into the next batch."""
 
 
-def longest_that_fits(shape: Shape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
-    """Tokens of the longest document that this much memory allows, with chunks this small."""
+def longest_that_fits(shape: DecoderShape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
+    """Tokens of the longest document that fits into the memory, with chunks of this size."""
     free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype)
     return max(0, free // shape.kv_bytes(dtype))
 
 
-def refuse_what_cannot_fit(
-    shape: Shape, lengths: Sequence[int], *, dtype: str, weights: int, memory: int, where: str
+def check_fits(
+    shape: DecoderShape, lengths: Sequence[int], *, dtype: str, weights: int, memory: int, where: str
 ) -> None:
-    """Gate 2: an error that says what would fit, when the longest length cannot."""
+    """Raises with the lengths that would fit when the longest does not."""
     fits = longest_that_fits(shape, dtype=dtype, weights=weights, memory=memory)
     if max(lengths) <= fits:
         return
@@ -222,24 +220,21 @@ def refuse_what_cannot_fit(
     )
 
 
-# --- What a run will cost on this very device: its memory, and how fast it was just measured to be.
-
-
 @dataclass(frozen=True, slots=True)
-class Rates:
-    """Operations and bytes a second, as measured."""
+class DeviceRates:
+    """Measured operations and bytes per second."""
 
     flops: float
     bytes: float
 
 
-def measure_rates(device: torch.device, dtype: torch.dtype) -> Rates:
-    """A matrix product and a copy, large enough to keep the device busy and small enough not to be noticed."""
+def measure_rates(device: torch.device, dtype: torch.dtype) -> DeviceRates:
+    """Times a matrix product and a copy, large enough to keep the device busy."""
     size = 4096 if device.type == "cuda" else 768
     a = torch.randn(size, size, device=device).to(dtype)
     flops = 2 * size**3 / _seconds(lambda: a @ a, device)
     block = torch.zeros((1 << 28) if device.type == "cuda" else (1 << 25), dtype=torch.uint8, device=device)
-    return Rates(flops, block.numel() * 2 / _seconds(block.clone, device))
+    return DeviceRates(flops, block.numel() * 2 / _seconds(block.clone, device))
 
 
 def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
@@ -256,7 +251,7 @@ def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5)
 
 
 def device_memory(device: torch.device) -> int | None:
-    """Bytes that a process could have on the device, what this one holds counted in."""
+    """Memory that this process could use on the device, including what it uses now."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device))
@@ -269,7 +264,7 @@ def device_memory(device: torch.device) -> int | None:
 
 
 def forecast(
-    shape: Shape,
+    shape: DecoderShape,
     documents: Iterable[Sequence[tuple[int, int, int]]],
     *,
     dtype: str,
@@ -277,18 +272,18 @@ def forecast(
     chunk: int,
     devices: Sequence[torch.device],
     where: str,
-) -> tuple[Cost, tuple[str, ...]]:
-    """The cost of documents given as (prompt tokens, closing tokens, new tokens) per probe, and that in words.
+) -> tuple[DeviceCost, tuple[str, ...]]:
+    """The cost of documents given as (prompt tokens, closing tokens, new tokens) per probe, and lines of text about it.
 
-    Layers lie on `devices` with their part of the cache, and run one after another: memory is that of all, speed
-    that of one. Raises when the longest does not fit, saying what would.
+    Layers are spread over `devices` with their part of the cache and run one after another: the memory is that of all
+    devices, the speed that of one. Raises with what would fit when the longest document does not.
     """
-    readings = [Reading(tuple((prompt - own, own, new) for prompt, own, new in probes)) for probes in documents]
+    readings = [DocumentReading(tuple((prompt - own, own, new) for prompt, own, new in probes)) for probes in documents]
     has = [device_memory(device) for device in devices]
     memory = None if None in has else sum(filter(None, has))
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
-        refuse_what_cannot_fit(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
+        check_fits(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
     rates = measure_rates(devices[0], getattr(torch, dtype))
     of = f" of {memory / GIB:.0f}" if memory else ""
@@ -296,13 +291,13 @@ def forecast(
     seconds = total.seconds(flops_per_second=rates.flops, bytes_per_second=rates.bytes)
     return total, (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
-        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_worth_saying('activations', total.activations)}"
-        f"{_worth_saying('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
+        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
+        f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
         f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the {format_flops(rates.flops)} "
         f"measured on {devices[0]}",
     )
 
 
-def _worth_saying(name: str, size: int) -> str:
-    """A part of the memory, unless it would be said to be 0.0."""
+def _format_if_visible(name: str, size: int) -> str:
+    """Empty if it would be shown as 0.0."""
     return f"{name} {size / GIB:.1f}, " if size >= 0.05 * GIB else ""

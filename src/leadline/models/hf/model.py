@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -14,26 +15,25 @@ from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import RunStopped, TokenizerError, UsageError
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.hf.engine import Ask, Engine, Told
+from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.greedy import Generated
 from leadline.models.hf.load import Loaded, stop_tokens
-from leadline.models.hf.memory import GIB, Shape, forecast
-from leadline.models.hf.nll import Scored
+from leadline.models.hf.memory import GIB, DecoderShape, forecast
+from leadline.models.hf.provider import HF
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
 from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
-    from leadline.models.hf.provider import HF
 
 T = TypeVar("T")
-_ANSWER = "\u2063answer\u2063"
+_ANSWER_MARK = "\u2063answer\u2063"
 
 
 class HFModel:
-    """One model, one worker, a document at a time."""
+    """One model in this process. Not thread-safe: one worker, one document at a time."""
 
-    def __init__(self, options: HF, name: str, loaded: Loaded) -> None:
+    def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
         folder = options.text_folder or loaded.folder
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
         self._tokenizer = open_tokenizer(str(folder))
@@ -74,37 +74,34 @@ class HFModel:
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         begin = time.monotonic()
-        asks = [Ask(p.cut, p.closing_ids, self._options.max_tokens or p.allowance) for p in probes]
-        told = self._guarded(lambda: self.engine.ask(document.ids, asks))
-        # All were answered together: each is charged its share.
+        requests = [EngineRequest(p.cut, p.closing_ids, self._options.max_tokens or p.allowance) for p in probes]
+        answers = self._guarded(lambda: self.engine.answer(document.ids, requests))
+        # All probes were answered together: each gets an equal share of the time.
         seconds = (time.monotonic() - begin) / max(1, len(probes))
         return [
             Answer(
-                sent=self._sent(document, ask, one),
-                outcome=self._completion(ask, one.answer) if one.answer else self._too_long(ask.tokens),
+                sent=self._sent(document, request, found),
+                outcome=self._completion(request, found.answer) if found.answer else self._too_long(request.tokens),
                 seconds=seconds,
             )
-            for ask, one in zip(asks, told, strict=True)
+            for request, found in zip(requests, answers, strict=True)
         ]
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
         _check_scorable(len(ids), continuations, spans)
-        scored = [Scored(c.cut, c.ids, c.start) for c in continuations]
-        nats = self._guarded(lambda: self.engine.nll(ids, scored, spans))
+        scores = self._guarded(lambda: self.engine.nll(ids, continuations, spans))
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
-        if nats is None:
-            return self._too_long(longest)
-        return TokenNLL(tuple(nats.rows), tuple(nats.spans), notes=self._notes(longest))
+        return self._too_long(longest) if scores is None else replace(scores, notes=self._notes(longest))
 
     def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
-        """Memory and time of a run on this device, in words; an error when it cannot fit."""
+        """Memory and time of a run on this device, as text; an error when it cannot fit."""
         model = self.engine.model
         weights = sum(p.numel() * p.element_size() for p in model.parameters())
         others = {p.device for p in model.parameters() if p.device.type != "meta"} - {self.engine.reader.device}
-        _, words = forecast(
-            Shape.of(model.config.to_dict()),
+        _, lines = forecast(
+            DecoderShape.of(model.config.to_dict()),
             documents,
             dtype=str(model.dtype).removeprefix("torch."),
             weights=weights,
@@ -112,37 +109,35 @@ class HFModel:
             devices=[self.engine.reader.device, *others],
             where=self._card.name,
         )
-        return words
+        return lines
 
     def close(self) -> None:
         self.engine.close()
 
-    # --- what came back -------------------------------------------------------------------------
-
-    def _completion(self, ask: Ask, answer: Generated) -> Completion:
+    def _completion(self, request: EngineRequest, answer: Generated) -> Completion:
         thinking, text = split_thinking(self.text_of(answer), opened=opens_thinking(self._frame.after))
         return Completion(
             text=text,
             finish="stop" if answer.stopped else "length",
             thinking=thinking,
-            prompt_tokens=ask.cut + len(ask.closing),
+            prompt_tokens=request.cut + len(request.closing),
             completion_tokens=len(answer.ids) + answer.stopped,
         )
 
     def text_of(self, answer: Generated) -> str:
-        """New tokens as text, markers left out."""
-        said: str = self._decoder.decode(answer.ids, skip_special_tokens=True)
-        return said
+        """The generated tokens as text, without special tokens."""
+        text: str = self._decoder.decode(answer.ids, skip_special_tokens=True)
+        return text
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
-        message = f"out of memory with {tokens} tokens, whose keys and values take {tokens * each / GIB:.1f} GiB"
+        message = f"out of memory with {tokens} tokens, whose KV cache needs {tokens * each / GIB:.1f} GiB"
         if free is not None:
-            message += f"; {free / GIB:.1f} GiB are free, so some {max(0, free - GIB) // each} tokens would fit"
+            message += f"; {free / GIB:.1f} GiB are free, enough for about {max(0, free - GIB) // each} tokens"
         return Failure("out_of_memory", message)
 
     def _guarded(self, work: Callable[[], T]) -> T:
-        """A device that is lost takes the run with it; what was recorded stays, and the run can be resumed."""
+        """Stop the run when the GPU fails. Records are kept, and the run can be resumed."""
         try:
             return work()
         except RuntimeError as error:
@@ -151,29 +146,25 @@ class HFModel:
             raise RunStopped(
                 f"the GPU stopped working: {str(error).splitlines()[0]}",
                 where=self._card.name,
-                fix="run the same command again: it goes on with what is missing",
+                fix="run the same command again: it continues with what is missing",
             ) from error
 
-    # --- what was sent --------------------------------------------------------------------------
-
-    def _sent(self, document: Document, ask: Ask, told: Told) -> Sent:
-        prompt = np.concatenate([document.ids[: ask.cut], ask.closing]).astype("<i4")
-        notes = self._notes(ask.tokens)
-        if told.plain:
-            notes += (f"plain path: {told.plain}",)
+    def _sent(self, document: Document, request: EngineRequest, found: EngineAnswer) -> Sent:
+        prompt = np.concatenate([document.ids[: request.cut], request.closing]).astype("<i4")
+        notes = self._notes(request.tokens)
+        if found.plain_reason:
+            notes += (f"plain path: {found.plain_reason}",)
         return Sent(
             form="ids",
             prefix="prefill" if self._frame.prefill else "appended",
             digest=digest_bytes(prompt.tobytes()),
-            decoding={"method": "greedy", "max_tokens": ask.allowance, "min_tokens": 1},
+            decoding={"method": "greedy", "max_tokens": request.allowance, "min_tokens": 1},
             notes=notes,
         )
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
         window = self._card.window
         return (f"beyond the window of {window} tokens",) if window and tokens > window else ()
-
-    # --- what it is -----------------------------------------------------------------------------
 
     def _describe(self, name: str, loaded: Loaded) -> ModelCard:
         support, options = self.engine.support, self._options
@@ -183,8 +174,8 @@ class HFModel:
         if self._frame.form == "completion":
             notes.append("completion form: no chat template")
         if support.reason:
-            upto = f" beyond {int(support.reach)} tokens" if support.reach else ""
-            notes.append(f"plain path{upto}: {support.reason}")
+            beyond = f" beyond {int(support.max_tokens)} tokens" if support.max_tokens else ""
+            notes.append(f"plain path{beyond}: {support.reason}")
         return ModelCard(
             name=f"hf:{name}",
             window=loaded.window,
@@ -214,22 +205,24 @@ def _frame(options: HF, template: ChatTemplate | None, folder: Path, plain: Fram
 
 
 def _end_of_turn(template: ChatTemplate | None, decoder: tokenizers.Tokenizer) -> list[int]:
-    """The marker that a template puts after an assistant's answer, where that is a token of its own."""
+    """The marker that the template puts after an assistant's answer, if it is a single special token."""
     if template is None:
         return []
     turn = {"role": "user", "content": "?"}
     try:
-        whole = template.render([turn, {"role": "assistant", "content": _ANSWER}, turn])
+        whole = template.render([turn, {"role": "assistant", "content": _ANSWER_MARK}, turn])
     except TokenizerError:
         return []  # a template for one turn only
-    first = decoder.encode(whole.partition(_ANSWER)[2].lstrip(), add_special_tokens=False).ids[:1]
+    first = decoder.encode(whole.partition(_ANSWER_MARK)[2].lstrip(), add_special_tokens=False).ids[:1]
     return [token for token in first if token in decoder.get_added_tokens_decoder()]
 
 
 def _check_scorable(tokens: int, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> None:
     for c in continuations:
         if not (0 <= c.cut <= tokens and 0 <= c.start < len(c.ids)):
-            raise ValueError(f"a continuation at cut {c.cut} scored from {c.start} does not fit a text of {tokens}")
+            raise ValueError(
+                f"a continuation at cut {c.cut} scored from {c.start} is not within a text of {tokens} tokens"
+            )
         if c.cut + c.start == 0:
             raise ValueError("the first token of a text has nothing before it and cannot be scored")
     for start, stop in spans:

@@ -1,17 +1,17 @@
-"""Surprise: the negative log-probability of chosen tokens, in nats. Only the wanted positions ever get logits."""
+"""NLL: the negative log-probability of chosen tokens, in nats. Logits are computed for these positions only."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.greedy import batches
-from leadline.models.hf.reader import Reader, Row, rows_of
+from leadline.models.hf.reader import PromptRow, Reader, rows_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,88 +21,74 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 LOGITS_BYTES = 512 << 20
-"""The most that logits and what is made of them may take at once."""
+"""The limit for logits and their temporaries."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """`ids` after the document's first `cut` tokens; those from `start` on are scored."""
-
-    cut: int
-    ids: Ids
-    start: int = 0
-
-    def with_what_predicts_it(self, document: Ids) -> Scored:
-        """The same, with a token before the first that is scored."""
-        if self.start:
-            return self
-        return Scored(self.cut - 1, np.concatenate([document[self.cut - 1 : self.cut], self.ids]), 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Nats:
-    """Per scored token: one array per continuation, one per span of the document."""
-
-    rows: list[Floats]
-    spans: list[Floats]
-
-
-def shared(
+def shared_nll(
     reader: Reader,
     document: Ids,
-    scored: Sequence[Scored],
+    continuations: Sequence[Continuation],
     spans: Sequence[tuple[int, int]],
     *,
-    at_once: Callable[[Sequence[Row], int], int],
-) -> Nats:
-    """The document read once; continuations of any cut in batches after it."""
-    scored = [s.with_what_predicts_it(document) for s in scored]
-    rows = rows_of(document, [s.cut for s in scored], [s.ids[:-1] for s in scored])
+    batch_size: Callable[[Sequence[PromptRow], int], int],
+) -> TokenNLL:
+    """The document is read once, then continuations of all cuts in batches."""
+    continuations = [_with_predecessor(c, document) for c in continuations]
+    rows = rows_of(document, [c.cut for c in continuations], [c.ids[:-1] for c in continuations])
     read = max([row.base for row in rows] + [stop - 1 for _, stop in spans], default=0)
-    in_spans = _of_document(reader, document, spans, read)
-    nats = [np.zeros(len(s.ids) - s.start) for s in scored]
-    for batch in batches(rows, at_once(rows, 0)) if rows else ():
-        _of_rows(reader, batch, scored, nats)
-    return Nats(nats, in_spans)
+    in_spans = _document_nll(reader, document, spans, read)
+    nats = [np.zeros(len(c.ids) - c.start) for c in continuations]
+    for batch in batches(rows, batch_size(rows, 0)) if rows else ():
+        _rows_nll(reader, batch, continuations, nats)
+    return TokenNLL(tuple(nats), tuple(in_spans))
 
 
-def _of_document(reader: Reader, document: Ids, spans: Sequence[tuple[int, int]], read: int) -> list[Floats]:
-    """Read the document's first `read` tokens, taking the surprise at spans on the way."""
+def _with_predecessor(c: Continuation, document: Ids) -> Continuation:
+    """The continuation with the document's last token first, if its first token is scored: that token predicts it."""
+    if c.start:
+        return c
+    return Continuation(c.cut - 1, np.concatenate([document[c.cut - 1 : c.cut], c.ids]), 1)
+
+
+def _document_nll(reader: Reader, document: Ids, spans: Sequence[tuple[int, int]], read: int) -> list[Floats]:
+    """Read the document's first `read` tokens and score the spans on the way."""
     wanted = np.zeros(len(document) + 1, bool)
     for start, stop in spans:
         wanted[start:stop] = True
     first = int(wanted.argmax()) - 1 if spans else read
     nats = np.full(len(document) + 1, np.nan)
     for start, hidden in reader.reading(document[:read], keep=first, wanted=wanted[1:]):
-        places = np.flatnonzero(wanted[start + 1 : start + 1 + len(hidden)])
-        if len(places):
-            chosen = hidden[torch.from_numpy(places).to(hidden.device)]
-            nats[start + 1 + places] = token_nats(reader, chosen, document[start + 1 + places])
+        positions = np.flatnonzero(wanted[start + 1 : start + 1 + len(hidden)])
+        if len(positions):
+            chosen = hidden[torch.from_numpy(positions).to(hidden.device)]
+            nats[start + 1 + positions] = token_nats(reader, chosen, document[start + 1 + positions])
     return [nats[start:stop].copy() for start, stop in spans]
 
 
-def _of_rows(reader: Reader, rows: Sequence[Row], scored: Sequence[Scored], nats: list[Floats]) -> None:
+def _rows_nll(
+    reader: Reader, rows: Sequence[PromptRow], continuations: Sequence[Continuation], nats: list[Floats]
+) -> None:
     batch = reader.open_rows(rows)
     for first, hidden in batch.read_own():
-        places, targets, owners = [], [], []
-        for place, row in enumerate(rows):
-            wanted = scored[row.index]
-            # The row stands right-aligned without its last token: column `origin + t` predicts token t.
+        positions, targets, owners = [], [], []
+        for number, row in enumerate(rows):
+            wanted = continuations[row.index]
+            # Rows are right-aligned and lack their last token: column `origin + t` predicts token t.
             origin = batch.width - len(wanted.ids)
             for token in range(wanted.start, len(wanted.ids)):
                 if first <= origin + token < first + hidden.shape[1]:
-                    places.append(place * hidden.shape[1] + origin + token - first)
+                    positions.append(number * hidden.shape[1] + origin + token - first)
                     targets.append(wanted.ids[token])
                     owners.append((row.index, token - wanted.start))
-        if places:
-            chosen = hidden.flatten(0, 1)[torch.tensor(places, device=hidden.device)]
+        if positions:
+            chosen = hidden.flatten(0, 1)[torch.tensor(positions, device=hidden.device)]
             found = token_nats(reader, chosen, np.array(targets, np.int32))
             for (index, token), value in zip(owners, found, strict=True):
                 nats[index][token] = value
 
 
 def token_nats(reader: Reader, hidden: Tensor, targets: Ids) -> Floats:
-    """-log p of a target at each hidden state, a block at a time; softmax in float32."""
+    """-log p of the target at each hidden state, in blocks; softmax in float32."""
     vocabulary = reader.model.get_output_embeddings().weight.shape[0]
     block = max(1, LOGITS_BYTES // (12 * vocabulary))
     goal = torch.from_numpy(targets.astype(np.int64)).to(hidden.device)
@@ -114,20 +100,22 @@ def token_nats(reader: Reader, hidden: Tensor, targets: Ids) -> Floats:
     return torch.cat(found).double().cpu().numpy()
 
 
-def plain(reader: Reader, document: Ids, scored: Sequence[Scored], spans: Sequence[tuple[int, int]]) -> Nats:
-    """One pass of the model's own per continuation, and one for all spans: right for every architecture."""
+def plain_nll(
+    reader: Reader, document: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]
+) -> TokenNLL:
+    """One ordinary forward pass per continuation, and one for all spans: exact for every architecture."""
     rows = []
-    for s in scored:
-        text = np.concatenate([document[: s.cut], s.ids])
-        rows.append(_of_text(reader, text, np.arange(s.cut + s.start, len(text))))
+    for c in continuations:
+        text = np.concatenate([document[: c.cut], c.ids])
+        rows.append(_text_nll(reader, text, np.arange(c.cut + c.start, len(text))))
     found: list[Floats] = []
     if spans:
         stop = max(stop for _, stop in spans)
-        every = _of_text(reader, document[:stop], np.arange(1, stop))
+        every = _text_nll(reader, document[:stop], np.arange(1, stop))
         found = [every[start - 1 : stop - 1] for start, stop in spans]
-    return Nats(rows, found)
+    return TokenNLL(tuple(rows), tuple(found))
 
 
-def _of_text(reader: Reader, text: Ids, tokens: npt.NDArray[np.int64]) -> Floats:
-    hidden = reader.read_alone(text[:-1])
+def _text_nll(reader: Reader, text: Ids, tokens: npt.NDArray[np.int64]) -> Floats:
+    hidden = reader.read_plain(text[:-1])
     return token_nats(reader, hidden[torch.from_numpy(tokens - 1).to(hidden.device)], text[tokens])

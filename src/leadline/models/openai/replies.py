@@ -1,7 +1,7 @@
-"""Reading a server's reply: an answer, or a failure with its kind and whether asking again may help.
+"""Parsing a server's reply: a Completion, or a Failure with its class and whether a retry may help.
 
-Pure functions. The rule throughout: what is not certainly the model's own output is never a Completion.
-An empty string is an answer; null, a missing field, a web page or an error object is not.
+Pure functions. Only what is certainly the model's own output becomes a Completion: an empty string is an answer; null,
+a missing field, a web page or an error object is not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from leadline.core.types import Completion, Failure
-from leadline.models.openai.http import HttpReply, HttpTrouble
+from leadline.models.openai.http import HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 
 Json = Mapping[str, Any]
@@ -27,8 +27,8 @@ _CONTEXT_CODES = frozenset(
         "string_above_max_length",
     }
 )
-# The wordings of vLLM, SGLang, llama.cpp, OpenAI, TGI, Together, Mistral, xAI and others that say the same.
-_CONTEXT_WORDS = re.compile(
+# Messages of vLLM, SGLang, llama.cpp, OpenAI, TGI, Together, Mistral, xAI and others.
+_CONTEXT_MESSAGE = re.compile(
     r"(maximum|model'?s|available|exceed\w*( the)?( \w+)?) context (length|size|window)"
     r"|context (length|size|window)[^.]{0,40}exceed"
     r"|longer than the (maximum )?(model|context|allowed)"
@@ -39,21 +39,21 @@ _CONTEXT_WORDS = re.compile(
     r"|inputs?\W+tokens?\W.*max_new_tokens.*must be",
     re.IGNORECASE,
 )
-_NEVER_COMES_BACK = ("insufficient_quota", "billing_hard_limit_reached")
+_LASTING_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 _BROKEN_FINISHES = ("error", "abort")
 
 
-def failure_of_trouble(trouble: HttpTrouble) -> Failure:
-    return Failure(trouble.why, str(trouble), transient=True)
+def request_failure(error: RequestFailed) -> Failure:
+    return Failure(error.reason, str(error), transient=True)
 
 
-def outcome_of(
+def parse_reply(
     reply: HttpReply, *, chat: bool, prefix: str = "", opened_thinking: bool | None = False, key_name: str = ""
 ) -> Completion | Failure:
-    """What a reply to a completion request is. `prefix` is the prefilled answer prefix, which some servers echo."""
+    """The outcome of a completion request. `prefix` is the prefilled start of the answer, which some servers echo."""
     if reply.status != 200:
         return _refusal(reply, key_name)
-    body = decoded(reply)
+    body = decode_json(reply)
     if body is None:
         return _malformed(reply)
     error = error_in(body)
@@ -66,16 +66,16 @@ def outcome_of(
         if not isinstance(message, Mapping):
             raise TypeError
     except (KeyError, IndexError, TypeError):
-        return Failure("empty_body", f"no answer in the reply: {_shown(reply.body)}", transient=True, status=200)
+        return Failure("empty_body", f"no answer in the reply: {_excerpt(reply.body)}", transient=True, status=200)
     if choice.get("error"):
         return _error_object(reply, choice["error"])
     if finish in _BROKEN_FINISHES:
-        return Failure("server", f"the server broke off: finish_reason {finish!r}", transient=True, status=200)
+        return Failure("server", f"the server aborted the answer: finish_reason {finish!r}", transient=True, status=200)
     return _completion(message, finish, _counts(body.get("usage")), prefix, opened_thinking)
 
 
-def decoded(reply: HttpReply) -> Json | None:
-    """The JSON object of a reply, or None when it is not one."""
+def decode_json(reply: HttpReply) -> Json | None:
+    """The JSON object of a reply, or None where it is not one."""
     try:
         body = msgspec.json.decode(reply.body)
     except msgspec.DecodeError:
@@ -84,7 +84,7 @@ def decoded(reply: HttpReply) -> Json | None:
 
 
 def error_in(body: Json) -> Any:
-    """The error of a body in any of the shapes servers use, or None."""
+    """The error in a reply, in any of the shapes servers use, or None."""
     if body.get("error"):
         return body["error"]
     if body.get("object") == "error" or ("detail" in body and "choices" not in body):
@@ -92,8 +92,8 @@ def error_in(body: Json) -> Any:
     return None
 
 
-def error_words(error: Any) -> str:
-    """What an error says, in one line."""
+def format_error(error: Any) -> str:
+    """The message of an error, in one line."""
     if isinstance(error, Mapping):
         said = error.get("message") or error.get("detail") or error.get("error") or dict(error)
         return said if isinstance(said, str) else msgspec.json.encode(said).decode()[:500]
@@ -101,10 +101,10 @@ def error_words(error: Any) -> str:
 
 
 def is_context_refusal(error: Any) -> bool:
-    """Whether an error says that the prompt does not fit into the window."""
+    """Whether the prompt was refused for its length."""
     if isinstance(error, Mapping) and {str(error.get("code")), str(error.get("type"))} & _CONTEXT_CODES:
         return True
-    return bool(_CONTEXT_WORDS.search(error_words(error)))
+    return bool(_CONTEXT_MESSAGE.search(format_error(error)))
 
 
 # --- answers ------------------------------------------------------------------------------------
@@ -128,11 +128,11 @@ def _no_content(finish: str, thinking: str, counts: dict[str, int]) -> Completio
     if thinking and finish == "length":
         return Completion("", finish, thinking, **counts)  # cut off before the answer began
     if finish == "content_filter":
-        return Failure("refused_request", "the provider's content filter took the answer out", status=200)
+        return Failure("refused_request", "the provider's content filter removed the answer", status=200)
     if thinking:
-        # The same will come back: the model ended, and the server's parser gave all of it to the thinking.
-        words = "the server returned thinking and no answer; its reasoning parser may not fit the model"
-        return Failure("empty_body", words, status=200)
+        # Not transient: the model finished, and the server's parser took all of its output for thinking.
+        message = "the server returned thinking and no answer; its reasoning parser may not fit the model"
+        return Failure("empty_body", message, status=200)
     return Failure("empty_body", f"the answer is null (finish_reason {finish!r})", transient=True, status=200)
 
 
@@ -149,7 +149,7 @@ def _parts(content: Any) -> tuple[str | None, str]:
 
 
 def _without_echo(text: str, prefix: str) -> str:
-    """Some servers (llama.cpp of 2026) begin a continued message with the part they were given."""
+    """Some servers (llama.cpp of 2026) repeat the given prefix at the start of a continued message."""
     for echoed in (prefix, prefix.rstrip()):
         if echoed and text.startswith(echoed):
             return text[len(echoed) :]
@@ -164,7 +164,7 @@ def _finish(choice: Json) -> str:
 
 
 def _counts(usage: Any) -> dict[str, int]:
-    """The receipt: tokens as the server counted them, under our names."""
+    """The token counts that the server reports."""
     if not isinstance(usage, Mapping):
         return {}
     details = usage.get("prompt_tokens_details")
@@ -186,35 +186,34 @@ def _text(value: Any) -> str:
 def _refusal(reply: HttpReply, key_name: str) -> Failure:
     """Any status but 200."""
     status = reply.status
-    body = decoded(reply)
-    error = (error_in(body) or body) if body is not None else _shown(reply.body)
-    words = error_words(error)
+    body = decode_json(reply)
+    error = (error_in(body) or body) if body is not None else _excerpt(reply.body)
+    message = format_error(error)
     codes = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else set()
     if codes & _CONTEXT_CODES or (status in (400, 413, 422) and is_context_refusal(error)):
-        return Failure("context_length", words, status=status)
+        return Failure("context_length", message, status=status)
     if status == 429:
-        lasting = bool(codes & set(_NEVER_COMES_BACK))
-        return Failure("rate_limited", words, transient=not lasting, retry_after=reply.retry_after, status=status)
+        lasting = bool(codes & set(_LASTING_CODES))
+        return Failure("rate_limited", message, transient=not lasting, retry_after=reply.retry_after, status=status)
     if status == 408:
-        return Failure("timeout", words, transient=True, retry_after=reply.retry_after, status=status)
+        return Failure("timeout", message, transient=True, retry_after=reply.retry_after, status=status)
     if status >= 500 or status in (409, 425):
-        return Failure("server", words, transient=True, retry_after=reply.retry_after, status=status)
+        return Failure("server", message, transient=True, retry_after=reply.retry_after, status=status)
     if status in (401, 403) and key_name:
-        words += f" (the key is read from ${key_name})"
+        message += f" (the key is read from ${key_name})"
     if reply.location:
-        words += f" (redirects to {reply.location}: give that as base_url)"
-    return Failure("refused_request", words, status=status)
+        message += f" (redirects to {reply.location}: give that as base_url)"
+    return Failure("refused_request", message, status=status)
 
 
 def _error_object(reply: HttpReply, error: Any) -> Failure:
-    """200, and an error in place of an answer: gateways do this when what stands behind them failed."""
+    """An error object with status 200: gateways send this when the server behind them failed."""
     if is_context_refusal(error):
-        return Failure("context_length", error_words(error), status=reply.status)
+        return Failure("context_length", format_error(error), status=reply.status)
     code = error.get("code") if isinstance(error, Mapping) else None
-    why = "rate_limited" if code in (429, "429", "rate_limit_exceeded") else "server"
     return Failure(
-        "rate_limited" if why == "rate_limited" else "server",
-        error_words(error),
+        "rate_limited" if code in (429, "429", "rate_limit_exceeded") else "server",
+        format_error(error),
         transient=True,
         retry_after=reply.retry_after,
         status=reply.status,
@@ -223,10 +222,10 @@ def _error_object(reply: HttpReply, error: Any) -> Failure:
 
 def _malformed(reply: HttpReply) -> Failure:
     what = "a web page" if reply.looks_like_html else "something that is not a JSON object"
-    words = f"{what} in place of an answer: {_shown(reply.body)}"
-    return Failure("malformed", words, transient=True, status=reply.status)
+    message = f"{what} instead of an answer: {_excerpt(reply.body)}"
+    return Failure("malformed", message, transient=True, status=reply.status)
 
 
-def _shown(body: bytes) -> str:
+def _excerpt(body: bytes) -> str:
     text = " ".join(body[:400].decode("utf-8", "replace").split())
     return text[:200] + (" ..." if len(text) > 200 or len(body) > 400 else "")

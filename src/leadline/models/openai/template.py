@@ -1,8 +1,8 @@
-"""How a server wraps one user turn: asked of the server itself, read from a template, or measured.
+"""The text that a server puts around one user turn: rendered by the server, read from a template file, or measured.
 
-vLLM and llama.cpp render a marked conversation and show the text. For others the template of the model's folder, or
-one that the user names, says what the text should be, and the receipts of two tiny requests what it really takes;
-where no text can be had, the receipts alone tell (`Frame.extra_tokens`).
+vLLM and llama.cpp render a conversation on request. For other servers the template comes from the model's folder or
+from the user, and is checked against the prompt tokens that the server counts for two short requests. Without any
+template those counts alone give the number of added tokens (`Frame.extra_tokens`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
 from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.types import Frame
-from leadline.models.openai.discovery import ServerFacts, ask_json
+from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.text.chat import ChatTemplate, completion_frame, opens_thinking
 
 Messages = list[dict[str, str]]
-_BEGUN = "\u2063begun-answer\u2063"
-_MEASURED = "the server adds {} tokens to every prompt by its receipts; their text is not known"
+_PREFILL_MARK = "\u2063begun-answer\u2063"
+_MEASURED = "by its own counts the server adds {} tokens to every prompt; their text is not known"
 _OTHER_TOKENIZER = (
     "our tokenizer is not the server's: on two short texts its counts differ from ours by {} and {} tokens"
 )
@@ -38,19 +38,21 @@ _PROBES = (
 
 @dataclass(frozen=True, slots=True)
 class ServerTemplate(ChatTemplate):
-    """A chat template that the server applies for us, so that we see what it will really do."""
+    """A chat template that the server applies."""
 
     ask: Callable[[Messages], str] = field(default=lambda messages: "")
-    begin_answer: bool = False
-    """Whether to render with a begun answer, as the requests will have: templates may write that differently."""
+    prefill: bool = False
+    """Render with a prefilled answer, as in the requests: templates may write that differently."""
 
     def render(self, messages: Messages, *, thinking: bool | None = None) -> str:
-        if not self.begin_answer:
+        if not self.prefill:
             return self.ask(messages)
-        text = self.ask([*messages, {"role": "assistant", "content": _BEGUN}])
-        before, found, after = text.rpartition(_BEGUN)
+        text = self.ask([*messages, {"role": "assistant", "content": _PREFILL_MARK}])
+        before, found, after = text.rpartition(_PREFILL_MARK)
         if not found or after.strip():
-            raise TokenizerError("the server does not continue a begun answer", where=self.where, fix="give prefill=no")
+            raise TokenizerError(
+                "the server does not continue a prefilled answer", where=self.where, fix="give prefill=no"
+            )
         return before
 
 
@@ -59,19 +61,19 @@ class FrameFinder:
     """Finds the frame of one server."""
 
     client: HttpClient
-    facts: ServerFacts
+    server: ServerInfo
     tokenizer: Tokenizer
     chat_fields: Mapping[str, Any]
-    """What every chat request carries, such as chat_template_kwargs."""
+    """Fields of every chat request, such as chat_template_kwargs."""
     thinking: bool | None
     template: Path | None
-    """The file or folder with the template that the user named, or the folder of the model."""
-    complete: Callable[[str, str], int | None]
-    """(user text, answer prefix) -> the prompt's tokens by the receipt of one tiny request, or None without one."""
+    """The file or folder with the template: named by the user, or the model's folder."""
+    count_prompt: Callable[[str, str], int | None]
+    """(user text, answer prefix) -> prompt tokens as the server counts them in one request; None where it does not."""
 
     def chat(self, prefill: bool) -> tuple[Frame, tuple[str, ...]]:
-        """The frame of a chat, and what a reader must know about how it was found."""
-        if self.facts.kind in ("llamacpp", "vllm"):
+        """The frame of a chat, and notes on how it was found."""
+        if self.server.kind in ("llamacpp", "vllm"):
             frame = self._rendered(prefill)
             if frame is not None:
                 return frame, ()
@@ -81,68 +83,64 @@ class FrameFinder:
         return self._measured(Frame("", "", "chat", prefill, fingerprint=""))
 
     def completion(self) -> tuple[Frame, tuple[str, ...]]:
-        """The frame of a plain completion: what the server puts before the text by itself."""
-        if self.facts.kind == "plain":
+        """The frame of a completion: the special tokens that the server puts before the text."""
+        if self.server.kind == "plain":
             return self._measured(completion_frame())
-        server = ServerTokenizer(self.client, self.facts)
-        plain, special = server.encode("a").tolist(), server.special_ids("a")
+        remote = ServerTokenizer(self.client, self.server)
+        plain, special = remote.encode("a").tolist(), remote.special_ids("a")
         added = special[: len(special) - len(plain)]
         if not added:
             return completion_frame(), ()
-        bos = server.decode(added)
+        bos = remote.decode(added)
         if self.tokenizer.encode(bos).tolist() == added:
             return completion_frame(bos), ()
         return replace(completion_frame(), extra_tokens=len(added)), (f"the server begins every text with {bos!r}",)
 
-    # --- shown by the server ---
-
     def _rendered(self, prefill: bool) -> Frame | None:
-        """The frame as the server renders it, or None when what it shows is not what it counts."""
-        render = self._by_llamacpp if self.facts.kind == "llamacpp" else self._by_vllm
-        template = ServerTemplate("", where=self.client.root_url, ask=render, begin_answer=prefill)
+        """The frame as the server renders it; None where the rendered text and its token ids disagree."""
+        render = self._by_llamacpp if self.server.kind == "llamacpp" else self._by_vllm
+        template = ServerTemplate("", where=self.client.root_url, ask=render, prefill=prefill)
         try:
             frame = template.frame(thinking=self.thinking, prefill=prefill)
         except ServerError:
-            return None  # a server too old to show it
+            return None  # an old server without this endpoint
         frame = replace(frame, fingerprint=digest([frame.before, frame.after, frame.system, prefill, self.thinking]))
         return frame if self._agrees(frame) else None
 
     def _agrees(self, frame: Frame) -> bool:
-        """Whether the frame's text has the very tokens that the server makes of the same conversation."""
+        """Whether the frame's text has the same token ids as the server's rendering of the conversation."""
         prefix = " The answer is" if frame.prefill else ""
         messages = conversation(_PROBES[0], prefix)
         ours = self.tokenizer.encode(frame.before + _PROBES[0] + frame.after + prefix).tolist()
-        server = ServerTokenizer(self.client, self.facts)
-        if self.facts.kind == "vllm":
-            theirs = server.chat_ids({**self.chat_fields, **_render_fields(messages), "messages": messages})
+        remote = ServerTokenizer(self.client, self.server)
+        if self.server.kind == "vllm":
+            theirs = remote.chat_ids({**self.chat_fields, **_render_fields(messages), "messages": messages})
         else:
-            theirs = server.special_ids(self._apply_template(messages))
+            theirs = remote.special_ids(self._apply_template(messages))
         return list(ours) == list(theirs)
 
     def _by_llamacpp(self, messages: Messages) -> str:
-        """The server strips a leading beginning-of-text from the template and adds it when it tokenises."""
+        """The server strips a leading beginning-of-text token from the template and adds it when tokenising."""
         text = self._apply_template(messages)
-        server = ServerTokenizer(self.client, self.facts)
-        plain, special = server.encode(text), server.special_ids(text)
-        return server.decode(special[: len(special) - len(plain)]) + text if len(special) > len(plain) else text
+        remote = ServerTokenizer(self.client, self.server)
+        plain, special = remote.encode(text), remote.special_ids(text)
+        return remote.decode(special[: len(special) - len(plain)]) + text if len(special) > len(plain) else text
 
     def _apply_template(self, messages: Messages) -> str:
         body = msgspec.json.encode({**self.chat_fields, "messages": messages})
         return str(ask_json(self.client, "POST", f"{self.client.root_url}/apply-template", body).get("prompt", ""))
 
     def _by_vllm(self, messages: Messages) -> str:
-        server = ServerTokenizer(self.client, self.facts)
-        return server.decode(server.chat_ids({**self.chat_fields, **_render_fields(messages), "messages": messages}))
-
-    # --- measured ---
+        remote = ServerTokenizer(self.client, self.server)
+        return remote.decode(remote.chat_ids({**self.chat_fields, **_render_fields(messages), "messages": messages}))
 
     def _measured(self, frame: Frame) -> tuple[Frame, tuple[str, ...]]:
-        """The frame with the tokens that receipts show beyond it. Two texts, because one proves nothing."""
+        """The frame with the tokens that the server counts beyond it. Two texts, to notice a different tokenizer."""
         prefix = " The answer is" if frame.prefill and frame.form == "chat" else ""
-        one, two = (self._beyond(frame, text, prefix) for text in _PROBES)
+        one, two = (self._extra_tokens(frame, text, prefix) for text in _PROBES)
         extra, notes = 0, tuple[str, ...]()
         if one is None or two is None:
-            notes = ("the server counts no tokens: whatever it adds to a prompt is left out of every length",)
+            notes = ("the server reports no token counts: what it adds to a prompt is not part of any length",)
         elif one != two:
             known = bool(frame.before or frame.after)
             extra, notes = 0 if known else max(one, 0), (_OTHER_TOKENIZER.format(one, two),)
@@ -151,30 +149,30 @@ class FrameFinder:
         fingerprint = digest([frame.fingerprint, frame.form, frame.prefill, extra])
         return replace(frame, extra_tokens=extra, fingerprint=fingerprint), notes
 
-    def _beyond(self, frame: Frame, text: str, prefix: str) -> int | None:
-        """Tokens that the server counts beyond those we know of."""
-        theirs = self.complete(text, prefix)
+    def _extra_tokens(self, frame: Frame, text: str, prefix: str) -> int | None:
+        """Tokens that the server counts beyond ours."""
+        theirs = self.count_prompt(text, prefix)
         ours = len(self.tokenizer.encode(frame.before + text + frame.after + prefix))
         return None if theirs is None else theirs - ours
 
 
 def conversation(text: str, prefix: str = "") -> Messages:
-    """One user turn, and the answer begun where there is a prefix for it."""
+    """One user turn, followed by the prefilled answer if there is a prefix."""
     user = [{"role": "user", "content": text}]
     return [*user, {"role": "assistant", "content": prefix}] if prefix else user
 
 
-def continues_with(kind: str) -> dict[str, bool]:
-    """What a request says, beside its messages, so that this kind of server continues a begun answer."""
+def prefill_fields(kind: str) -> dict[str, bool]:
+    """The request fields with which this kind of server continues a prefilled answer."""
     if kind == "vllm":
         return {"continue_final_message": True, "add_generation_prompt": False}
     return {"continue_final_message": True} if kind == "sglang" else {}
 
 
 def _render_fields(messages: Sequence[dict[str, str]]) -> dict[str, bool]:
-    return continues_with("vllm") if messages[-1]["role"] == "assistant" else {}
+    return prefill_fields("vllm") if messages[-1]["role"] == "assistant" else {}
 
 
-def can_begin_answer(frame: Frame, thinking: bool | None) -> bool:
-    """A begun answer would stand inside the thinking of a template that opens it, and forestall that of others."""
+def can_prefill(frame: Frame, thinking: bool | None) -> bool:
+    """Not for thinking models: the prefix would be inside the thinking, or suppress it."""
     return not thinking and not opens_thinking(frame.after)

@@ -1,102 +1,268 @@
-"""Copies of a model as one model: as many documents at once as there are copies, each document whole to one of them.
+"""Replicas of a model behind one `Model`: each document goes to one free replica, whole.
 
-Records stay with the one writer, in the process that started the run; answers are the same as without Ray.
+A replica is a Ray actor. When its process dies, Ray restarts it while the other replicas go on, and the document it
+was reading is sent to another replica. Records are written by the process that started the run, as without Ray.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from leadline.core.contracts import Continuation, Model, ModelCard, Tokenizer, TokenNLL
+from leadline import __version__
+from leadline.core.contracts import Continuation, Forecasting, LogprobModel, Model, ModelCard, Tokenizer, TokenNLL
+from leadline.core.errors import LeadlineError, RunStopped
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Answer, Document, Failure, Frame, Probe, Sent
-from leadline.models.ray.actors import ActorPool, Lost, Opener
-from leadline.models.ray.cluster import Fleet, Share
+from leadline.models.ray.cluster import WHERE, Reservation, SlotLayout
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from leadline.core.types import Ids
+
+Opener = Callable[[], Model]
+ATTEMPTS = 2
+"""Replicas that one document is sent to before it is recorded as failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """What the process that makes the documents needs to know about the model."""
+
+    card: ModelCard
+    tokenizer: Tokenizer
+    frame: Frame
+    plain: Frame | None
+    """None where the model has no log-probabilities."""
+    leadline: str
+
+    def difference(self, other: ReplicaInfo) -> str:
+        """Why answers of the two must not be mixed; empty where they may."""
+        mine, theirs = ({**one.card.fingerprints, "leadline": one.leadline} for one in (self, other))
+        return "; ".join(
+            f"{name} is {mine.get(name)} here and {theirs.get(name)} there"
+            for name in sorted(mine.keys() | theirs.keys())
+            if mine.get(name) != theirs.get(name)
+        )
+
+
+class ModelActor:
+    """One replica, in a process of its own. `open` comes first after every (re)start of the process."""
+
+    def __init__(self, opener: Opener, folder: str) -> None:
+        self._opener = opener
+        self._broken = False
+        with suppress(OSError):  # model names may be relative paths; another machine may lack the folder
+            os.chdir(folder)
+
+    def open(self) -> ReplicaInfo:
+        if self._broken:
+            os._exit(1)  # Ray restarts the process and calls this again
+        self._model = model = self._opener()
+        plain = model.plain if isinstance(model, LogprobModel) else None
+        return ReplicaInfo(model.card, model.tokenizer, model.frame, plain, __version__)
+
+    def call(self, method: str, arguments: Sequence[Any]) -> Any:
+        if method == "forecast" and not isinstance(self._model, Forecasting):
+            return ()
+        try:
+            return getattr(self._model, method)(*arguments)
+        except RunStopped:  # its GPU failed: a new process may work
+            self._broken = True
+            raise
+
+
+class ReplicasLost(Exception):
+    """Every replica that was sent this call died."""
+
+
+class ReplicaPool:
+    """All replicas of one model. `info` is what they report about the model; all report the same."""
+
+    info: ReplicaInfo
+
+    def __init__(self, reservation: Reservation, opener: Opener, count: int) -> None:
+        self._ray = reservation.ray
+        self._changed = threading.Condition()
+        self._free: deque[Any] = deque()
+        self._started = self.alive = self._opening = count
+        self._closed = False
+        self._error: BaseException | None = None
+        self._actors = [reservation.create_actor(ModelActor, opener, os.getcwd()) for _ in range(count)]
+        try:
+            for actor in self._actors:
+                self._open(actor)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._opening)
+            if not self.alive:
+                raise self._none_left()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def problem(self) -> str:
+        """Why there are fewer replicas than asked for; empty where there are not."""
+        missing = self._started - self.alive
+        if not missing:
+            return ""
+        return f"{missing} of {self._started} replicas could not be opened: {_format_error(self._error)}"
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """The result from a free replica, or from another one if that dies; ReplicasLost after ATTEMPTS deaths."""
+        errors = self._ray.exceptions
+        for _ in range(ATTEMPTS):
+            actor = self._take()
+            try:
+                result = self._ray.get(actor.call.remote(method, arguments))
+            except errors.RayTaskError as error:
+                if not isinstance(error.cause, RunStopped):
+                    self._release(actor)
+                    raise _cause(error) from None
+                self._error = error.cause
+                self._open(actor)
+            except errors.RayError as error:
+                self._error = error
+                self._open(actor)
+            else:
+                self._release(actor)
+                return result
+        raise ReplicasLost(f"the replicas of the model that were asked died: {_format_error(self._error)}")
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for actor in self._actors:
+            with suppress(Exception):  # already dead
+                self._ray.kill(actor)
+
+    def _open(self, actor: Any) -> None:
+        """Open the model in an actor, once Ray has (re)started it; then the actor is free."""
+        opened: Future[ReplicaInfo] = actor.open.options(max_task_retries=-1).remote().future()
+        opened.add_done_callback(partial(self._opened, actor))
+
+    def _opened(self, actor: Any, opened: Future[ReplicaInfo]) -> None:
+        """Called from a thread of Ray's."""
+        error = opened.exception()
+        with self._changed:
+            self._opening -= self._opening > 0
+            if error is None:
+                if not hasattr(self, "info"):
+                    self.info = opened.result()
+                if difference := self.info.difference(opened.result()):
+                    error = LeadlineError(f"a replica differs from the others: {difference}", where=WHERE)
+            if error is None:
+                self._free.append(actor)
+            else:
+                self._error = _cause(error)
+                self.alive -= 1
+            self._changed.notify_all()
+
+    def _take(self) -> Any:
+        with self._changed:
+            self._changed.wait_for(lambda: self._free or self._closed or not self.alive)
+            if self._closed:
+                raise RunStopped("the replicas of the model were closed", where=WHERE)
+            if not self.alive:
+                raise self._none_left()
+            return self._free.popleft()
+
+    def _release(self, actor: Any) -> None:
+        with self._changed:
+            self._free.append(actor)
+            self._changed.notify_all()
+
+    def _none_left(self) -> BaseException:
+        opened = hasattr(self, "info")
+        if not opened and isinstance(self._error, LeadlineError):
+            return self._error  # the model's own message
+        what = f"all {self._started} replicas have died" if opened else f"none of {self._started} replicas opened"
+        return RunStopped(
+            f"{what}: {_format_error(self._error)}",
+            where=WHERE,
+            fix="check that the model works without --ray, then run the same command again to continue",
+        )
 
 
 class RayModel:
-    """A model like any other, behind which several copies work."""
+    """A `Model` whose documents are answered by several replicas at once."""
 
-    def __init__(self, copies: ActorPool, share: Share, close: Callable[[], None]) -> None:
-        self._copies = copies
-        self._close = close
-        notes = (*copies.described.card.notes, Share(copies.count, share.kind, share.each).words, copies.trouble)
-        self._card = copies.described.card.model_copy(update={"notes": tuple(note for note in notes if note)})
-
-    @property
-    def card(self) -> ModelCard:
-        return self._card
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._copies.described.tokenizer
+    def __init__(self, pool: ReplicaPool, layout: SlotLayout, release: Callable[[], None]) -> None:
+        self._pool = pool
+        self._release = release
+        notes = (*pool.info.card.notes, str(SlotLayout(pool.alive, layout.resource, layout.each)), pool.problem)
+        self.card: ModelCard = pool.info.card.model_copy(update={"notes": tuple(note for note in notes if note)})
+        self.tokenizer: Tokenizer = pool.info.tokenizer
+        self.frame: Frame = pool.info.frame
+        self.grain: Literal["probe", "document"] = "document"
 
     @property
-    def frame(self) -> Frame:
-        return self._copies.described.frame
-
-    @property
-    def grain(self) -> Literal["probe", "document"]:
-        return "document"
-
-    @property
-    def copies(self) -> int:
-        return self._copies.count
+    def replicas(self) -> int:
+        return self._pool.alive
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        answers: list[Answer] | Lost = self._copies.ask("answer", document, tuple(probes))
-        if isinstance(answers, Lost):
-            return [Answer(Sent(form="ids", prefix="none"), _failure(answers), 0.0) for _ in probes]
+        try:
+            answers: list[Answer] = self._pool.call("answer", document, tuple(probes))
+        except ReplicasLost as error:
+            return [Answer(Sent(form="ids", prefix="none"), Failure("server", str(error)), 0.0) for _ in probes]
         return answers
 
     def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
-        """What one copy says; nothing where it cannot say."""
-        words: tuple[str, ...] | Lost = self._copies.ask("forecast", [tuple(probes) for probes in documents])
-        if isinstance(words, Lost) or not words or self.copies == 1:
-            return () if isinstance(words, Lost) else words
-        return (*words, f"that time is for one copy; {self.copies} share the documents")
+        """The forecast of one replica; empty where the model has none."""
+        try:
+            lines: tuple[str, ...] = self._pool.call("forecast", [tuple(probes) for probes in documents])
+        except ReplicasLost:
+            return ()
+        return (*lines, f"the time is for one replica; {self.replicas} share the documents") if lines else ()
 
     def close(self) -> None:
-        self._copies.close()
-        self._close()
+        self._pool.close()
+        self._release()
 
 
 class RayLogprobModel(RayModel):
-    """Of a model that can say how surprised it is."""
+    """Replicas of a model that has log-probabilities."""
 
     @property
     def plain(self) -> Frame:
-        plain = self._copies.described.plain
-        assert plain is not None  # this class is for models that have one
-        return plain
+        assert self._pool.info.plain is not None  # else the class is RayModel
+        return self._pool.info.plain
 
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        found: TokenNLL | Failure | Lost = self._copies.ask("nll", ids, tuple(continuations), tuple(spans))
-        return _failure(found) if isinstance(found, Lost) else found
+        try:
+            found: TokenNLL | Failure = self._pool.call("nll", ids, tuple(continuations), tuple(spans))
+        except ReplicasLost as error:
+            return Failure("server", str(error))
+        return found
 
 
 def open_replicas(name: str, wanted: int) -> RayModel:
-    """Copies of the model that a name means, with a fleet of their own; 0 is one for every GPU."""
-    fleet = Fleet(wanted)
+    """Replicas of a named model on resources reserved for it alone; 0 is one replica for every GPU."""
+    reservation = Reservation(wanted)
     try:
-        return replicas_of(partial(open_named, name), fleet, fleet.places, close=fleet.close)
+        return replicas_of(partial(open_named, name), reservation, reservation.layout.slots, reservation.release)
     except BaseException:
-        fleet.close()
+        reservation.release()
         raise
 
 
-def replicas_of(opener: Opener, fleet: Fleet, count: int, *, close: Callable[[], None] = lambda: None) -> RayModel:
-    """Copies in so many places of a fleet, which others may use too."""
-    copies = ActorPool(fleet, opener, count)
-    kind = RayModel if copies.described.plain is None else RayLogprobModel
-    return kind(copies, fleet.share, close)
+def replicas_of(
+    opener: Opener, reservation: Reservation, count: int, release: Callable[[], None] = lambda: None
+) -> RayModel:
+    """`count` replicas in a reservation that other models may use too. `release` is called when they are closed."""
+    pool = ReplicaPool(reservation, opener, count)
+    cls = RayModel if pool.info.plain is None else RayLogprobModel
+    return cls(pool, reservation.layout, release)
 
 
 def open_named(name: str) -> Model:
@@ -104,5 +270,16 @@ def open_named(name: str) -> Model:
     return provider(parsed).open(parsed.name)
 
 
-def _failure(lost: Lost) -> Failure:
-    return Failure("server", f"the copies of the model that were asked died: {lost.why}")
+def _cause(error: BaseException) -> BaseException:
+    """The exception that the model raised in the actor, where there is one."""
+    cause = getattr(error, "cause", None)
+    return cause if isinstance(cause, BaseException) else error
+
+
+def _format_error(error: BaseException | None) -> str:
+    """The one line of Ray's long messages that says what happened."""
+    if isinstance(error, LeadlineError):
+        return error.what
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    line = next((line for line in lines if line.startswith("The actor is dead because")), lines[0] if lines else "")
+    return f"{type(error).__name__}: {line[:300]}"

@@ -1,13 +1,13 @@
-"""Shared reading: a document is read once, and many rows attend to it without copying it.
+"""The keys and values of a document, and attention to them: read once, used by many rows without a copy.
 
-    Store     keys and values of what has been read, one long buffer a layer
-    Chunk     the pass that reads the document's next tokens into the store
-    Rows      the pass that runs many short rows, each after its own cut of the document, all in one batch
+    Store          keys and values of the tokens read so far, one buffer per layer
+    DocumentPass   attention while reading the document's next tokens into the store
+    RowsPass       attention of many short rows in one batch, each row after its own cut of the document
 
 A causal model that has read n tokens has also read every shorter prefix, so a row with a cut c attends to the store's
-first c tokens and to its own. Rows are sorted by cut, longest first: the store between two neighbouring cuts is then
-seen whole by the first few rows and not at all by the others, so there is no mask and no wasted arithmetic. Parts are
-merged by log-sum-exp. transformers calls `attention` for every layer; the pass in progress is in `_PASS`.
+first c tokens and to its own. Rows are sorted by cut, longest first: the segment between two neighbouring cuts is then
+visible to the first few rows and to no others, so no mask is needed. Parts are merged by log-sum-exp. transformers
+calls `attention` in every layer; the current pass is in `_CURRENT`.
 """
 
 from __future__ import annotations
@@ -19,32 +19,41 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface
 
-from leadline.models.hf.attention import STEP, attend, attend_where, fold, merge_into, merged_by_token, stretches
+from leadline.models.hf.attention import (
+    STEP,
+    attend,
+    attend_where,
+    fold,
+    merge_into,
+    merged_by_token,
+    power_of_two_spans,
+)
 
-NAME = "leadline_shared_prefix"
+ATTENTION_NAME = "leadline_shared_prefix"
 
 
-class Unsupported(Exception):
-    """The model asks for a kind of attention that shared reading does not have."""
+class UnsupportedAttention(Exception):
+    """The model uses a kind of attention that shared reading does not implement."""
 
 
-class Pass(Protocol):
+class AttentionPass(Protocol):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Keep the new keys and values, and return attention's answer as [batch, queries, heads, width]."""
+        """Store the new keys and values; returns the attention output as [batch, queries, heads, width]."""
         ...
 
 
-_PASS: ContextVar[Pass] = ContextVar("leadline_pass")
+_CURRENT: ContextVar[AttentionPass] = ContextVar("leadline_pass")
 
 
 @contextmanager
-def running(step: Pass) -> Iterator[None]:
-    token = _PASS.set(step)
+def running(attention_pass: AttentionPass) -> Iterator[None]:
+    token = _CURRENT.set(attention_pass)
     try:
         yield
     finally:
-        _PASS.reset(token)
+        _CURRENT.reset(token)
 
 
 _UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias", "head_mask")
@@ -53,29 +62,27 @@ _UNSUPPORTED = ("softcap", "s_aux", "sinks", "position_bias", "head_mask")
 def attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
-    """What transformers calls in every layer, with the keys of the new tokens alone."""
-    odd = [name for name in _UNSUPPORTED if kwargs.get(name) is not None]
-    if odd or attention_mask is not None:
-        raise Unsupported(f"its attention uses {odd[0] if odd else 'a mask of its own'}")
+    """Called by transformers in every layer, with the keys and values of the new tokens only."""
+    unsupported = [name for name in _UNSUPPORTED if kwargs.get(name) is not None]
+    if unsupported or attention_mask is not None:
+        raise UnsupportedAttention(f"its attention uses {unsupported[0] if unsupported else 'a mask of its own'}")
     scale = kwargs.get("scaling")
     layer = getattr(module, "layer_idx", None)
     if layer is None:
-        raise Unsupported("its attention layers do not say their number")
-    return _PASS.get().attend(
+        raise UnsupportedAttention("its attention layers have no layer_idx")
+    return _CURRENT.get().attend(
         layer, query, key, value, float(query.shape[-1] ** -0.5 if scale is None else scale)
     ), None
 
 
-def register() -> None:
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(NAME, attention)
+def register_attention() -> None:
+    AttentionInterface.register(ATTENTION_NAME, attention)
 
 
 class Store:
-    """Keys and values of the tokens read so far: per layer two buffers [1, key heads, capacity, width].
+    """Keys and values of the tokens read so far: two buffers [1, key heads, capacity, width] per layer.
 
-    Buffers are made when a layer first writes, on that layer's own device, so a model spread over devices works.
+    A buffer is allocated when its layer first writes, on that layer's device, so models spread over devices work.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -96,11 +103,11 @@ class Store:
         return self._keys[layer][:, :, start:stop], self._values[layer][:, :, start:stop]
 
     def crop(self, length: int) -> None:
-        """Forget what was read after `length` tokens."""
+        """Drop everything after the first `length` tokens."""
         self.length = min(self.length, length)
 
     def grow(self, capacity: int) -> None:
-        """Room for more, a layer at a time so that only one is ever held twice."""
+        """Enlarge the buffers, one layer at a time, so that only one is held twice."""
         if capacity <= self.capacity:
             return
         self.capacity = capacity
@@ -115,39 +122,39 @@ class Store:
         return sum(t.numel() * t.element_size() for b in (self._keys, self._values) for t in b.values())
 
 
-class Read(Exception):
-    """All that was wanted of a pass is done: the rest of it would be thrown away."""
+class PassDone(Exception):
+    """Ends a forward pass early: the rest of its output is not needed."""
 
 
-class Chunk:
-    """Reads a document's next tokens into the store: the first `count` of those given, for the others are padding.
+class DocumentPass:
+    """Reads a document's next tokens into the store: the first `count` of the given ones; the others are padding.
 
-    Where nobody wants the hidden states, the pass ends with the keys and values of `last`, the last layer.
+    With `last_layer` the pass ends there, after its keys and values: for chunks whose hidden states are not needed.
     """
 
-    def __init__(self, store: Store, count: int, *, last: int | None = None) -> None:
+    def __init__(self, store: Store, count: int, *, last_layer: int | None = None) -> None:
         self.store = store
         self.start = store.length
         self.count = count
-        self.last = last
+        self.last_layer = last_layer
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
-        if layer == self.last:
-            raise Read
+        if layer == self.last_layer:
+            raise PassDone
         planned = query.shape[2] % STEP == 0
         parts = [attend(query, key, value, scale, causal=True, planned=planned)]
-        for start, stop, common in stretches(self.start):
+        for start, stop, common in power_of_two_spans(self.start):
             parts.append(attend(query, *self.store.read(layer, start, stop), scale, planned=planned and common))
         return merged_by_token(parts)
 
 
-class Rows:
-    """Rows of a few tokens each, after cuts of the document. `cuts` falls from row to row.
+class RowsPass:
+    """Rows of a few tokens each, after cuts of the document. `cuts` is in descending order.
 
-    A row's own tokens stand right-aligned, and every pass fills the next columns for all rows at once, so keeping their
-    keys is one copy. `blank[i]` columns at the left of row i are padding that no other column sees. Which columns come
-    next is a tensor, so that a step can be recorded once and replayed.
+    The rows' own tokens are right-aligned, and every pass fills the next columns of all rows, so storing their keys is
+    one copy. The first `blank[i]` columns of row i are padding that no other column sees. The column numbers are a
+    tensor, so that a step can be recorded as a CUDA graph and replayed.
     """
 
     def __init__(self, store: Store, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
@@ -162,13 +169,13 @@ class Rows:
         self._seen: dict[torch.device, tuple[Tensor, Tensor]] = {}
 
     def begin(self, columns: Tensor) -> None:
-        """The next pass fills these columns of every row."""
+        """Set the columns that the next pass fills."""
         self._columns = columns
         self._blank = self._blank.to(columns.device)
         self._seen.clear()
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Go on with these rows only."""
+        """Continue with these rows only."""
         self.cuts = [self.cuts[r] for r in rows]
         self.segments = list(_segments(self.cuts))
         self._blank = self._blank[torch.tensor(rows, device=self._blank.device)]
@@ -179,12 +186,12 @@ class Rows:
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         rows, heads, columns, width = query.shape
         key_heads = key.shape[1]
-        place, seen = self._visible(query.device)
-        own_key, own_value = self._append(layer, place, key, value)
-        # [rows, key heads, group x columns, width]: its own tokens first
+        columns_now, seen = self._visible(query.device)
+        own_key, own_value = self._append(layer, columns_now, key, value)
+        # [rows, key heads, group x columns, width]: first the rows' own tokens
         folded = fold(query, key_heads)
         answer, lse = attend_where(folded, own_key, own_value, scale, seen.repeat(1, 1, heads // key_heads, 1))
-        # [key heads, rows, group x columns, width]: rows that see a stretch of the document are now neighbours
+        # [key heads, rows, group x columns, width]: rows that see the same segment are now adjacent
         flat = folded.transpose(0, 1).contiguous()
         total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
         for start, stop, count in self.segments:
@@ -195,16 +202,16 @@ class Rows:
         answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
         return answer.to(query.dtype).reshape(rows, columns, heads, -1)
 
-    def _append(self, layer: int, place: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _append(self, layer: int, columns: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
             self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
-        self._keys[layer].index_copy_(2, place, key)
-        self._values[layer].index_copy_(2, place, value)
+        self._keys[layer].index_copy_(2, columns, key)
+        self._values[layer].index_copy_(2, columns, value)
         return self._keys[layer], self._values[layer]
 
     def _visible(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The columns being filled, and what each row sees from each: [rows, 1, columns, room]."""
+        """The columns being filled, and a mask of what each of them sees: [rows, 1, columns, room]."""
         if device not in self._seen:
             now = self._columns.to(device)
             room = torch.arange(self.room, device=device)
@@ -216,7 +223,7 @@ class Rows:
 
 
 def _segments(cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Stretches of the document between neighbouring cuts, and how many of the first rows see each."""
+    """Segments (start, stop) of the document between neighbouring cuts, and how many of the first rows see each."""
     start = 0
     for stop in sorted({c for c in cuts if c > 0}):
         yield start, stop, sum(c >= stop for c in cuts)

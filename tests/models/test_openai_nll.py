@@ -16,7 +16,7 @@ pytest.importorskip("transformers")
 from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
 from leadline.core.types import Failure  # noqa: E402
 from leadline.models.hf.provider import HF  # noqa: E402
-from leadline.models.openai.http import HttpReply, HttpTrouble  # noqa: E402
+from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
 from leadline.models.openai.logprobs import server_nll  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
@@ -84,7 +84,7 @@ def test_a_server_gives_the_numbers_of_the_same_weights_in_process(tmp_path: Pat
     [
         (lambda ids, chances: {}, "no log-probabilities of the prompt"),
         (lambda ids, chances: {"logprobs": {"token_logprobs": [-0.5]}}, "1 log-probabilities for a prompt of 132"),
-        (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "leaves out"),
+        (lambda ids, chances: {"logprobs": {"token_logprobs": [None] * len(ids)}}, "lacks log-probabilities"),
         (lambda ids, chances: by_id([i + 1 for i in ids], chances), "it read another text"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_server_that_cannot_says_why_not(form: Choice, words: str) -> None:
     assert words in found.message
 
 
-def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
+def test_refusals_and_connection_errors_are_failures_of_the_sample() -> None:
     refused = asked_of(Server(by_id, status=400))
     assert isinstance(refused, Failure)
     assert "switched off" in refused.message
@@ -104,7 +104,7 @@ def test_refusals_and_troubles_are_failures_of_the_sample() -> None:
         base_url = "http://server/v1"
 
         def post(self, url: str, body: bytes) -> HttpReply:
-            raise HttpTrouble("connection", "nobody there")
+            raise RequestFailed("connection", "no server")
 
     dead = asked_of(Dead())
     assert isinstance(dead, Failure)
