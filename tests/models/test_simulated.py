@@ -11,19 +11,18 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt
+from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt, ValueKind
 from leadline.models.sim.model import Simulated
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY
 from leadline.scorers.ruler import STRICT
-from leadline.tasks.drafts import Kind
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
 
-KINDS: tuple[Kind, ...] = ("words", "numbers", "uuids")
+KINDS: tuple[ValueKind, ...] = ("words", "numbers", "uuids")
 PLAIN = Needle(haystack="noise", keys=4)
 
 
@@ -38,7 +37,7 @@ def documents() -> list[Document]:
 @pytest.mark.parametrize("haystack", ["noise", "prose"])
 @pytest.mark.parametrize("key_kind", KINDS)
 @pytest.mark.parametrize("value_kind", KINDS)
-def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: Kind, value_kind: Kind) -> None:
+def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: ValueKind, value_kind: ValueKind) -> None:
     model = open_simulated("sim:perfect")
     for counts in ({"keys": 1}, {"keys": 4}, {"values": 4}, {"queries": 4}, {"keys": 5, "queries": 2, "values": 2}):
         task = Needle(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)

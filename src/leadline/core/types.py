@@ -45,6 +45,54 @@ class Cell(msgspec.Struct, frozen=True, order=True):
         depth = "-" if self.depth is None else f"{self.depth:.4f}"
         return f"{self.task}/{self.length}/{depth}/{self.sample}"
 
+    @property
+    def task_family(self) -> str:
+        """The task's label without the option values of a sweep (`niah[keys=2]` is `niah`)."""
+        return _without_sweep(self.task)
+
+    @property
+    def coordinates(self) -> tuple[str, int, float | None, int]:
+        """Coordinates for random draws. The members of a sweep draw the same samples, so they can be paired."""
+        return self.task_family, self.length, self.depth, self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cells that one haystack answers: a task, a sample, and one length, or None for several (nested reading)."""
+
+    task: str
+    length: int | None
+    sample: int
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> Cluster:
+        lengths = {c.length for c in cells}
+        return cls(cells[0].task, cells[0].length if len(lengths) == 1 else None, cells[0].sample)
+
+    @property
+    def nested(self) -> bool:
+        return self.length is None
+
+    @property
+    def name(self) -> str:
+        """As it stands on records: answers with the same cluster are correlated."""
+        return f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
+
+    @property
+    def coordinates(self) -> tuple[str, str, str]:
+        """Coordinates for random draws of the haystack, the same for all members of a sweep."""
+        return _without_sweep(self.name), "nested" if self.length is None else str(self.length), str(self.sample)
+
+
+def document_name(cells: Sequence[Cell]) -> str:
+    """The id of the document that answers these cells: its cluster, and its depth where it has only one."""
+    name, depth = Cluster.of(cells).name, cells[0].depth
+    return name if len(cells) > 1 or depth is None else f"{name}/{depth:.4f}"
+
+
+def _without_sweep(label: str) -> str:
+    return label.partition("[")[0]
+
 
 # --- what a task writes -------------------------------------------------------------------------
 
@@ -130,6 +178,9 @@ class Fact:
 
 
 Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
+Match = Literal["all", "any"]
+Family = Literal["", "needle", "tracing", "counting", "questions"]
+ValueKind = Literal["words", "numbers", "uuids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +199,24 @@ class Question:
     facts: tuple[str, ...] = ()
     distractors: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Task's own notes on the sample (value kind, wording number ...), kept on the record."""
+    """Notes on the sample (wording number, hops ...) for the record. They decide nothing; the fields below do, and are
+    added to the labels as `family`, `value_kind` and `demonstration`."""
+    match: Match = "all"
+    """Whether all targets are needed, or any one of them will do."""
+    family: Family = ""
+    """Which mistakes the failure classes look for."""
+    value_kind: ValueKind | None = None
+    """What the task drew its values as; None where their form has to be read from the targets."""
+    demonstration: tuple[str, ...] = ()
+    """Values of the solved example before the document."""
+
+    def __post_init__(self) -> None:
+        noted = {
+            "family": self.family,
+            "value_kind": self.value_kind or "",
+            "demonstration": " ".join(self.demonstration),
+        }
+        object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +303,11 @@ class Probe:
     scorers: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     body_tokens: int = 0
-    """Tokens of the document that the question is put over, instructions before it not counted."""
+    """Tokens of the document before the question, instructions not counted."""
+    match: Match = "all"
+    family: Family = ""
+    value_kind: ValueKind | None = None
+    demonstration: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
 
 def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
     """As much of a probe as scorers look at."""
+    family = family_of_task(task)
     return Probe(
         cell=Cell(task, length or 0, None, number),
         cut=0,
@@ -73,5 +74,6 @@ def _probe(task: str, length: int | None, number: int, prediction: Prediction) -
         facts=(),
         allowance=0,
         scorers=(),
-        labels={"family": family_of_task(task)},
+        match="any" if family == "questions" else "all",
+        family=family,
     )

@@ -54,9 +54,8 @@ def form_of(probe: Probe) -> Form:
 
     Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
     """
-    told = probe.labels.get("value_kind", "")
-    if told in ("numbers", "uuids"):
-        return "numbers" if told == "numbers" else "uuids"
+    if probe.value_kind in ("numbers", "uuids"):
+        return probe.value_kind
     targets = [t.strip() for t in probe.targets]
     if not targets:
         return "words"

@@ -144,7 +144,7 @@ class _Answer:
         offered = values_of_form(self.form, probe.targets, outcome.text)
         self.values = [v for v in offered if clean(v) not in asked]
         self.echoes = bool(offered) and not self.values
-        if self.form == "words" and probe.labels.get("family") == "questions":
+        if self.form == "words" and probe.family == "questions":
             self.values = self.words.list  # a question may be answered in a sentence
         self.loops = repeats_itself(outcome.text)
         self.foreign = self._foreign()
@@ -154,11 +154,11 @@ class _Answer:
     def _foreign(self) -> str:
         """Which planted values that are not the probe's own the answer holds."""
         targets = {clean(t) for t in self.probe.targets}
-        demonstration = [w for w in self.probe.labels.get("demonstration", "").split() if clean(w) not in targets]
+        demonstration = [w for w in self.probe.demonstration if clean(w) not in targets]
         if self.words.found(demonstration):
             return DEMONSTRATION
         if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
-            return ANOTHER_CHAIN if self.probe.labels.get("family") == "tracing" else ANOTHER_VALUE
+            return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE
         return ""
 
     def _unfinished(self) -> str:
@@ -181,7 +181,7 @@ class _Answer:
             return DUPLICATES
         if self.foreign:
             return self.foreign
-        if self.probe.labels.get("family") == "counting" and self._is_stop_words():
+        if self.probe.family == "counting" and self._is_stop_words():
             return STOP_WORDS
         if self.loops:
             return REPEATS

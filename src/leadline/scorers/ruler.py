@@ -42,7 +42,7 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
 
 
 def takes_any(probe: Probe) -> bool:
-    return probe.labels.get("family") == "questions"
+    return probe.match == "any"
 
 
 @dataclass(frozen=True, slots=True)

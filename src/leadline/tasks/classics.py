@@ -18,8 +18,8 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import Kind, cluster_of, document_of, draw_new, family_of, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
+from leadline.tasks.drafts import draw_new, places
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.wording import Part, Worded, filled_in
 from leadline.text.sources import open_source
@@ -80,17 +80,17 @@ class Passkey(Worded):
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells  # a text has but one pass key
-        draw = rng(seed, "passkey", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "passkey", *cell.coordinates)
         key = ""
         while not key or side_of(key) != self.split:
             key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
         [depth] = places(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.say("needle", key=key), depth, cell.length)
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "haystack", family_of(name), *name.split("/")[-2:])
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "haystack", *cluster.coordinates)
         return Draft(
-            id=document_of(cells),
-            cluster=name,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=self.say("instruction"),
             filler=self._source().filler(seed=drawn),
             facts=(fact,),
@@ -103,7 +103,8 @@ class Passkey(Worded):
                     allowance=self.answer_tokens,
                     scorers=SCORERS,
                     facts=(fact.id,),
-                    labels={"family": "needle", "value_kind": "numbers"},
+                    family="needle",
+                    value_kind="numbers",
                 ),
             ),
         )
@@ -123,8 +124,8 @@ class Lines(Worded):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
-    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     answer_tokens: int = Field(64, ge=1, description="tokens for the answer")
 
     def parts(self) -> Mapping[str, Part]:
@@ -133,12 +134,12 @@ class Lines(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "lines", family_of(name), *name.split("/")[-2:])
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
         return Draft(
-            id=document_of(cells),
-            cluster=name,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=self.say("instruction"),
             filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
             facts=tuple(line.fact for line in lines),
@@ -146,7 +147,7 @@ class Lines(Worded):
         )
 
     def _line(self, cell: Cell, seed: int, taken: set[str]) -> _Line:
-        draw = rng(seed, "lines", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "lines", *cell.coordinates)
         key = draw_new(self.key_kind, draw, taken, self.split)
         value = draw_new(self.value_kind, draw, taken, self.split)
         [depth] = places(cell, 0.0, 1, draw)
@@ -163,15 +164,16 @@ class Lines(Worded):
             scorers=SCORERS,
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
-            labels={"family": "needle", "value_kind": self.value_kind},
+            family="needle",
+            value_kind=self.value_kind,
         )
 
 
 class KeyValue(Lines):
     """Find the value of one key among the pairs of a JSON object."""
 
-    key_kind: Kind = Field("uuids", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
 
     def parts(self) -> Mapping[str, Part]:
         return KEY_VALUE

@@ -17,8 +17,8 @@ from pydantic import Field, field_validator, model_validator
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
-from leadline.core.types import Cell, Composer, Draft, Question, Reading
-from leadline.tasks.drafts import answers, cluster_of, demonstration_part, document_of, family_of
+from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
+from leadline.tasks.drafts import answers, demonstration_part
 from leadline.tasks.word_list import WordList
 from leadline.tasks.wording import Part, Worded
 from leadline.tasks.words import Vocabulary, demonstration_words
@@ -80,21 +80,20 @@ class Counting(Worded):
     spread: float = Field(0.5, ge=0, le=1, description="band around the depth that the asked-for words stand in")
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = cluster_of(cells)
+        cluster = Cluster.of(cells)
         if len(cells) > 1 and any(c.depth is not None for c in cells):
             raise UsageError(
                 "one list of words cannot have its frequent words around several depths",
                 where=cells[0].task,
                 fix="use --reading fresh, or --set placement=anywhere",
             )
-        place = (family_of(cluster), *cluster.split("/")[-2:])
         lengths = sorted(c.length for c in cells)
-        head, questions = self.written(cells, rng(seed, "counting", *place))
+        head, questions = self.written(cells, rng(seed, "counting", *cluster.coordinates))
         return Draft(
-            id=document_of(cells),
-            cluster=cluster,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=head,
-            filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *place)),
+            filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *cluster.coordinates)),
             facts=(),
             questions=questions,
         )
@@ -107,7 +106,7 @@ class Counting(Worded):
         raise NotImplementedError
 
 
-def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, labels: dict[str, str]) -> Question:
+def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, shown: Sequence[str]) -> Question:
     return Question(
         cell=cell,
         text=text,
@@ -115,7 +114,8 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, la
         targets=partial(most_frequent, count=count),
         allowance=allowance,
         scorers=("ruler.v1", "ruler.strict", "match.all"),
-        labels={"family": "counting", **labels},
+        family="counting",
+        demonstration=tuple(shown),
     )
 
 
@@ -171,7 +171,7 @@ class CommonWords(Counting):
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
         head, text, prefix = (self.say(part, count=self.num_cw) for part in ("instruction", "question", "prefix"))
-        labels = {}
+        words: list[str] = []
         if self.demonstration:
             short = min(c.length for c in cells) < SHORT_BELOW
             shown, words = demonstrated_list(draw.randrange(DEMONSTRATIONS), self.num_cw, short, self.split)
@@ -179,8 +179,7 @@ class CommonWords(Counting):
                 "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answers(words)
             )
             head = example + head
-            labels = {"demonstration": " ".join(words)}
-        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, labels) for c in cells)
+        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, words) for c in cells)
 
 
 @cache
@@ -242,4 +241,4 @@ class FrequentWords(Counting):
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
         said = {"count": self.top, "noise": self.noise}
         head, text, prefix = (self.say(part, **said) for part in ("instruction", "question", "prefix"))
-        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, {}) for c in cells)
+        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, ()) for c in cells)

@@ -5,36 +5,13 @@ from __future__ import annotations
 import random
 import uuid
 from collections.abc import Sequence
-from typing import Literal
 
 from leadline.core.seeds import Split, side_of
-from leadline.core.types import Cell
+from leadline.core.types import Cell, ValueKind
 from leadline.tasks.wording import Part
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 # --- From places in the grid to names and depths that every family of tasks needs alike.
-
-
-def cluster_of(cells: Sequence[Cell]) -> str:
-    """The haystack's name: one for each length and sample, or for each sample when lengths are nested."""
-    first = cells[0]
-    lengths = {c.length for c in cells}
-    return f"{first.task}/{first.length if len(lengths) == 1 else 'nested'}/{first.sample}"
-
-
-def document_of(cells: Sequence[Cell]) -> str:
-    """The document's name: the haystack's, and the depth where a document has only one."""
-    name, depth = cluster_of(cells), cells[0].depth
-    return name if len(cells) > 1 or depth is None else f"{name}/{depth:.4f}"
-
-
-def family_of(label: str) -> str:
-    """A label without the option values of a sweep: its members draw the same samples, and so can be paired."""
-    return label.partition("[")[0]
-
-
-def is_nested(cells: Sequence[Cell]) -> bool:
-    return len({c.length for c in cells}) > 1
 
 
 def places(cell: Cell, spread: float, count: int, draw: random.Random) -> list[float]:
@@ -54,12 +31,11 @@ def band(depth: float, spread: float, count: int) -> list[float]:
 
 # --- Keys and values that no model can have seen: pairs of words, seven-digit numbers, random UUIDs.
 
-Kind = Literal["words", "numbers", "uuids"]
-SINGULAR: dict[Kind, str] = {"words": "word", "numbers": "number", "uuids": "code"}
-PLURAL: dict[Kind, str] = {"words": "words", "numbers": "numbers", "uuids": "codes"}
+SINGULAR: dict[ValueKind, str] = {"words": "word", "numbers": "number", "uuids": "code"}
+PLURAL: dict[ValueKind, str] = {"words": "words", "numbers": "numbers", "uuids": "codes"}
 
 
-def draw(kind: Kind, rng: random.Random) -> str:
+def draw(kind: ValueKind, rng: random.Random) -> str:
     """One key or value, of either side of the split. Numbers have exactly 7 digits, UUIDs are version 4, as in RULER
     (arXiv 2404.06654)."""
     if kind == "words":
@@ -74,7 +50,7 @@ def side(value: str) -> Split:
     return side_of(value.rpartition("-")[2])
 
 
-def draw_new(kind: Kind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
+def draw_new(kind: ValueKind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
     """A value that is not taken yet and is on this side of the split; it is taken then."""
     for _ in range(4000):
         value = draw(kind, rng)

@@ -16,8 +16,8 @@ import numpy as np
 from pydantic import Field
 
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import cluster_of, document_of, family_of, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.drafts import places
 from leadline.tasks.fiction_world import DOCUMENT, KINDS, RELATIONS, Kind, Relation, World, namesake, world
 from leadline.tasks.question_files import Pile
 from leadline.tasks.questions import ask, parts_of
@@ -53,16 +53,16 @@ class Fiction(Worded):
         taken: set[str] = set()
         stories = [self._story(cell, around, seed, taken) for cell in cells]
         answers = tuple(story.answer for story in stories)
-        name = cluster_of(cells)
+        cluster = Cluster.of(cells)
         return Draft(
-            id=document_of(cells),
-            cluster=name,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=self.say("instruction"),
             filler=Pile(
                 around.bank,
                 np.arange(len(around.documents)),
                 np.arange(0),
-                seed_of(seed, "fiction", family_of(name), *name.split("/")[-2:]),
+                seed_of(seed, "fiction", *cluster.coordinates),
                 prefix_stable=True,
             ),
             facts=tuple(fact for story in stories for fact in (*story.gold, *story.namesakes)),
@@ -70,7 +70,7 @@ class Fiction(Worded):
         )
 
     def _story(self, cell: Cell, around: World, seed: int, taken: set[str]) -> _Story:
-        draw = rng(seed, "fiction", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "fiction", *cell.coordinates)
         path = draw_path(self.hops, draw)
         names = [around.invent(path[0].of, draw, taken), *(around.invent(r.to, draw, taken) for r in path)]
         documents = [

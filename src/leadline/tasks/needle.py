@@ -16,8 +16,8 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
-from leadline.tasks.drafts import PLURAL, SINGULAR, Kind, cluster_of, document_of, draw_new, family_of, listed, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.tasks.drafts import PLURAL, SINGULAR, draw_new, listed, places
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.wording import Part, Worded, filled_in
 from leadline.text.sources import Unit, open_source
@@ -72,8 +72,8 @@ class Needle(Worded):
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
-    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
@@ -124,16 +124,16 @@ class Needle(Worded):
                 where=cells[0].task,
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
-        cluster = cluster_of(cells)
+        cluster = Cluster.of(cells)
         taken: set[str] = set()
         planted = [self._cell(cell, seed, taken) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
-            id=document_of(cells),
-            cluster=cluster,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=self.say("instruction", **self.kinds),
-            filler=self._filler(seed_of(seed, "haystack", family_of(cluster), *cluster.split("/")[-2:]), taken),
+            filler=self._filler(seed_of(seed, "haystack", *cluster.coordinates), taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
@@ -151,7 +151,7 @@ class Needle(Worded):
 
     def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
         """What is planted and asked for one cell, drawn from the cell's own coordinates."""
-        draw = rng(seed, "needle", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
         needles = [self._needle(draw, taken) for _ in range(self.keys)]
@@ -206,7 +206,7 @@ class _Planted:
                 cell=self.cell, text=task.say("question", question=task.question), answer_prefix=task.say("prefix"),
                 targets=task.answers,
                 allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
-                labels={"family": "needle", "form": "own"},
+                labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
         names = listed([n.key for n in self.asked])
@@ -220,7 +220,9 @@ class _Planted:
             scorers=task.scorers,
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
-            labels={"family": "needle", "value_kind": task.value_kind, "wording": self._wording()},
+            labels={"wording": self._wording()},
+            family="needle",
+            value_kind=task.value_kind,
         )
 
     def _wording(self) -> str:

@@ -16,8 +16,7 @@ import numpy as np
 
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
-from leadline.core.types import PieceBank, Room
-from leadline.tasks.drafts import Kind
+from leadline.core.types import PieceBank, Room, ValueKind
 from leadline.tasks.subset_sum import pick
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
@@ -38,8 +37,8 @@ class NeedleLines:
     """Endless lines in one wording, `... {key} ... {value} ...`. No line uses a key or value that the document's own
     needles use."""
 
-    key_kind: Kind
-    value_kind: Kind
+    key_kind: ValueKind
+    value_kind: ValueKind
     wording: str
     seed: int
     taken: frozenset[str]
@@ -144,7 +143,7 @@ class _Parts:
 
 
 @cache
-def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Parts:
+def _parts(key_kind: ValueKind, value_kind: ValueKind, wording: str, split: Split) -> _Parts:
     found = _WORDING.fullmatch(wording)
     if found is None:
         raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
@@ -168,7 +167,7 @@ def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Par
 _WORDING = re.compile(r"(.*?)(\s?[^\s{}]*)\{key\}(.*?)(\s?[^\s{}]*)\{value\}(.*)")
 
 
-def _value_parts(kind: Kind, lead: str, split: Split) -> list[list[str]]:
+def _value_parts(kind: ValueKind, lead: str, split: Split) -> list[list[str]]:
     """The parts that a key or value is made of, a list of choices each; the first carries what stands before it, and
     the last decides the side of the split."""
     if kind == "words":

@@ -17,9 +17,8 @@ from pydantic import Field
 from leadline.core.contracts import Origin, Task
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.types import Cell, Draft, Question
+from leadline.core.types import Cell, Draft, Question, document_name
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
-from leadline.tasks.drafts import document_of, family_of
 
 TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
 
@@ -52,11 +51,12 @@ class Prompts(Task):
                 fix=f"there are files for {', '.join(map(str, sorted(self.files)))}",
             )
         sample = open_prompts(Path(self.files[cell.length])).sample(cell.sample)
-        name = family_of(cell.task)
+        name = cell.task_family
+        family = family_of_task(name)
         head, question = split_question(sample.input)
         return Draft(
-            id=document_of(cells),
-            cluster=document_of(cells),
+            id=document_name(cells),
+            cluster=document_name(cells),
             head=head,
             filler=None,
             facts=(),
@@ -68,7 +68,9 @@ class Prompts(Task):
                     targets=tuple(sample.outputs),
                     allowance=self.answer_tokens or new_tokens(name),
                     scorers=("ruler.v1", "ruler.strict"),
-                    labels={"family": family_of_task(name), "index": str(sample.index)},
+                    labels={"index": str(sample.index)},
+                    match="any" if family == "questions" else "all",
+                    family=family,
                 ),
             ),
         )

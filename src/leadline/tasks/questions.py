@@ -16,8 +16,8 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.errors import LengthError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import cluster_of, document_of, family_of, is_nested, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.drafts import places
 from leadline.tasks.question_files import TITLED, UNTITLED, Corpus, FileQuestion, Pile, open_corpus
 from leadline.tasks.wording import Part, Worded
 from leadline.text.downloads import find_data
@@ -73,8 +73,8 @@ class Questions(Worded):
         facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
         everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
         return Draft(
-            id=document_of(cells),
-            cluster=cluster_of(cells),
+            id=document_name(cells),
+            cluster=Cluster.of(cells).name,
             head=self.say("instruction"),
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
@@ -87,8 +87,8 @@ class Questions(Worded):
     def _choose(self, corpus: Corpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
         """A question for each cell. The samples of a cell have different ones, and no question of a document can be
         answered from the documents of another."""
-        order = bulk_rng(seed, "questions", family_of(cells[0].task)).permutation(len(corpus.questions))
-        share = CHARACTERS_FOR_ALL_NESTED if is_nested(cells) else CHARACTERS_FOR_ALL
+        order = bulk_rng(seed, "questions", cells[0].task_family).permutation(len(corpus.questions))
+        share = CHARACTERS_FOR_ALL_NESTED if Cluster.of(cells).nested else CHARACTERS_FOR_ALL
         chosen: list[FileQuestion] = []
         for cell in cells:
             together = sum(c.length == cell.length for c in cells)
@@ -104,7 +104,7 @@ class Questions(Worded):
 
     def _facts(self, corpus: Corpus, cell: Cell, question: FileQuestion, seed: int) -> list[Fact]:
         gold = list(question.gold)
-        draw = rng(seed, "gold", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "gold", *cell.coordinates)
         draw.shuffle(gold)
         depths = places(cell, self.spread, len(gold), draw)
         return [
@@ -121,9 +121,9 @@ class Questions(Worded):
             near[list(question.related)] = self.related
         first: Indices = np.flatnonzero(near & free)
         then: Indices = np.flatnonzero(~near & free)
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "pile", family_of(name), *name.split("/")[-2:])
-        return Pile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=is_nested(cells))
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "pile", *cluster.coordinates)
+        return Pile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
 
 
 def parts_of(document: str) -> dict[str, Part]:
@@ -156,7 +156,9 @@ def ask(
         scorers=("ruler.v1", "ruler.strict", "match.any"),
         facts=tuple(fact.id for fact in facts),
         distractors=tuple(other for other in others if other not in answers),
-        labels={"family": "questions", "hops": str(len(facts))},
+        labels={"hops": str(len(facts))},
+        match="any",
+        family="questions",
     )
 
 

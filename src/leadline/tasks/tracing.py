@@ -18,8 +18,8 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import answers, cluster_of, demonstration_part, document_of, family_of
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.drafts import answers, demonstration_part
 from leadline.tasks.wording import Part, Worded
 from leadline.text.sources import Unit, open_source
 
@@ -96,19 +96,18 @@ class Tracing(Worded):
         return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = cluster_of(cells)
-        place = (family_of(cluster), *cluster.split("/")[-2:])
-        draw = rng(seed, "demonstration", *place, cells[0].depth)
+        cluster = Cluster.of(cells)
+        draw = rng(seed, "demonstration", *cluster.coordinates, cells[0].depth)
         taken = self._capitals()
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
         planted = [self._plant(cell, seed, taken) for cell in cells]
         everything = [name for part in planted for chain in part.chains for name in chain.names]
         return Draft(
-            id=document_of(cells),
-            cluster=cluster,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
             + self.say("instruction"),
-            filler=self._source().filler(seed=seed_of(seed, "haystack", *place)),
+            filler=self._source().filler(seed=seed_of(seed, "haystack", *cluster.coordinates)),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=tuple(self._question(part, everything, shown) for part in planted),
         )
@@ -139,7 +138,7 @@ class Tracing(Worded):
         return Chain(value, tuple(names))
 
     def _plant(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
-        draw = rng(seed, "tracing", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "tracing", *cell.coordinates)
         chains = tuple(self._chain(draw, taken, self.letters) for _ in range(self.chains))
         facts = []
         for number, chain in enumerate(chains):
@@ -159,9 +158,6 @@ class Tracing(Worded):
     def _question(self, part: _Planted, everything: Sequence[str], shown: Chain) -> Question:
         chain = part.chains[0]
         held = {"value": chain.value, "count": len(chain.names)}
-        labels = {"family": "tracing", "hops": str(self.hops), "chains": str(self.chains)}
-        if self.demonstration:
-            labels["demonstration"] = " ".join((*shown.names, shown.value))
         return Question(
             cell=part.cell,
             text=self.say("question", **held),
@@ -171,7 +167,9 @@ class Tracing(Worded):
             scorers=("ruler.v1", "ruler.strict", "match.all"),
             facts=part.needed,
             distractors=tuple(name for name in everything if name not in chain.names),
-            labels=labels,
+            labels={"hops": str(self.hops), "chains": str(self.chains)},
+            family="tracing",
+            demonstration=(*shown.names, shown.value) if self.demonstration else (),
         )
 
     def _demonstrated(self, shown: Chain, draw: random.Random, length: int) -> str:

@@ -153,6 +153,10 @@ def _probe(question: Question, text: str, ids: Ids, start: int, tokenizer: Token
         allowance=question.allowance,
         scorers=question.scorers,
         labels=question.labels,
+        match=question.match,
+        family=question.family,
+        value_kind=question.value_kind,
+        demonstration=question.demonstration,
         body_tokens=max(len(ids) - start, 0),
     )
 
@@ -454,5 +458,9 @@ class _Fitting:
             allowance=question.allowance,
             scorers=question.scorers,
             labels=question.labels,
+            match=question.match,
+            family=question.family,
+            value_kind=question.value_kind,
+            demonstration=question.demonstration,
             body_tokens=ask.cut - body_start,
         )
