@@ -19,7 +19,7 @@ class Asked(NamedTuple):
     """A question of one family, as much of it as scorers look at."""
 
     targets: tuple[str, ...]
-    family: str
+    family: Any
     question: str = "Which number was given for misty-harbor?"
     distractors: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
