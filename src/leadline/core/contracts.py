@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from leadline.core.seeds import Split, seed_of
 from leadline.core.types import Answer, Cell, Completion, Document, Draft, Failure, Filler, Frame, Probe, Reading, Score
@@ -82,6 +82,18 @@ class Task(Options):
     )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
+    scorers: tuple[str, ...] = Field(
+        (), description="scorers in place of the task's own, the headline first: names, or ./file.py:Name"
+    )
+
+    later_options: ClassVar[frozenset[str]] = frozenset({"scorers"})
+    """Options that older run folders do not know: left out of a run's identity while they are empty."""
+
+    @model_validator(mode="after")
+    def _scorers_need_questions(self) -> Task:
+        if self.scorers and type(self).draft is Task.draft:
+            raise ValueError("scorers: this task asks no questions, so there is nothing to score")
+        return self
 
     @property
     def has_depth(self) -> bool:
@@ -91,6 +103,8 @@ class Task(Options):
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """The draft as these options want it: from this side's seeds, with or without its document."""
         made = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
+        if self.scorers:
+            made = replace(made, questions=tuple(replace(q, scorers=self.scorers) for q in made.questions))
         return made.without_document() if self.no_context else made
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -229,6 +243,8 @@ class Scorer(Protocol):
 
 def options_of(plugin: type[Options] | Options) -> dict[str, Any]:
     """The options of a plugin and their values, for catalogues and manifests."""
+    if isinstance(plugin, Task):
+        return plugin.model_dump(mode="json", exclude={o for o in plugin.later_options if not getattr(plugin, o)})
     if isinstance(plugin, Options):
         return plugin.model_dump(mode="json")
     return {name: f.get_default(call_default_factory=True) for name, f in plugin.model_fields.items()}

@@ -157,16 +157,19 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Iterato
         yield f"task.{asked.title}.version", task.version
         for name, value in options_of(task).items():
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
-        code = _plugin_file(asked)
+        code = _plugin_file(asked.name)
         if code is not None:
             yield f"task.{asked.title}.code", digest_bytes(code.read_bytes())
+        for scorer in task.scorers:
+            if (code := _plugin_file(scorer)) is not None:
+                yield f"scorer.{registry.scorer_title(scorer)}.code", digest_bytes(code.read_bytes())
         for source in task.sources():
             yield f"source.{source.name}", source.digest
 
 
-def _plugin_file(asked: TaskSpec) -> Path | None:
-    """The file of a task given as `file.py:Name`: it has no release whose version could stand for its text."""
-    path, colon, _ = asked.name.rpartition(":")
+def _plugin_file(name: str) -> Path | None:
+    """The file of a plugin given as `file.py:Name`: it has no release whose version could stand for its text."""
+    path, colon, _ = name.rpartition(":")
     return Path(path) if colon and path.endswith(".py") else None
 
 

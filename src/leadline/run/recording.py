@@ -122,7 +122,7 @@ class Recorder:
         if isinstance(outcome, Measurement):
             # A metric may have no number in one document, as LongPPL where no token needs the far context.
             return {name: Score(outcome.numbers[name]) for name in probe.scorers if name in outcome.numbers}
-        return {name: self._score(name, probe, outcome) for name in probe.scorers}
+        return {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
         scorer = self._scorers.get(name)

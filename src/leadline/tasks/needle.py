@@ -67,7 +67,7 @@ class Needle(Worded):
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
-    scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
+    default_scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
@@ -217,7 +217,7 @@ class _Planted:
             answer_prefix=task.say("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
-            scorers=task.scorers,
+            scorers=task.default_scorers,
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
             labels={"wording": self._wording()},

@@ -20,7 +20,7 @@ class Retrieval(Needle):
     arXiv 2404.06654, section 3.1. Depth is where the asked-for needle starts; see `niah`.
     """
 
-    scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
+    default_scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
 
 
 NIAH_SINGLE_1 = Retrieval(haystack="noise", answer_tokens=128)
