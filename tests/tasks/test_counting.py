@@ -23,7 +23,7 @@ from leadline.models.sim.answers import REFUSALS
 from leadline.scorers.answer_forms import FUNCTION_WORDS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
 from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent
-from leadline.tasks.subset_sum import pick
+from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import demonstration_words, english_words, list_words
 from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
@@ -299,7 +299,7 @@ def test_there_are_enough_words_for_a_million_tokens_of_any_tokenizer() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=60), st.integers(0, 12), st.integers(0, 40))
 def test_picked_items_add_up(sizes: list[int], count: int, total: int) -> None:
-    found = pick(np.array(sizes), count, total)
+    found = pick_sizes(np.array(sizes), count, total)
     if found is not None:
         assert len(set(found.tolist())) == len(found) == count
         assert sum(sizes[i] for i in found.tolist()) == total

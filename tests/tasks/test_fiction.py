@@ -14,8 +14,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
-from leadline.tasks.fiction import Fiction, draw_path, world_size
-from leadline.tasks.fiction_world import KINDS, RELATIONS, TRADES, Pool, Relation, pool, world
+from leadline.tasks.fiction import KINDS, RELATIONS, TRADES, Fiction, Pool, Relation, draw_path, pool, world, world_size
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer

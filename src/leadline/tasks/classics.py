@@ -19,9 +19,10 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
-from leadline.tasks.drafts import draw_new, places
 from leadline.tasks.needle_lines import NeedleLines
+from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import Part, Worded, filled_in
+from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source
 
 SCORERS = ("match.all", "ruler.v1", "ruler.strict")
@@ -84,7 +85,7 @@ class Passkey(Worded):
         key = ""
         while not key or side_of(key) != self.split:
             key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
-        [depth] = places(cell, 0.0, 1, draw)
+        [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.say("needle", key=key), depth, cell.length)
         cluster = Cluster.of(cells)
         drawn = seed_of(seed, "haystack", *cluster.coordinates)
@@ -148,9 +149,9 @@ class Lines(Worded):
 
     def _line(self, cell: Cell, seed: int, taken: set[str]) -> _Line:
         draw = rng(seed, "lines", *cell.coordinates)
-        key = draw_new(self.key_kind, draw, taken, self.split)
-        value = draw_new(self.value_kind, draw, taken, self.split)
-        [depth] = places(cell, 0.0, 1, draw)
+        key = draw_new_value(self.key_kind, draw, taken, self.split)
+        value = draw_new_value(self.value_kind, draw, taken, self.split)
+        [depth] = fact_depths(cell, 0.0, 1, draw)
         text = self.say("line", key=key, value=value)
         return _Line(key, value, Fact(f"{cell.key}#0", text, depth, cell.length))
 

@@ -18,9 +18,8 @@ from pydantic import Field, field_validator, model_validator
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
-from leadline.tasks.drafts import answers, demonstration_part
 from leadline.tasks.word_list import WordList
-from leadline.tasks.wording import Part, Worded
+from leadline.tasks.wording import Part, Worded, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
 from leadline.tasks.zipf_text import ZipfText, zeta
 
@@ -176,7 +175,7 @@ class CommonWords(Counting):
             short = min(c.length for c in cells) < SHORT_BELOW
             shown, words = demonstrated_list(draw.randrange(DEMONSTRATIONS), self.num_cw, short, self.split)
             example = self.say(
-                "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answers(words)
+                "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answer_forms(words)
             )
             head = example + head
         return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, words) for c in cells)

@@ -17,9 +17,10 @@ from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
-from leadline.tasks.drafts import PLURAL, SINGULAR, draw_new, listed, places
 from leadline.tasks.needle_lines import NeedleLines
+from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import Part, Worded, filled_in
+from leadline.tasks.words import PLURAL, SINGULAR, draw_new_value, listed
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -160,12 +161,12 @@ class Needle(Worded):
         return _Planted(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
 
     def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
-        key = draw_new(self.key_kind, draw, taken, self.split)
-        values = tuple(draw_new(self.value_kind, draw, taken, self.split) for _ in range(self.values))
+        key = draw_new_value(self.key_kind, draw, taken, self.split)
+        values = tuple(draw_new_value(self.value_kind, draw, taken, self.split) for _ in range(self.values))
         return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)))
 
     def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
-        depths = places(cell, self.spread, self.queries * self.values, draw)
+        depths = fact_depths(cell, self.spread, self.queries * self.values, draw)
         facts: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
@@ -178,7 +179,7 @@ class Needle(Worded):
         return facts
 
     def _own(self, cell: Cell, draw: random.Random) -> _Planted:
-        [depth] = places(cell, self.spread, 1, draw)
+        [depth] = fact_depths(cell, self.spread, 1, draw)
         fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
         return _Planted(self, cell, (fact,), (), self.answers, draw)
 

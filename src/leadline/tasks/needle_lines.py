@@ -17,7 +17,7 @@ import numpy as np
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
 from leadline.core.types import PieceBank, Room, ValueKind
-from leadline.tasks.subset_sum import pick
+from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class NeedleLines:
             spare = slice(used + whole, used + whole + SPARE)
             few = fits - whole
             for count in (few, few + 1, few - 1):
-                last = pick(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
+                last = pick_sizes(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
                 if last is not None:
                     break
             else:

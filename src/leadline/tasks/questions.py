@@ -17,7 +17,7 @@ from leadline.core.contracts import Source
 from leadline.core.errors import LengthError
 from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.drafts import places
+from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import TITLED, UNTITLED, Corpus, FileQuestion, Pile, open_corpus
 from leadline.tasks.wording import Part, Worded
 from leadline.text.downloads import find_data
@@ -106,7 +106,7 @@ class Questions(Worded):
         gold = list(question.gold)
         draw = rng(seed, "gold", *cell.coordinates)
         draw.shuffle(gold)
-        depths = places(cell, self.spread, len(gold), draw)
+        depths = fact_depths(cell, self.spread, len(gold), draw)
         return [
             Fact(f"{cell.key}#{number}", corpus.documents[document], depth, cell.length)
             for number, (document, depth) in enumerate(zip(gold, depths, strict=True))

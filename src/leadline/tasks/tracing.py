@@ -19,8 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.drafts import answers, demonstration_part
-from leadline.tasks.wording import Part, Worded
+from leadline.tasks.wording import Part, Worded, answer_forms, demonstration_part
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -187,7 +186,7 @@ class Tracing(Worded):
             document="".join(lines).rstrip("\n"),
             question=self.say("question", **held),
             prefix=self.say("prefix", **held),
-            **answers(shown.names),
+            **answer_forms(shown.names),
         )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from leadline.core.digest import digest_text
 from leadline.core.seeds import Split, bulk_rng
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.subset_sum import mixed, pick
+from leadline.tasks.placement import mix_around_depth, pick_sizes
 from leadline.tasks.words import Vocabulary, english_count, list_words
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class WordList:
             left = rest - pads * pad - numbers
             possible = (np.arange(len(left)) * smallest <= left) & (left <= np.arange(len(left)) * largest)
             for count in np.flatnonzero(possible).tolist():
-                chosen = pick(spare, count, int(left[count]))
+                chosen = pick_sizes(spare, count, int(left[count]))
                 if chosen is not None:
                     return _Filling(whole, chosen, pads)
         return None
@@ -195,7 +195,7 @@ class WordList:
         self, common: Indices, filling: _Filling, spent: _Spent, times: int, draw: np.random.Generator
     ) -> Indices:
         """The pieces of a stretch: number and word, number and word ..."""
-        listed = mixed(
+        listed = mix_around_depth(
             np.repeat(common, times),
             np.repeat(spent.others[: filling.whole], self.seldom),
             self.depth,

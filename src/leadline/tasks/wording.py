@@ -23,6 +23,7 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
+from leadline.tasks.words import listed
 
 # --- The words of a task: how it speaks by default, and texts of a user's own in their place.
 
@@ -151,6 +152,28 @@ def placeholders_of(text: str, where: str) -> list[str]:
 def filled_in(text: str, kept: Sequence[str], **values: object) -> str:
     """The text with some placeholders filled in and the others left as they are."""
     return text.format(**{name: f"{{{name}}}" for name in kept}, **values)
+
+
+DEMONSTRATION = "{instruction}{document}{question}\n{prefix} {answer}.\n\nThat was an example. Now do the same with "
+
+
+def demonstration_part(another: str) -> Part:
+    """The part for a solved example before the document. `another` is what follows it, as in "another text"."""
+    return Part(
+        (f"{DEMONSTRATION}{another}.\n\n",),
+        needs=("document", "question", "answer|spaced|numbered"),
+        may=("instruction", "prefix"),
+        opens=True,
+    )
+
+
+def answer_forms(found: Sequence[str]) -> dict[str, str]:
+    """The placeholders for the answer of a demonstration: `a, b and c`, `a b c`, `1. a 2. b 3. c`."""
+    return {
+        "answer": listed(found),
+        "spaced": " ".join(found),
+        "numbered": " ".join(f"{number}. {one}" for number, one in enumerate(found, 1)),
+    }
 
 
 # --- Files of wordings: a section for each task, with texts in place of ours. TOML or JSON.

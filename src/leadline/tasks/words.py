@@ -5,13 +5,16 @@ No noun begins with another noun, so that no pair of words stands inside another
 
 from __future__ import annotations
 
+import random
+import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Literal
 
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, bulk_rng, part_of, side_of
+from leadline.core.types import ValueKind
 
 # --- Words of ours to make keys, values and lists from: 673 adjectives and 1770 nouns give 1,191,210 pair
 
@@ -230,6 +233,42 @@ VERBS = tuple(
     zoom
     """.split()
 )
+
+
+# --- keys and values ---
+
+SINGULAR: dict[ValueKind, str] = {"words": "word", "numbers": "number", "uuids": "code"}
+PLURAL: dict[ValueKind, str] = {"words": "words", "numbers": "numbers", "uuids": "codes"}
+
+
+def draw_value(kind: ValueKind, rng: random.Random) -> str:
+    """One key or value, from either split. As in RULER (arXiv 2404.06654), numbers have 7 digits and UUIDs are
+    version 4."""
+    if kind == "words":
+        return f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}"
+    if kind == "numbers":
+        return str(rng.randrange(1_000_000, 10_000_000))
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+def value_side(value: str) -> Split:
+    """The split of a key or value. Its last part decides, so that lines can be put together from parts."""
+    return side_of(value.rpartition("-")[2])
+
+
+def draw_new_value(kind: ValueKind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
+    """A value of this split that is not in `taken`; it is added to `taken`."""
+    for _ in range(4000):
+        value = draw_value(kind, rng)
+        if value not in taken and value_side(value) == split:
+            taken.add(value)
+            return value
+    raise ValueError(f"cannot draw another of {kind}: {len(taken)} are taken")
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 # --- Words to count: English ones of ours first, coined ones where a list needs more of them than there are.

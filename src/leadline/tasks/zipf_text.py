@@ -19,7 +19,7 @@ import numpy as np
 from leadline.core.digest import digest_text
 from leadline.core.seeds import Split, bulk_rng, rng, side_of
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.subset_sum import mixed, pick
+from leadline.tasks.placement import mix_around_depth, pick_sizes
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -169,7 +169,7 @@ class ZipfText:
         others = np.concatenate(
             [np.repeat(pieces[:1], times[0]), np.repeat(pieces[self.top + 1 :], times[self.top + 1 :])]
         )
-        order = mixed(np.repeat(pieces[asked], times[asked]), others, self.depth, self.spread, draw)
+        order = mix_around_depth(np.repeat(pieces[asked], times[asked]), others, self.depth, self.spread, draw)
         order = np.insert(order, draw.integers(0, len(order) + 1, len(further)), further)
         if stretch == 0:
             first = int(np.flatnonzero(order == NOISE)[0])
@@ -182,7 +182,7 @@ def _make_up(rest: int, noise: int, sizes: Indices) -> tuple[int, Indices] | Non
     """Noise, and where noise alone cannot do it some words that stand once, to make up so many tokens."""
     for count in range(MOST_CHOSEN + 1):
         for times in range(rest // noise, -1, -1):
-            singles = pick(sizes, count, rest - times * noise)
+            singles = pick_sizes(sizes, count, rest - times * noise)
             if singles is not None:
                 return times, singles
     return None
