@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
 from leadline.scorers import failure
-from leadline.scorers.answer_forms import says_no, says_not_found
+from leadline.scorers.answer_forms import says_not_found, says_refusal
 from leadline.scorers.failure import classify, reads_short
 from leadline.scorers.match import ALL, EXACT
 from support.scorer_probes import make_probe, said
@@ -213,7 +213,7 @@ def test_declining_is_refused_and_not_a_failed_search(answer: str) -> None:
 @pytest.mark.parametrize("answer", NEITHER)
 def test_other_answers_are_neither(answer: str) -> None:
     assert not says_not_found(answer)
-    assert not says_no(answer)
+    assert not says_refusal(answer)
 
 
 def test_wording_far_into_an_answer_is_not_the_models_own() -> None:

@@ -14,7 +14,18 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.run.measure import measure
 from leadline.store.runs import read_records
-from leadline.tasks.fiction import KINDS, RELATIONS, TRADES, Fiction, Pool, Relation, draw_path, pool, world, world_size
+from leadline.tasks.fiction import (
+    KINDS,
+    RELATIONS,
+    TRADES,
+    Fiction,
+    NamePool,
+    Relation,
+    draw_path,
+    pool,
+    world,
+    world_size,
+)
 from leadline.text.chat import completion_frame
 from leadline.text.fitting.fitter import fit
 from leadline.text.tokenizers import WhitespaceTokenizer
@@ -36,7 +47,7 @@ def documents_in(document: Document) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["last", "place", "river"])
-def test_no_name_stands_inside_another_and_the_sides_share_none(kind: Pool) -> None:
+def test_no_name_stands_inside_another_and_the_sides_share_none(kind: NamePool) -> None:
     test, train = pool(kind, "test"), pool(kind, "train")
     assert not set(test) & set(train)
     everything = "\n".join((*test, *train)).lower()

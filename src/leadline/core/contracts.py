@@ -236,7 +236,8 @@ class ModelProvider(Options):
 class Scorer(Protocol):
     """A pure function from a probe and its answer to a score."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def score(self, probe: Probe, completion: Completion) -> Score: ...
 

@@ -1,14 +1,14 @@
-"""The nouns: what is planned, laid out, asked, answered and kept.
+"""The data types of a run, from plan to record.
 
-    Cell      a place in the grid: task, length, depth, sample
+    Cell      one position in the grid: task, length, depth, sample
     Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
-    Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
-    Probe     one question put to a document at a cut
-    Answer    what was really sent and what came back: a Completion, a Measured or a Failure
-    Record    all of it on one line of a file
+    Document  a draft fitted to one tokenizer: exact token ids, position of every fact, probes
+    Probe     one question at one cut of a document
+    Answer    what was sent and what came back: a Completion, a Measurement or a Failure
+    Record    one line of records.jsonl
 
 Drafts and documents live in memory and are frozen dataclasses; what goes to disk is a msgspec Struct,
-because a union of Completion, Measured and Failure must be read back as what it was.
+so that the union of Completion, Measurement and Failure is read back with its types.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """A place in the grid. `depth` is None where a task has no single place for its evidence."""
+    """One position in the grid. `depth` is None where the evidence of a task has no single depth."""
 
     task: str
     length: int
@@ -101,8 +101,8 @@ def _without_sweep(label: str) -> str:
 class Filler(Protocol):
     """The haystack of one document: a bank of pieces and an endless or finite order of them.
 
-    Each distinct piece is tokenised once per tokenizer and kept, so `bank` must be shared between documents.
-    A piece carries its own white space: a space leads, line breaks trail.
+    Each distinct piece is tokenised once per tokenizer, so `bank` must be shared between documents. A piece includes
+    its white space: a leading space, trailing line breaks.
     """
 
     @property
@@ -125,25 +125,25 @@ class Filler(Protocol):
 
 @runtime_checkable
 class Composer(Protocol):
-    """A haystack that writes itself to measure: lists of which no item may be cut, repeated or left out."""
+    """A haystack that composes an exact number of tokens itself: lists whose items must not be cut or repeated."""
 
     @property
     def bank(self) -> PieceBank: ...
 
     def least(self, counts: Indices) -> int:
-        """The fewest tokens that the first stretch can have, when piece i has counts[i] tokens."""
+        """The fewest tokens possible for the first segment, when piece i has counts[i] tokens."""
         ...
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        """For each stretch of the document, pieces of exactly so many tokens; None where there are none such.
+        """For each segment of the document, pieces with exactly `tokens` tokens; None if that is impossible.
 
-        What one stretch holds may depend on those before it, never on those after it.
+        A segment may depend on those before it, never on those after it.
         """
         ...
 
 
 class Room(NamedTuple):
-    """Tokens for a composer to fill; `again` when joints did not let as many pass, and another order is wanted."""
+    """Tokens for a composer to fill; `again` counts retries with another order, when tokens merged across joints."""
 
     tokens: int
     again: int = 0
@@ -157,14 +157,14 @@ class PieceBank:
     digest: str
     pieces: Sequence[str]
     contiguous: bool = True
-    """Whether piece i + 1 follows piece i in a real text, so that joints can be proven all at once."""
+    """Whether piece i + 1 follows piece i in a real text, so that all joints can be checked at once."""
     closes: Sequence[bool] | None = None
     """Which pieces end a sentence or a line, so that a fact may follow them; None when all do."""
     ending: str = ""
-    """Where facts stand on lines of their own: the line breaks between a piece that was cut and a fact after it."""
+    """For facts on separate lines: the line breaks between a piece that was cut and a fact after it."""
     alike: bool = False
-    """Whether all joints are of a kind, as between words and numbers of a list or between random letters, so that some
-    thousands of them speak for all."""
+    """Whether all joints are alike, as between the words and numbers of a list, so that a sample of some thousands is
+    enough to check them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +185,9 @@ ValueKind = Literal["words", "numbers", "uuids"]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask of a draft for one cell. Becomes a Probe once the document has its tokens.
+    """The question of one cell. Becomes a Probe when the document is fitted.
 
-    `targets` may be a function of the document text really sent, for tasks whose truth is counted there.
+    `targets` may be a function of the document text that is sent, for tasks whose answer is counted there.
     """
 
     cell: Cell
@@ -221,9 +221,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One document as a task imagines it. `cluster` names the haystack: answers over one haystack are correlated.
+    """One document before fitting. `cluster` names the haystack: answers over one haystack are correlated.
 
-    Without a filler it is laid out as it stands: the head is the whole text, and its length is what it is.
+    Without a filler the head is the whole text and is sent unchanged.
     """
 
     id: str
@@ -234,7 +234,7 @@ class Draft:
     questions: tuple[Question, ...]
 
     def without_document(self) -> Draft:
-        """The same questions with nothing to read, labelled `no_context`."""
+        """The same questions without the document, labelled `no_context`."""
         return replace(self, head="", filler=None, facts=(), questions=tuple(map(_from_memory, self.questions)))
 
 
@@ -254,7 +254,7 @@ def _from_memory(question: Question) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How a model wraps one user turn: text before it, text after it, and how an answer is begun.
+    """How a model wraps one user turn: text before it, text after it, and where an answer prefix goes.
 
     The prompt a model reads is  before + user text + after + answer prefix.  `form` says what is sent:
     messages (the server applies its template), text (a completion), or ids (in process).
@@ -267,14 +267,14 @@ class Frame:
     """Whether the answer prefix is placed after the assistant header; else it ends the user turn."""
     fingerprint: str
     system: str = ""
-    """The system text that the template puts in by itself, reported because it is counted."""
+    """The system text that the template adds, reported because its tokens are counted."""
     extra_tokens: int = 0
-    """Tokens that the server adds and the texts above do not show, as measured from its receipts."""
+    """Tokens that the server adds beyond the texts above, as measured from its receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact where it really stands, in tokens of the document's body (0 = first)."""
+    """A fact at its actual position, in tokens of the document's body (0 = first)."""
 
     id: str
     text: str
@@ -343,7 +343,7 @@ class Document:
         return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
-        """The facts the probe needs, as they stand."""
+        """The facts the probe needs."""
         return tuple(f for f in self.facts if f.id in probe.facts)
 
 
@@ -363,11 +363,11 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
-    """Surprise in place of an answer: the numbers that a log-probability metric is made of, each under its name."""
+    """Log-probability numbers in place of an answer, each under the name of its metric."""
 
     numbers: dict[str, float]
     marks: tuple[tuple[int, int], ...] = ()
-    """Stretches of the document, in characters, that the numbers are about where that is not all of it."""
+    """Character ranges of the document that the numbers are about; empty means all of it."""
 
 
 FailureKind = Literal[
@@ -377,7 +377,7 @@ FailureKind = Literal[
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
-    """No answer, and why. Never scored. `transient` says that asking again may help."""
+    """No answer, and why. Never scored. `transient` means that a retry may help."""
 
     why: FailureKind
     message: str
@@ -390,7 +390,7 @@ Outcome = Completion | Measurement | Failure
 
 
 class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was really sent, as measured where it was sent."""
+    """What was sent, measured at the place of sending."""
 
     form: Literal["chat", "completion", "ids"]
     prefix: Literal["prefill", "appended", "none"]
@@ -399,7 +399,7 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the bytes or token ids sent."""
     decoding: dict[str, float | int | str | bool | None] = {}
     notes: tuple[str, ...] = ()
-    """Anything a reader must know: 'beyond the window', 'plain path: sliding window', ..."""
+    """Notes for the reader: 'beyond the window', 'plain path: sliding window', ..."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -409,7 +409,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """0..1, with the part of the answer it was read from; of a log-probability metric any number, mostly nats."""
+    """0..1, with the part of the answer it is based on; for a log-probability metric any number, mostly nats."""
 
     value: float
     answer: str = ""
@@ -434,7 +434,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class PlantedRecord(msgspec.Struct, frozen=True):
-    """Where a needed fact stood: body tokens, and depth asked and real."""
+    """Position of a needed fact in body tokens, with the depth asked for and the actual depth."""
 
     id: str
     start: int
@@ -444,11 +444,11 @@ class PlantedRecord(msgspec.Struct, frozen=True):
 
 
 UNIT = "unit"
-"""The label that says what a log-probability metric is counted in. Only measures have it, failed ones too."""
+"""The label with the unit of a log-probability metric. Only records of such metrics have it, failed ones too."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One probe, asked. The line in records.jsonl."""
+    """One probe and its answer: a line of records.jsonl."""
 
     version: int = 1
     cell: Cell
@@ -461,7 +461,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     facts: tuple[PlantedRecord, ...]
     body_tokens: int
-    """Tokens of the document the probe was asked over: the cut, less what stands before the body."""
+    """Tokens of the document up to the cut, without what precedes the body."""
     prompt_tokens: int
     allowance: int
     sent: Sent
@@ -470,7 +470,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     scores: dict[str, Score]
     failure_class: FailureClass
     detail: str = ""
-    """A finer class of the task's own, such as 'copied the demonstration'."""
+    """A finer class, such as 'copied the demonstration'."""
     labels: dict[str, str] = {}
     attempts: int
     started: float
@@ -482,7 +482,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_measure(self) -> bool:
-        """Whether numbers were wanted and not an answer, so that its score is no share of anything."""
+        """Whether it is about log-probabilities and not an answer, so that its score is not a share."""
         return UNIT in self.labels
 
     @property

@@ -1,8 +1,12 @@
-"""Questions over invented people, firms and towns: nothing to download, and nothing a model can know by heart.
+"""Questions about invented people, firms and towns: nothing to download, and nothing a model can have memorised.
 
-The shape is that of RULER's QA tasks (arXiv 2404.06654): a pile of documents, one of which holds the answer, or one for
-each hop of the question. All other documents are of the same kind, about others. Any number of samples can be drawn,
-and piles for a million tokens.
+The form is that of RULER's QA tasks (arXiv 2404.06654): a pile of documents, one of which has the answer, or one for
+each hop of the question. All other documents are of the same kind, about others. There is no limit to the number of
+samples, and piles reach a million tokens.
+
+    person --birthplace--> town      firm --founder--> person      town --mayor--> person
+    person --home-------> town       firm --seat----> town         town --river--> river
+    person --firm-------> firm
 """
 
 from __future__ import annotations
@@ -21,28 +25,27 @@ from leadline.core.digest import digest
 from leadline.core.seeds import Split, part_of, rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, PieceBank, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.question_files import Pile
+from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.questions import ask, parts_of
-from leadline.tasks.wording import Part, Worded
+from leadline.tasks.wording import PromptPart, Worded
 
-# --- Invented names of people, towns, rivers and firms: pronounceable, and nobody's.
+# --- invented names ---
 #
-# Names are put together from syllables once a process. No name of a pool stands inside another name of it, so that one
-# cannot be taken for another where answers are looked for as substrings.
+# Made of syllables. No name of a pool is a substring of another, so that substring scorers cannot confuse them.
 
-Pool = Literal["first", "last", "place", "river"]
+NamePool = Literal["first", "last", "place", "river"]
 
-# No beginning ends another, and no ending holds another: then no name can stand inside another one.
+# No beginning ends another and no ending contains another, so no name can be a substring of another.
 _BEGINNINGS = "B Br D Dr F Fl G Gr H J Kl Kr M N P Pl Qu Sk Sl T Tr V W Y Z".split()
 _VOWELS = "a e i o u ai".split()
 _MIDDLES = "b bl d dr g k kl l ld lm lv m mb n nd ng nv p pl r rd rk rl rn rv s sk st t tr v x z".split()
-_ENDINGS: dict[Pool, list[str]] = {
+_ENDINGS: dict[NamePool, list[str]] = {
     "first": "ael and eda elia enn essa iko ilde ina iro onne ora osh ula us ya".split(),
     "last": "abeck adine ahl amont anski arro asund ediger elkar esque evall igan ingast omer oquist orval".split(),
     "place": "abury adel aford aholm amere anza astead avik egrad emark enthal esk estow eville imouth ovar".split(),
     "river": "ach adour aine ambra awen edra eln enz essa iffe innet isla ode omber onde uir una".split(),
 }
-_SIZES: dict[Pool, int] = {"first": 400, "last": 3000, "place": 24_000, "river": 4000}
+_SIZES: dict[NamePool, int] = {"first": 400, "last": 3000, "place": 24_000, "river": 4000}
 
 TRADES = (
     "Brickworks Canneries Carriages Ceramics Chandlers Clockworks Cordage Cranes Dairies Dredging Dyeworks Enamels "
@@ -53,33 +56,33 @@ TRADES = (
 
 
 @cache
-def pool(kind: Pool, split: Split) -> tuple[str, ...]:
-    """The names of a kind on one side of the split. First names are on both: a person goes by the last one."""
+def pool(kind: NamePool, split: Split) -> tuple[str, ...]:
+    """The names of a kind in one split. First names are in both: the last name identifies a person."""
     return _names(kind) if kind == "first" else part_of(_names(kind), split)
 
 
 @cache
-def _names(kind: Pool) -> tuple[str, ...]:
+def _names(kind: NamePool) -> tuple[str, ...]:
     ways = itertools.product(_BEGINNINGS, _VOWELS, _MIDDLES, _ENDINGS[kind])
     return tuple(rng("names", kind).sample(["".join(parts) for parts in ways], _SIZES[kind]))
 
 
-# --- A world of invented people, firms and towns, and the documents that tell about them.
+# --- the world and its documents ---
 
-Kind = Literal["person", "firm", "place", "river"]
+EntityKind = Literal["person", "firm", "place", "river"]
 DOCUMENT = "Document:\n{text}"
 """How a document is printed; its title would be its subject."""
-KINDS: tuple[Kind, ...] = ("person", "firm", "place")
-"""Those that documents are written about."""
+KINDS: tuple[EntityKind, ...] = ("person", "firm", "place")
+"""The kinds that have documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """What a document tells about its subject: how to ask for it, and how to speak of it in a longer question."""
+    """A statement of a document about its subject, with its question and its phrase inside a longer question."""
 
-    of: Kind
+    of: EntityKind
     name: str
-    to: Kind
+    to: EntityKind
     question: str
     phrase: str
 
@@ -95,7 +98,7 @@ RELATIONS = (
     Relation("place", "river", "river", "Which river flows through {x}?", "the river that flows through {x}"),
 )  # fmt: skip
 
-_TEXTS: Mapping[Kind, tuple[str, ...]] = {
+_TEXTS: Mapping[EntityKind, tuple[str, ...]] = {
     "person": (
         "{subject} was born in {birthplace} and learned to play the {instrument} at an early age. After some years as "
         "a {job}, {last} joined {firm} in {year} and has worked there ever since. {last} lives in {home} and is fond "
@@ -147,10 +150,10 @@ _SHARES: tuple[tuple[Literal["place", "river"], int], ...] = (("place", 5), ("ri
 
 @dataclass(frozen=True)
 class World:
-    """Everybody and everything that documents in a pile tell about."""
+    """The entities that the documents of a pile are about."""
 
     split: Split
-    entities: Mapping[Kind, tuple[str, ...]]
+    entities: Mapping[EntityKind, tuple[str, ...]]
     documents: tuple[str, ...]
     form: str = DOCUMENT
 
@@ -164,40 +167,42 @@ class World:
         name = f"{len(pieces):,} invented documents ({self.split})"
         return PieceBank(name, digest(pieces), pieces, contiguous=False, ending="\n\n")
 
-    def invent(self, kind: Kind, draw: random.Random, taken: set[str]) -> str:
-        """A name that this world does not know, nor whoever else is in the document; it is taken then."""
+    def invent(self, kind: EntityKind, draw: random.Random, taken: set[str]) -> str:
+        """A name that is neither in this world nor in `taken`; it is added to `taken`."""
         while True:
             name = draw_name(kind, self.split, draw)
             if name not in self.names and name not in taken:
                 taken.add(name)
                 return name
 
-    def tell(self, kind: Kind, subject: str, draw: random.Random, known: Mapping[str, str] | None = None) -> str:
-        """A document about a subject: what is `known`, and for the rest whatever is said of others in this world."""
+    def document(
+        self, kind: EntityKind, subject: str, draw: random.Random, known: Mapping[str, str] | None = None
+    ) -> str:
+        """A document about a subject with the `known` relations; the others are drawn from this world."""
         told = {r.name: draw.choice(self.entities[r.to]) for r in RELATIONS if r.of == kind}
         return self.form.format(title=subject, text=write(kind, subject, told | dict(known or {}), draw))
 
 
 @cache
 def world(split: Split, size: int, form: str = DOCUMENT) -> World:
-    """A world with so many documents, the same for everybody."""
+    """The world with `size` documents."""
     draw = rng("world", split, size)
-    # Half of all towns and rivers at most: the others are for whoever is asked about.
+    # At most half of all towns and rivers; the others are for the questions.
     places, rivers = (min(size // share, len(pool(kind, split)) // 2) for kind, share in _SHARES)
     firms = size * 7 // 20
-    counts: dict[Kind, int] = {"person": size - firms - places, "firm": firms, "place": places, "river": rivers}
-    entities: dict[Kind, tuple[str, ...]] = {}
+    counts: dict[EntityKind, int] = {"person": size - firms - places, "firm": firms, "place": places, "river": rivers}
+    entities: dict[EntityKind, tuple[str, ...]] = {}
     for kind, count in counts.items():
         drawn: dict[str, None] = {}
         while len(drawn) < count:
             drawn.setdefault(draw_name(kind, split, draw))
         entities[kind] = tuple(drawn)
     made = World(split, entities, (), form)
-    documents = tuple(made.tell(kind, subject, draw) for kind in KINDS for subject in entities[kind])
+    documents = tuple(made.document(kind, subject, draw) for kind in KINDS for subject in entities[kind])
     return World(split, entities, documents, form)
 
 
-def draw_name(kind: Kind, split: Split, draw: random.Random) -> str:
+def draw_name(kind: EntityKind, split: Split, draw: random.Random) -> str:
     if kind == "person":
         return f"{draw.choice(pool('first', split))} {draw.choice(pool('last', split))}"
     if kind == "firm":
@@ -205,7 +210,7 @@ def draw_name(kind: Kind, split: Split, draw: random.Random) -> str:
     return draw.choice(pool(kind, split))
 
 
-def namesake(kind: Kind, name: str, split: Split, draw: random.Random) -> str:
+def namesake(kind: EntityKind, name: str, split: Split, draw: random.Random) -> str:
     """Another person or firm of the same family name; for a town just another one."""
     first, _, last = name.partition(" ")
     if kind == "person":
@@ -213,8 +218,8 @@ def namesake(kind: Kind, name: str, split: Split, draw: random.Random) -> str:
     return f"{first} {draw.choice(TRADES)}" if kind == "firm" else draw_name(kind, split, draw)
 
 
-def write(kind: Kind, subject: str, told: Mapping[str, str], draw: random.Random) -> str:
-    """A document's text: one of several of its kind, with small things of no importance."""
+def write(kind: EntityKind, subject: str, told: Mapping[str, str], draw: random.Random) -> str:
+    """The text of a document: one of several wordings, with irrelevant details drawn at random."""
     job, other = draw.sample(_JOBS, 2)
     return draw.choice(_TEXTS[kind]).format(
         subject=subject,
@@ -233,7 +238,7 @@ def write(kind: Kind, subject: str, told: Mapping[str, str], draw: random.Random
 # --- the task ---
 
 CHARACTERS_PER_TOKEN = 6.2
-"""More than any tokenizer makes of these texts, counted by whole words too, so that a world is always large enough."""
+"""An upper bound over all tokenizers, so that a world is always large enough."""
 CHARACTERS_PER_DOCUMENT = 240
 SMALLEST_WORLD = 512
 
@@ -241,20 +246,20 @@ SMALLEST_WORLD = 512
 class Fiction(Worded):
     """Answer questions about invented people, firms and towns over a pile of documents.
 
-    Depth is where the document that answers starts. A question of several hops needs as many documents; they stand in
-    any order, evenly over a band of width `spread` around the depth.
+    Depth is where the document that answers starts. A question of several hops needs as many documents; they are in
+    random order, spread evenly over a band of width `spread` around the depth.
     """
 
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
-    hops: int = Field(1, ge=1, le=6, description="documents that must be put together to answer")
-    namesakes: int = Field(1, ge=0, le=20, description="documents about others of the same family name, anywhere")
-    spread: float = Field(0.2, ge=0, le=1, description="band that the documents of several hops stand in")
+    hops: int = Field(1, ge=1, le=6, description="documents that must be combined to answer")
+    namesakes: int = Field(1, ge=0, le=20, description="documents about others of the same last name, anywhere")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the documents of several hops")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return parts_of(DOCUMENT)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -266,8 +271,8 @@ class Fiction(Worded):
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,
-            head=self.say("instruction"),
-            filler=Pile(
+            head=self.fill("instruction"),
+            filler=DocumentPile(
                 around.bank,
                 np.arange(len(around.documents)),
                 np.arange(0),
@@ -283,7 +288,7 @@ class Fiction(Worded):
         path = draw_path(self.hops, draw)
         names = [around.invent(path[0].of, draw, taken), *(around.invent(r.to, draw, taken) for r in path)]
         documents = [
-            around.tell(relation.of, name, draw, {relation.name: value})
+            around.document(relation.of, name, draw, {relation.name: value})
             for relation, name, value in zip(path, names, names[1:], strict=False)
         ]
         draw.shuffle(documents)
@@ -298,7 +303,7 @@ class Fiction(Worded):
     def _namesakes(
         self, relation: Relation, subject: str, cell: Cell, around: World, draw: random.Random, taken: set[str]
     ) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
-        """Documents that a reader of half a name would take for the right one, and what they say."""
+        """Documents about others with the same last name, and the values they give."""
         facts: list[Fact] = []
         values: list[str] = []
         while len(facts) < self.namesakes:
@@ -307,14 +312,14 @@ class Fiction(Worded):
                 continue
             taken.add(name)
             values.append(draw.choice(around.entities[relation.to]))
-            text = around.tell(relation.of, name, draw, {relation.name: values[-1]})
+            text = around.document(relation.of, name, draw, {relation.name: values[-1]})
             facts.append(Fact(f"{cell.key}#namesake{len(facts)}", text, draw.random(), cell.length))
         return tuple(facts), tuple(values)
 
 
 @dataclass(frozen=True, slots=True)
 class _Story:
-    """What is told for one cell, and what is asked about it."""
+    """The documents of one cell, and the question about them."""
 
     cell: Cell
     path: tuple[Relation, ...]
@@ -336,8 +341,8 @@ class _Story:
 
 
 def draw_path(hops: int, draw: random.Random) -> list[Relation]:
-    """Relations that lead on from one another. Only the last may end at a river, which nothing is told about."""
-    kind: Kind = draw.choice(KINDS)
+    """A chain of relations. Only the last may end at a river, which has no document."""
+    kind: EntityKind = draw.choice(KINDS)
     path: list[Relation] = []
     while len(path) < hops:
         last = len(path) == hops - 1
@@ -347,7 +352,7 @@ def draw_path(hops: int, draw: random.Random) -> list[Relation]:
 
 
 def world_size(length: int) -> int:
-    """Documents that fill a prompt of so many tokens in any tokenizer, in steps, so that lengths share worlds."""
+    """Documents needed for a prompt of `length` tokens in any tokenizer, in steps, so that lengths share worlds."""
     needed = int(length * CHARACTERS_PER_TOKEN / CHARACTERS_PER_DOCUMENT) + 1
     size = SMALLEST_WORLD
     while size < needed:

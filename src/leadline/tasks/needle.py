@@ -1,7 +1,7 @@
 """Needles in a haystack: facts of the form key -> value, planted in long text, asked for by key.
 
-After Kamradt's needle test (2023) and the retrieval tasks of RULER (arXiv 2404.06654). Wordings are ours, every sample
-draws its own needle, wording and stretch of haystack, and the question does not repeat the needle's sentence.
+After Kamradt's needle test (2023) and the retrieval tasks of RULER (arXiv 2404.06654). The wordings are our own. Every
+sample draws its own needle, wording and part of the haystack, and the question does not repeat the needle's sentence.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import Part, Worded, filled_in
+from leadline.tasks.wording import PromptPart, Worded, filled_in
 from leadline.tasks.words import PLURAL, SINGULAR, draw_new_value, listed
 from leadline.text.sources import Unit, open_source
 
@@ -51,7 +51,7 @@ PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 @dataclass(frozen=True, slots=True)
 class KeyAndValues:
-    """One key with its values, and the number of the wording that says so."""
+    """One key with its values, and the index of the wording used for it."""
 
     key: str
     values: tuple[str, ...]
@@ -61,8 +61,8 @@ class KeyAndValues:
 class Needle(Worded):
     """Find values by their keys in a long text.
 
-    Depth is where the asked-for needle starts. With several asked-for needles they stand evenly over a band of width
-    `spread` around the depth; needles that nobody asks for stand anywhere, and all do with placement=anywhere.
+    Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width
+    `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
     version: ClassVar[str] = "1"
@@ -78,9 +78,9 @@ class Needle(Worded):
     keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
-    spread: float = Field(0.2, ge=0, le=1, description="band that several asked-for needles stand in")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds several needles asked for")
     answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses 64, or 128 for several values")
-    needle: str = Field("", description="a sentence of your own instead of a drawn one (with question and answers)")
+    needle: str = Field("", description="your own sentence instead of a generated one (with question and answers)")
     question: str = Field("", description="the question that your own needle answers")
     answers: tuple[str, ...] = Field((), description="strings of which any one counts as your own needle's answer")
 
@@ -94,22 +94,24 @@ class Needle(Worded):
             object.__setattr__(self, "keys", self.queries)
         return self
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         if self.needle:
             return {
-                "instruction": Part((OWN_INSTRUCTION,), opens=True),
-                "question": Part(("\n\n{question}",), needs=("question",), asks=True),
-                "prefix": Part(("",)),
+                "instruction": PromptPart((OWN_INSTRUCTION,), opens=True),
+                "question": PromptPart(("\n\n{question}",), needs=("question",), asks=True),
+                "prefix": PromptPart(("",)),
             }
         several, lines = self.queries * self.values > 1, self.haystack == "needles"
         kinds = ("kind", "kinds")
         return {
-            "instruction": Part((INSTRUCTION,), may=kinds, opens=True),
-            "needle": Part(
+            "instruction": PromptPart((INSTRUCTION,), may=kinds, opens=True),
+            "needle": PromptPart(
                 WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
             ),
-            "question": Part(QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True),
-            "prefix": Part((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
+            "question": PromptPart(
+                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True
+            ),
+            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
         }
 
     def sources(self) -> Sequence[Source]:
@@ -121,7 +123,7 @@ class Needle(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if self.needle and len(cells) > 1:
             raise UsageError(
-                "a needle of your own is one sentence with one answer, and cannot stand at several depths at once",
+                "your own needle is one sentence with one answer and cannot be planted at several depths at once",
                 where=cells[0].task,
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
@@ -133,7 +135,7 @@ class Needle(Worded):
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,
-            head=self.say("instruction", **self.kinds),
+            head=self.fill("instruction", **self.kinds),
             filler=self._filler(seed_of(seed, "haystack", *cluster.coordinates), taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
@@ -147,18 +149,18 @@ class Needle(Worded):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What values are called."""
+        """What the texts call the values."""
         return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
 
-    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
-        """What is planted and asked for one cell, drawn from the cell's own coordinates."""
+    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _CellNeedles:
+        """What is planted and asked for one cell, drawn from the cell's coordinates."""
         draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
         needles = [self._needle(draw, taken) for _ in range(self.keys)]
         asked = needles[: self.queries]
         facts = self._facts(cell, needles, draw)
-        return _Planted(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
+        return _CellNeedles(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
 
     def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
         key = draw_new_value(self.key_kind, draw, taken, self.split)
@@ -171,17 +173,17 @@ class Needle(Worded):
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
                 place = depths[len(facts)] if number < self.queries else draw.random()
-                # Among lines of needles all read alike.
+                # In a haystack of needles all lines have the same wording.
                 first = self.texts("needle")[0] if self.haystack == "needles" else ""
                 text = first or self.one_of("needle", needle.wording, needle.key)
                 text = text.format(key=needle.key, value=value, **self.kinds)
                 facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
         return facts
 
-    def _own(self, cell: Cell, draw: random.Random) -> _Planted:
+    def _own(self, cell: Cell, draw: random.Random) -> _CellNeedles:
         [depth] = fact_depths(cell, self.spread, 1, draw)
         fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
-        return _Planted(self, cell, (fact,), (), self.answers, draw)
+        return _CellNeedles(self, cell, (fact,), (), self.answers, draw)
 
     @property
     def allowance(self) -> int:
@@ -189,8 +191,8 @@ class Needle(Worded):
 
 
 @dataclass(frozen=True, slots=True)
-class _Planted:
-    """The facts of one cell, and how to ask for them."""
+class _CellNeedles:
+    """The facts of one cell, and the question about them."""
 
     task: Needle
     cell: Cell
@@ -204,7 +206,7 @@ class _Planted:
         task = self.task
         if task.needle:
             return Question(
-                cell=self.cell, text=task.say("question", question=task.question), answer_prefix=task.say("prefix"),
+                cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
                 allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
                 labels={"form": "own"}, match="any", family="needle",
@@ -215,7 +217,7 @@ class _Planted:
         return Question(
             cell=self.cell,
             text=asked.format(key=names, **task.kinds),
-            answer_prefix=task.say("prefix", key=names, **task.kinds),
+            answer_prefix=task.fill("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
             scorers=task.default_scorers,
