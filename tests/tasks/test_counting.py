@@ -246,7 +246,7 @@ def test_the_truth_is_recounted_and_strict_at_every_cut(task: Counting, name: st
 
 def test_a_tie_is_an_error_and_never_an_answer() -> None:
     assert most_frequent("1. b 2. a 3. a 4. b 5. c", 2) == ("b", "a")
-    with pytest.raises(ValueError, match="3 words stand at least 1 times, not 2"):
+    with pytest.raises(ValueError, match="3 words occur at least 1 times, not 2"):
         most_frequent("1. a 2. b 3. c", 2)
 
 

@@ -183,8 +183,8 @@ class CommonWords(Counting):
 
 @cache
 def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tuple[str, list[str]]:
-    """One of the demonstration lists, with its common words: 10 times each, and 30 others 3 times each; 3, 10 and 1 when
-    short.
+    """One of the demonstration lists, with its common words: 10 times each, and 30 others 3 times each; when short 3,
+    10 and 1.
 
     There are only a few, of words used in no other list: tokenising a new one each time would take as long as building
     the document.

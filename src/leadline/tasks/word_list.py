@@ -3,7 +3,7 @@
     1. lantern 2. ponder 3. lantern 4. rustic ...
 
 Each common word occurs `often` times and each other word `seldom` times. Only the last few words of a segment occur
-less often; they are selected so that the tokens add up. When a list is asked about at several cuts, each cut contains its
+less often; they are selected so that the tokens add up. With several cuts, each cut contains its
 share of the common words, more than `seldom` of each, so that they are the most common at every cut.
 """
 
