@@ -78,7 +78,7 @@ class Task(Options):
     """Whether one document answers all depths in every reading mode, since nothing that is asked changes it."""
 
     placement: Placement = Field(
-        "depth", description="evidence stands at the grid's depths, or anywhere, drawn for each sample"
+        "depth", description="evidence at the depths of the grid, or anywhere, drawn for each sample"
     )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")

@@ -75,7 +75,7 @@ class Cluster:
 
     @property
     def name(self) -> str:
-        """As it stands on records: answers with the same cluster are correlated."""
+        """The name on records: answers with the same cluster are correlated."""
         return f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
 
     @property

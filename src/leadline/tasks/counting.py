@@ -62,9 +62,9 @@ _NO_LETTERS = (string.digits + string.punctuation).encode()
 def most_frequent(text: str, count: int) -> tuple[str, ...]:
     """The `count` most frequent words of a text in order of appearance. A tie with another word is an error."""
     # Splitting bytes takes half the time of splitting text.
-    stands = Counter(text.encode().translate(None, _NO_LETTERS).split())
-    least = sorted(stands.values())[-count:][0]
-    found = tuple(word.decode() for word, times in stands.items() if times >= least)
+    counts = Counter(text.encode().translate(None, _NO_LETTERS).split())
+    least = sorted(counts.values())[-count:][0]
+    found = tuple(word.decode() for word, times in counts.items() if times >= least)
     if len(found) != count:
         raise ValueError(f"{len(found)} words occur at least {least} times, not {count}")
     return found

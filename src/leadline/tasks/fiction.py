@@ -179,8 +179,8 @@ class World:
         self, kind: EntityKind, subject: str, draw: random.Random, known: Mapping[str, str] | None = None
     ) -> str:
         """A document about a subject with the `known` relations; the others are drawn from this world."""
-        told = {r.name: draw.choice(self.entities[r.to]) for r in RELATIONS if r.of == kind}
-        return self.form.format(title=subject, text=write(kind, subject, told | dict(known or {}), draw))
+        relations = {r.name: draw.choice(self.entities[r.to]) for r in RELATIONS if r.of == kind}
+        return self.form.format(title=subject, text=write(kind, subject, relations | dict(known or {}), draw))
 
 
 @cache
@@ -218,7 +218,7 @@ def namesake(kind: EntityKind, name: str, split: Split, draw: random.Random) -> 
     return f"{first} {draw.choice(TRADES)}" if kind == "firm" else draw_name(kind, split, draw)
 
 
-def write(kind: EntityKind, subject: str, told: Mapping[str, str], draw: random.Random) -> str:
+def write(kind: EntityKind, subject: str, relations: Mapping[str, str], draw: random.Random) -> str:
     """The text of a document: one of several wordings, with irrelevant details drawn at random."""
     job, other = draw.sample(_JOBS, 2)
     return draw.choice(_TEXTS[kind]).format(
@@ -231,7 +231,7 @@ def write(kind: EntityKind, subject: str, told: Mapping[str, str], draw: random.
         product=draw.choice(_PRODUCTS),
         year=draw.randrange(1890, 2020),
         count=draw.randrange(12, 400),
-        **told,
+        **relations,
     )
 
 

@@ -6,7 +6,7 @@ lost-in-the-middle  a dip over the depths between both ends, which opens over th
                     (Liu et al., arXiv 2307.03172)
 decay               half way down at `window`, smoothly: position interpolation (arXiv 2306.15595)
 floor               the same, but down to a floor that is kept: as YaRN-extended models do (arXiv 2309.00071)
-recency             only what stands within `window` tokens of the end: sliding-window attention
+recency             only facts within `window` tokens of the end: sliding-window attention
 
 These functions are the known truth that a measurement of a simulated model must recover.
 """
