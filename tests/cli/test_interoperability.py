@@ -222,7 +222,7 @@ def test_prompts_that_do_not_form_a_grid_are_refused(say: Say, tmp_path: Path) -
     assert "no file for length" in say(*ask).err
     prompts(tmp_path, 8192, "qa_1", 2)
     prompts(tmp_path, 4096, "vt")
-    assert "the first 2 are asked" in say(*ask, "--out", "run").err
+    assert "the first 2 of each are used" in say(*ask, "--out", "run").err
     assert "leave out the task" in say("run", "niah", *ask[1:]).err
 
 

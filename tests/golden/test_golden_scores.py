@@ -19,7 +19,7 @@ class Asked(NamedTuple):
     """A question of one family, as much of it as scorers look at."""
 
     targets: tuple[str, ...]
-    family: str
+    family: Any
     question: str = "Which number was given for misty-harbor?"
     distractors: tuple[str, ...] = ()
     labels: tuple[tuple[str, str], ...] = ()
@@ -123,11 +123,14 @@ def cases() -> Iterator[tuple[str, str, Asked, Said]]:
 
 
 def probe_of(asked: Asked) -> Probe:
+    labels: dict[str, Any] = dict(asked.labels)
     return Probe(
         cell=Cell("golden", 1024, 0.5, 0), cut=0, cut_characters=0, tail=asked.question,
         closing_ids=np.array([], dtype=np.int32), prompt_tokens=1000, question=asked.question,
         answer_prefix=asked.prefix, targets=asked.targets, distractors=asked.distractors, facts=(), allowance=24,
-        scorers=tuple(registry.names("scorers")), labels={"family": asked.family, **dict(asked.labels)},
+        scorers=tuple(registry.names("scorers")), labels={"family": asked.family, **labels},
+        match="any" if asked.family == "questions" else "all", family=asked.family,
+        value_kind=labels.get("value_kind"), demonstration=tuple(labels.get("demonstration", "").split()),
     )  # fmt: skip
 
 

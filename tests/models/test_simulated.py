@@ -1,29 +1,28 @@
-"""Simulated models: they read only the prompt, answer the same in any order, and fail the way they are told to."""
+"""Simulated models answer from the probe, the same in any order, and fail in the way their archetype says."""
 
 from __future__ import annotations
 
 import dataclasses
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt
+from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt, ValueKind
+from leadline.models.sim.answers import needed_values
 from leadline.models.sim.model import Simulated
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY
 from leadline.scorers.ruler import STRICT
-from leadline.tasks.drafts import Kind
 from leadline.tasks.needle import Needle
 from leadline.text.chat import completion_frame
 from support.fitting import fit
 from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document
 
-KINDS: tuple[Kind, ...] = ("words", "numbers", "uuids")
+KINDS: tuple[ValueKind, ...] = ("words", "numbers", "uuids")
 PLAIN = Needle(haystack="noise", keys=4)
 
 
@@ -38,7 +37,7 @@ def documents() -> list[Document]:
 @pytest.mark.parametrize("haystack", ["noise", "prose"])
 @pytest.mark.parametrize("key_kind", KINDS)
 @pytest.mark.parametrize("value_kind", KINDS)
-def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: Kind, value_kind: Kind) -> None:
+def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: ValueKind, value_kind: ValueKind) -> None:
     model = open_simulated("sim:perfect")
     for counts in ({"keys": 1}, {"keys": 4}, {"values": 4}, {"queries": 4}, {"keys": 5, "queries": 2, "values": 2}):
         task = Needle(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)
@@ -60,70 +59,52 @@ def test_every_question_of_a_shared_and_of_a_nested_document_is_answered() -> No
             assert ALL.score(probe, answer.outcome).value == 1.0
 
 
-def test_a_sentence_of_the_users_own_is_found() -> None:
+def test_a_needle_of_the_users_own_is_answered_with_one_of_its_answers() -> None:
     task = Needle(
         haystack="prose",
         needle="The keeper of the northern lighthouse paints his boat blue every spring.",
         question="Which colour does the keeper of the lighthouse give his boat?",
-        answers=("blue",),
+        answers=("blue", "azure"),
     )
     for document in needle_documents(task, [900], [0.0, 0.5, 1.0], 1):
-        assert ANY.score(document.probes[0], reply(open_simulated("sim:perfect"), document)).value == 1.0
+        assert reply(open_simulated("sim:perfect"), document).text == " blue."
 
 
-def test_a_chain_of_variables_is_followed() -> None:
-    lines = ["ABCDE = 40213", "Nothing here.", "FGHIJ = ABCDE", "ZZZZZ = 99999", "KLMNO = FGHIJ", "YYYYY = ZZZZZ"]
-    document = text_document("\n".join(lines), "Which variables hold the value 40213?")
-    assert reply(open_simulated("sim:perfect"), document).text == " ABCDE, FGHIJ and KLMNO."
+def test_each_target_is_drawn_by_the_depth_of_its_own_fact() -> None:
+    task = Needle(haystack="noise", values=4, spread=1.0)
+    [document] = needle_documents(task, [1000], [0.5], 1)
+    [probe] = document.probes
+    assert [v.text for v in needed_values(document, probe)] == list(probe.targets)
+    assert [v.depths for v in needed_values(document, probe)] == [(f.depth,) for f in document.planted(probe)]
+    model = open_simulated("sim:recency?window=500")
+    seen = [t for t, f in zip(probe.targets, document.planted(probe), strict=True) if (1 - f.depth) * 1000 <= 500]
+    answer = reply(model, document).text
+    assert [t for t in probe.targets if t in answer] == seen
+    assert 0 < len(seen) < 4
 
 
-def test_the_most_common_words_are_counted() -> None:
-    listed = ["fire"] * 9 + ["water"] * 8 + ["stone"] * 7 + ["cloud"] * 2 + ["tree", "bird"]
-    random.Random(0).shuffle(listed)
-    body = " ".join(f"{i}. {word}" for i, word in enumerate(listed, 1))
-    document = text_document(body, "Which three words are the most common in this list?")
-    assert reply(open_simulated("sim:perfect"), document).text == " fire, water and stone."
+def test_without_facts_the_cells_depth_counts_or_all_depths() -> None:
+    for depth in (None, 0.25):
+        document = text_document("fire water fire", "Which word is most common?", targets=("fire",), depth=depth)
+        assert [v.depths for v in needed_values(document, document.probes[0])] == [(depth,)]
 
 
-def test_a_question_over_documents_is_answered_by_the_sentence_that_fits() -> None:
-    body = (
-        "Document 1:\nBruna Dahl founded the glass works at Osterby in 1911. She left it to her nephew.\n\n"
-        "Document 2:\nThe paper mill at Osterby was founded by Nils Holt. It burned down twice.\n\n"
-        "Document 3:\nNils Holt was born in Varby and studied bridges.\n"
-    )
-    document = text_document(body, "Question: Who founded the paper mill at Osterby?")
-    assert "Nils Holt" in reply(open_simulated("sim:perfect"), document).text
-
-
-def test_what_is_not_in_the_text_is_not_found() -> None:
-    document = text_document("The tide comes in. The tide goes out.", "Which number belongs to misty-harbor?")
-    completion = reply(open_simulated("sim:perfect"), document)
-    probe = dataclasses.replace(document.probes[0], targets=("4821907",))
+def test_nothing_is_found_in_an_empty_document() -> None:
+    document = text_document("", "Which number belongs to misty-harbor?", targets=("4821907",))
+    probe, completion = document.probes[0], reply(open_simulated("sim:perfect"), document)
     scores = {"match.all": ALL.score(probe, completion)}
     assert classify(probe, completion, scores, Receipt(10, 10))[0] == "not_found"
 
 
-@pytest.mark.parametrize("archetype", ARCHETYPES)
-def test_the_truth_is_never_looked_at(archetype: str, documents: list[Document]) -> None:
-    for document in documents[::5]:
-        probe = document.probes[0]
-        blind_probe = dataclasses.replace(probe, targets=(), distractors=(), facts=(), labels={}, question="")
-        blind = dataclasses.replace(document, facts=(), probes=(blind_probe,))
-        seen, unseen = open_simulated(f"sim:{archetype}?window=500"), open_simulated(f"sim:{archetype}?window=500")
-        assert seen.answer(document, [probe])[0].outcome == unseen.answer(blind, [blind_probe])[0].outcome
-
-
-def test_half_a_megabyte_is_read_in_milliseconds() -> None:
-    line = "The tide comes in and the tide goes out again, as it did on the day before.\n"
-    body = line * 4500 + "The number kept for misty-harbor is 4821907.\n" + line * 4500
-    document = text_document(body, "Question: Which number belongs to misty-harbor?")
-    for name in ("sim:perfect", "sim:cliff?window=10"):
-        model = open_simulated(name)
-        reply(model, document)
-        began = time.process_time()
-        for _ in range(10):
-            reply(model, document)
-        assert time.process_time() - began < 0.5
+def test_a_mistake_is_a_distractor_or_else_a_misread_value() -> None:
+    model = open_simulated("sim:cliff?window=100")
+    for keys, expected in ((4, "distractor"), (1, "wrong")):
+        task = Needle(haystack="noise", keys=keys)
+        found = set()
+        for document in needle_documents(task, [400], [0.5], 30):
+            probe, completion = document.probes[0], reply(model, document)
+            found.add(classify(probe, completion, {"s": ALL.score(probe, completion)}, Receipt(1, 1))[0])
+        assert expected in found
 
 
 # --- answering ----------------------------------------------------------------------------------
@@ -181,7 +162,7 @@ def test_a_wrong_answer_is_wrong_in_the_ways_of_real_models() -> None:
         score = ALL.score(probe, completion)
         assert score.value == 0.0
         classes.add(classify(probe, completion, {"match.all": score}, Receipt(1, 1))[0])
-    assert classes == {"distractor", "not_found", "wrong_format"}
+    assert classes - {"refused"} == {"distractor", "not_found", "wrong_format"}
 
 
 # --- failing ------------------------------------------------------------------------------------
@@ -207,8 +188,8 @@ def test_a_failing_model_never_yields_a_score_and_is_called_by_name(
 @pytest.mark.parametrize("archetype", NEVER_RIGHT)
 def test_a_failing_model_does_not_hit_the_answer_by_chance(archetype: str) -> None:
     body = "Rain fell. The best part of the long walk is the passage. Rain fell."
-    document = text_document(body, "What is the best part of the long walk?")
-    probe = dataclasses.replace(document.probes[0], targets=("the passage",))
+    document = text_document(body, "What is the best part of the long walk?", targets=("the passage",))
+    probe = document.probes[0]
     for sample in range(20):
         moved = dataclasses.replace(probe, cell=Cell("hand", 100, None, sample))
         assert ANY.score(moved, reply(open_simulated(f"sim:{archetype}"), document, moved)).value == 0.0

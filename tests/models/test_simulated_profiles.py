@@ -1,4 +1,4 @@
-"""Planted truth: what a simulated model was told to be is what its records show."""
+"""The profile of a simulated model is recovered from its records."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def documents() -> list[Document]:
     return needle_documents(Needle(haystack="noise", keys=3), LENGTHS, DEPTHS, SAMPLES, seed=11)
 
 
-def surprise(records: list[tuple[Document, float]], archetype: str) -> float:
+def worst_p_value(records: list[tuple[Document, float]], archetype: str) -> float:
     """How well the mean scores of all cells fit a planted function: the smallest binomial p-value, after Bonferroni."""
     cells: dict[tuple[int, float | None], list[tuple[float, float]]] = defaultdict(list)
     for document, score in records:
@@ -99,10 +99,10 @@ def surprise(records: list[tuple[Document, float]], archetype: str) -> float:
 def test_the_heatmap_of_an_archetype_is_recovered(archetype: str, documents: list[Document]) -> None:
     model = open_simulated(f"sim:{archetype}?window={WINDOW.window}")
     records = [(d, scored(model, d)) for d in documents]
-    assert surprise(records, archetype) > 0.01
+    assert worst_p_value(records, archetype) > 0.01
     for other in READERS:
         if other != archetype:
-            assert surprise(records, other) < 0.01, f"records of {archetype} pass for {other}"
+            assert worst_p_value(records, other) < 0.01, f"records of {archetype} pass for {other}"
 
 
 def test_the_whole_surface_fits_and_not_only_its_worst_cell(documents: list[Document]) -> None:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
+from leadline.core.types import Match
 from leadline.scorers.match import ALL, ANY, EXACT
 from leadline.scorers.normalise import bare, clean, visible
 from leadline.scorers.ruler import STRICT, V1, post_process, string_match_all, string_match_part
 from support.scorer_probes import make_probe, said
 
 SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
-QUESTIONS = {"family": "questions"}
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"
 
 
@@ -139,7 +137,7 @@ def test_ruler_metrics_are_the_original_ones(
     assert string_match_all(text, references) == pytest.approx(all_value)
     assert string_match_part(text, references) == part_value
     assert V1.score(make_probe(*references), said(prediction)).value == pytest.approx(all_value)
-    assert V1.score(make_probe(*references, labels=QUESTIONS), said(prediction)).value == part_value
+    assert V1.score(make_probe(*references, match="any"), said(prediction)).value == part_value
 
 
 def test_ruler_post_processing_strips_before_and_after() -> None:
@@ -150,45 +148,45 @@ def test_ruler_post_processing_strips_before_and_after() -> None:
 
 WORDS_QUESTION = "Which 3 words are the most common in the list above?"
 STRICT_CASES = [
-    # targets, answer, question, labels, score
-    (("4821907",), "4821907", "Which number?", {}, 1.0),
-    (("4821907",), "The special number is 4,821,907.", "Which number?", {}, 1.0),
-    (("4821907",), "14821907", "Which number?", {}, 0.0),
-    (("4821907",), "4821907.5", "Which number?", {}, 0.0),
-    (("4821907",), "4821907 or 5512345", "Which number?", {}, 2 / 3),
-    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", {}, 0.5),
-    (("4821907",), "There are 2: 4821907 and again 4821907", "Which number?", {}, 1.0),
-    (("4821907",), "For 5512345 it is 4821907", "Which number belongs to 5512345?", {}, 1.0),
-    (("4821907", "5512345"), "4821907", "Which numbers?", {}, 2 / 3),
-    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", {}, 0.5),
-    ((UUID,), f"It is {UUID.upper()}.", "Which id?", {}, 1.0),
-    ((UUID,), UUID[:-1], "Which id?", {}, 0.0),
-    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", {}, 2 / 3),
-    (("QXJTL", "MPWRA"), "MPWRA and QXJTL", "Which variables hold 12345?", {}, 1.0),
-    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", {}, 0.8),
-    (("fire", "water", "stone"), "fire, water, stone", WORDS_QUESTION, {}, 1.0),
-    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, {}, 2 / 3),
-    (("fire", "water", "stone"), "The 3 most common words are: 1. fire 2. water 3. stone", WORDS_QUESTION, {}, 1.0),
-    (("fire", "water", "stone"), "fire water stone", WORDS_QUESTION, {}, 1.0),
-    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, {}, 2 / 3),
-    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, {}, 6 / 7),
-    (("calm-brook",), 'It is indeed "calm-brook"', "Which word?", {}, 1.0),
-    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", {}, 2 / 3),
-    (("calm-brook",), "very-calm-brook", "Which word?", {}, 0.0),
-    (("Normandy", "in Normandy"), "Normandy", "Where did they settle?", QUESTIONS, 1.0),
-    (("Normandy", "in Normandy"), "They settled in Normandy, a region in the north.", "Where?", QUESTIONS, 1.0),
-    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", QUESTIONS, 0.5),
-    (("no",), "I do not know", "Were they?", QUESTIONS, 0.0),
-    (("no",), "No.", "Were they?", QUESTIONS, 1.0),
-    (("北京",), "答案是北京。", "在哪里?", QUESTIONS, 1.0),
+    # targets, answer, question, match, score
+    (("4821907",), "4821907", "Which number?", "all", 1.0),
+    (("4821907",), "The special number is 4,821,907.", "Which number?", "all", 1.0),
+    (("4821907",), "14821907", "Which number?", "all", 0.0),
+    (("4821907",), "4821907.5", "Which number?", "all", 0.0),
+    (("4821907",), "4821907 or 5512345", "Which number?", "all", 2 / 3),
+    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", "all", 0.5),
+    (("4821907",), "There are 2: 4821907 and again 4821907", "Which number?", "all", 1.0),
+    (("4821907",), "For 5512345 it is 4821907", "Which number belongs to 5512345?", "all", 1.0),
+    (("4821907", "5512345"), "4821907", "Which numbers?", "all", 2 / 3),
+    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", "all", 0.5),
+    ((UUID,), f"It is {UUID.upper()}.", "Which id?", "all", 1.0),
+    ((UUID,), UUID[:-1], "Which id?", "all", 0.0),
+    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", "all", 2 / 3),
+    (("QXJTL", "MPWRA"), "MPWRA and QXJTL", "Which variables hold 12345?", "all", 1.0),
+    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", "all", 0.8),
+    (("fire", "water", "stone"), "fire, water, stone", WORDS_QUESTION, "all", 1.0),
+    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, "all", 2 / 3),
+    (("fire", "water", "stone"), "The 3 most common words are: 1. fire 2. water 3. stone", WORDS_QUESTION, "all", 1.0),
+    (("fire", "water", "stone"), "fire water stone", WORDS_QUESTION, "all", 1.0),
+    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, "all", 2 / 3),
+    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, "all", 6 / 7),
+    (("calm-brook",), 'It is indeed "calm-brook"', "Which word?", "all", 1.0),
+    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", "all", 2 / 3),
+    (("calm-brook",), "very-calm-brook", "Which word?", "all", 0.0),
+    (("Normandy", "in Normandy"), "Normandy", "Where did they settle?", "any", 1.0),
+    (("Normandy", "in Normandy"), "They settled in Normandy, a region in the north.", "Where?", "any", 1.0),
+    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", "any", 0.5),
+    (("no",), "I do not know", "Were they?", "any", 0.0),
+    (("no",), "No.", "Were they?", "any", 1.0),
+    (("北京",), "答案是北京。", "在哪里?", "any", 1.0),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("targets", "answer", "question", "labels", "value"), STRICT_CASES)
+@pytest.mark.parametrize(("targets", "answer", "question", "match", "value"), STRICT_CASES)
 def test_strict_scores_whole_words_and_charges_for_further_candidates(
-    targets: tuple[str, ...], answer: str, question: str, labels: dict[str, str], value: float
+    targets: tuple[str, ...], answer: str, question: str, match: Match, value: float
 ) -> None:
-    score = STRICT.score(make_probe(*targets, question=question, labels=labels), said(answer))
+    score = STRICT.score(make_probe(*targets, question=question, match=match), said(answer))
     assert score.value == pytest.approx(value), score
 
 
@@ -219,13 +217,11 @@ HOSTILE = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)
-def test_a_hostile_answer_scores_nothing_in_bounded_time(scorer: Scorer, name: str) -> None:
-    began = time.process_time()
+def test_a_hostile_answer_scores_nothing(scorer: Scorer, name: str) -> None:
     score = scorer.score(make_probe("4821907", UUID), said(HOSTILE[name]))
     assert score.value == 0.0
     assert len(score.answer) <= 200
     assert len(score.explanation) <= 400
-    assert time.process_time() - began < 3
 
 
 @pytest.mark.parametrize("scorer", SCORERS, ids=lambda s: s.name)

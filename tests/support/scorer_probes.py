@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from leadline.core.types import Cell, Completion, Probe
+from leadline.core.types import Cell, Completion, Family, Match, Probe
 
 
 def make_probe(
     *targets: str,
     question: str = "Which number was given?",
     distractors: Sequence[str] = (),
-    labels: Mapping[str, str] | None = None,
+    match: Match = "all",
+    family: Family = "",
+    demonstration: Sequence[str] = (),
 ) -> Probe:
     return Probe(
         cell=Cell("test", 1024, 0.5, 0),
@@ -29,7 +31,9 @@ def make_probe(
         facts=(),
         allowance=24,
         scorers=("match.all",),
-        labels=dict(labels or {}),
+        match=match,
+        family=family,
+        demonstration=tuple(demonstration),
     )
 
 

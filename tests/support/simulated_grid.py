@@ -31,23 +31,23 @@ def needle_documents(
     return [fit(task.draft([cell], seed=seed), WORDS, completion_frame()) for cell in cells]
 
 
-def text_document(body: str, question: str, *, allowance: int = 64, prefix: str = "") -> Document:
-    """A document written by hand, with one question and nothing said about its truth."""
+def text_document(body: str, question: str, *, targets: tuple[str, ...], depth: float | None = None) -> Document:
+    """A document written by hand, with one question and no planted facts."""
     head = "Read the text.\n\n"
-    ids, closing = WORDS.encode(head + body), WORDS.encode(f"\n\n{question} {prefix}")
+    ids, closing = WORDS.encode(head + body), WORDS.encode(f"\n\n{question} ")
     probe = Probe(
-        cell=Cell("hand", len(ids) + len(closing) + allowance, None, 0),
+        cell=Cell("hand", len(ids) + len(closing) + 64, depth, 0),
         cut=len(ids),
         cut_characters=len(head + body),
         tail=f"\n\n{question} ",
         closing_ids=closing,
         prompt_tokens=len(ids) + len(closing),
         question=question,
-        answer_prefix=prefix,
-        targets=(),
+        answer_prefix="",
+        targets=targets,
         distractors=(),
         facts=(),
-        allowance=allowance,
+        allowance=64,
         scorers=("match.all",),
     )
     return Document(

@@ -23,7 +23,7 @@ from leadline.models.sim.answers import REFUSALS
 from leadline.scorers.answer_forms import FUNCTION_WORDS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
 from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent
-from leadline.tasks.subset_sum import pick
+from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import demonstration_words, english_words, list_words
 from leadline.tasks.zipf_text import zeta
 from leadline.text.chat import completion_frame
@@ -246,7 +246,7 @@ def test_the_truth_is_recounted_and_strict_at_every_cut(task: Counting, name: st
 
 def test_a_tie_is_an_error_and_never_an_answer() -> None:
     assert most_frequent("1. b 2. a 3. a 4. b 5. c", 2) == ("b", "a")
-    with pytest.raises(ValueError, match="3 words stand at least 1 times, not 2"):
+    with pytest.raises(ValueError, match="3 words occur at least 1 times, not 2"):
         most_frequent("1. a 2. b 3. c", 2)
 
 
@@ -299,7 +299,7 @@ def test_there_are_enough_words_for_a_million_tokens_of_any_tokenizer() -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=60), st.integers(0, 12), st.integers(0, 40))
 def test_picked_items_add_up(sizes: list[int], count: int, total: int) -> None:
-    found = pick(np.array(sizes), count, total)
+    found = pick_sizes(np.array(sizes), count, total)
     if found is not None:
         assert len(set(found.tolist())) == len(found) == count
         assert sum(sizes[i] for i in found.tolist()) == total

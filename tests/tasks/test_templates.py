@@ -201,13 +201,13 @@ def test_an_exact_name_goes_before_a_pattern(tmp_path: Path) -> None:
 
 WRONG = [
     ('[vt]\nquestion = "\\nWhich hold {valeu}?"', "unknown placeholder 'valeu'", "did you mean 'value'"),
-    ('[vt]\nquestion = "\\nWhich hold it?"', "the text lacks {value}", "say where {value} stands"),
-    ('[vt]\nquestion = "Which hold {value}?"', "glued to the document", "line break"),
-    ('[vt]\ninstruction = "Read:"', "glued to its instruction", "line break"),
+    ('[vt]\nquestion = "\\nWhich hold it?"', "the text lacks {value}", "add {value} to the text"),
+    ('[vt]\nquestion = "Which hold {value}?"', "must begin with white space", "line break"),
+    ('[vt]\ninstruction = "Read:"', "must end in white space", "line break"),
     ('[vt]\nfirst = "{name} = {value}\\n"', "no white space around it", "line breaks"),
     ('[vt]\nnext = "{name} = {other"', "not a template", "write {{ and }}"),
     ('[vt]\nnext = "{name.upper} = {other}"', "not a plain name", "{{ and }}"),
-    ('[vt]\ndemonstration = "{document}{question}\\n"', "lacks {answer} or {spaced} or {numbered}", "stands"),
+    ('[vt]\ndemonstration = "{document}{question}\\n"', "lacks {answer} or {spaced} or {numbered}", "to the text"),
     ('[vt]\nquestoin = "\\n{value}"', "unknown part 'questoin'", "did you mean 'question'"),
     ('[vt]\nquestion = ["\\n{value}?", "\\nWho holds {value}?"]', "2 texts where one is used", "give one"),
     ("[vt]\nquestion = 3", "neither a text nor a list", "write"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -107,10 +108,22 @@ class Task(Options):
     """Whether one document answers all depths in every reading mode, because it does not depend on them."""
 
     placement: Placement = Field(
-        "depth", description="evidence is at the grid's depths, or anywhere, drawn for each sample"
+        "depth", description="evidence at the depths of the grid, or anywhere, drawn for each sample"
     )
     split: Split = Field("test", description="train draws from other seeds and words than test ever does")
     no_context: bool = Field(False, description="ask without the document: what is answered from memory")
+    scorers: tuple[str, ...] = Field(
+        (), description="scorers in place of the task's own, the headline first: names, or ./file.py:Name"
+    )
+
+    later_options: ClassVar[frozenset[str]] = frozenset({"scorers"})
+    """Options that older run folders do not know: left out of a run's identity while they are empty."""
+
+    @model_validator(mode="after")
+    def _scorers_need_questions(self) -> Task:
+        if self.scorers and type(self).draft is Task.draft:
+            raise ValueError("scorers: this task asks no questions, so there is nothing to score")
+        return self
 
     @property
     def has_depth(self) -> bool:
@@ -124,6 +137,8 @@ class Task(Options):
     def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """The draft for these options: with the seed of the split, with or without its document."""
         draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
+        if self.scorers:
+            draft = replace(draft, questions=tuple(replace(q, scorers=self.scorers) for q in draft.questions))
         return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
@@ -259,13 +274,16 @@ class ModelProvider(Options):
 class Scorer(Protocol):
     """A pure function from a probe and its answer to a score."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def score(self, probe: Probe, completion: Completion) -> Score: ...
 
 
 def options_of(plugin: type[Options] | Options) -> dict[str, Any]:
     """The options of a plugin and their values, for catalogues and manifests."""
+    if isinstance(plugin, Task):
+        return plugin.model_dump(mode="json", exclude={o for o in plugin.later_options if not getattr(plugin, o)})
     if isinstance(plugin, Options):
         return plugin.model_dump(mode="json")
     return {name: f.get_default(call_default_factory=True) for name, f in plugin.model_fields.items()}

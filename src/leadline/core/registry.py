@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -17,6 +17,7 @@ from leadline.core.digest import digest_bytes
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import TaskSpec, validated
 from leadline.core.trackers import Tracker
+from leadline.core.types import Completion, Probe, Score
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 PluginKind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]
@@ -55,16 +56,47 @@ def plugin_digest(name: str) -> str:
 
 
 def task(spec: TaskSpec) -> Task:
-    """The task of a spec, with its options."""
-    return _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
+    """The task a spec names, with its options. Scorers given as an option must exist."""
+    made = _configured(find("tasks", spec.name), spec.options, Task, where=f"task {spec.name}")
+    for name in made.scorers:
+        scorer(name)
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionScorer:
+    """A plain function of probe and completion as a scorer. It returns a Score or a number."""
+
+    name: str
+    function: Callable[[Probe, Completion], Score | float]
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        value = self.function(probe, completion)
+        return value if isinstance(value, Score) else Score(float(value))
 
 
 def scorer(name: str) -> Scorer:
-    """A scorer by name. A file may define a scorer as a class, which is called without arguments, or as an object."""
-    found: Scorer = _made(find("scorers", name))
-    if not hasattr(found, "score"):
-        raise UsageError(f"{name} is not a scorer", where="scorer", fix="give it a method score(probe, completion)")
-    return found
+    """A scorer by name or as `file.py:Name`: an object with `score`, a class of such objects, or a function."""
+    found = find("scorers", name)
+    try:
+        made: Any = found() if isinstance(found, type) else found
+    except TypeError as error:
+        raise UsageError(f"cannot be made without arguments: {error}", where=f"scorer {name}") from None
+    if callable(getattr(made, "score", None)):
+        scoring: Scorer = made
+        return scoring
+    if callable(made):
+        return FunctionScorer(scorer_title(name), made)
+    raise UsageError(
+        f"{made!r} is not a scorer",
+        where=f"scorer {name}",
+        fix="give a class with score(probe, completion), or a function",
+    )
+
+
+def scorer_title(name: str) -> str:
+    """The name on records: of `file.py:Name` the last part."""
+    return name.rpartition(":")[2]
 
 
 def source(name: str) -> Source:

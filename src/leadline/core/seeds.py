@@ -1,4 +1,4 @@
-"""Randomness from coordinates: the same place in the grid draws the same numbers, in any order.
+"""Randomness from coordinates: the same cell of the grid draws the same numbers, in any order.
 
 Two generators from one seed. `rng` is the standard library's, whose streams are fixed across Python
 versions and which reads well for single draws; `bulk_rng` is numpy's, for thousands of draws at once.
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 Coordinate = int | float | str | None
 Split = Literal["test", "train"]
 TRAIN_SHARE = 4
-"""One word in so many is kept for training."""
+"""One word in TRAIN_SHARE is kept for training."""
 
 
 def seed_of(*coordinates: Coordinate) -> int:
-    """128 bits that depend on every coordinate, and on nothing else."""
+    """A 128-bit seed from the coordinates."""
     name = "\x1f".join(_spell(c) for c in coordinates)
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=16).digest(), "big")
 
@@ -45,10 +45,10 @@ def _spell(coordinate: Coordinate) -> str:
 
 
 def side_of(text: str) -> Split:
-    """The side of the split that a word, name or value is on, now and for ever: by a hash of its letters."""
+    """The split of a word, name or value: a fixed hash of its letters."""
     return "train" if zlib.crc32(text.encode()) % TRAIN_SHARE == 0 else "test"
 
 
 def part_of(pool: Iterable[str], split: Split) -> tuple[str, ...]:
-    """What a task may draw from a pool on its side of the split; the two parts have nothing in common."""
+    """The part of a pool that belongs to a split; the two parts are disjoint."""
     return tuple(text for text in pool if side_of(text) == split)

@@ -1,6 +1,6 @@
-"""The nouns: what is planned, laid out, asked, answered and kept.
+"""The data types of a run, from plan to record.
 
-    Cell      a place in the grid: task, length, depth, sample
+    Cell      one position in the grid: task, length, depth, sample
     Draft     what a task writes: filler, facts to plant, questions to ask      (no tokens yet)
     Document  a draft laid out in one tokenizer: exact token ids, where every fact stands, its probes
     Probe     one question put to a document at a cut: for an answer, or for log-probabilities
@@ -34,7 +34,7 @@ READINGS: tuple[Reading, ...] = ("fresh", "shared", "nested")
 
 
 class Cell(msgspec.Struct, frozen=True, order=True):
-    """A place in the grid. `depth` is None where a task has no single place for its evidence."""
+    """One position in the grid. `depth` is None where the evidence of a task has no single depth."""
 
     task: str
     length: int
@@ -46,6 +46,54 @@ class Cell(msgspec.Struct, frozen=True, order=True):
         depth = "-" if self.depth is None else f"{self.depth:.4f}"
         return f"{self.task}/{self.length}/{depth}/{self.sample}"
 
+    @property
+    def task_family(self) -> str:
+        """The task's label without the option values of a sweep (`niah[keys=2]` is `niah`)."""
+        return _without_sweep(self.task)
+
+    @property
+    def coordinates(self) -> tuple[str, int, float | None, int]:
+        """Coordinates for random draws. The members of a sweep draw the same samples, so they can be paired."""
+        return self.task_family, self.length, self.depth, self.sample
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The cells that one haystack answers: a task, a sample, and one length, or None for several (nested reading)."""
+
+    task: str
+    length: int | None
+    sample: int
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> Cluster:
+        lengths = {c.length for c in cells}
+        return cls(cells[0].task, cells[0].length if len(lengths) == 1 else None, cells[0].sample)
+
+    @property
+    def nested(self) -> bool:
+        return self.length is None
+
+    @property
+    def name(self) -> str:
+        """The name on records: answers with the same cluster are correlated."""
+        return f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
+
+    @property
+    def coordinates(self) -> tuple[str, str, str]:
+        """Coordinates for random draws of the haystack, the same for all members of a sweep."""
+        return _without_sweep(self.name), "nested" if self.length is None else str(self.length), str(self.sample)
+
+
+def document_name(cells: Sequence[Cell]) -> str:
+    """The id of the document that answers these cells: its cluster, and its depth where it has only one."""
+    name, depth = Cluster.of(cells).name, cells[0].depth
+    return name if len(cells) > 1 or depth is None else f"{name}/{depth:.4f}"
+
+
+def _without_sweep(label: str) -> str:
+    return label.partition("[")[0]
+
 
 # --- what a task writes -------------------------------------------------------------------------
 
@@ -54,8 +102,8 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 class Filler(Protocol):
     """The haystack of one document: a bank of pieces and an endless or finite order of them.
 
-    Each distinct piece is tokenised once per tokenizer and cached, so documents should share `bank`.
-    A piece includes its white space: a space at its beginning, line breaks at its end.
+    Each distinct piece is tokenised once per tokenizer, so `bank` must be shared between documents. A piece includes
+    its white space: a leading space, trailing line breaks.
     """
 
     @property
@@ -78,25 +126,25 @@ class Filler(Protocol):
 
 @runtime_checkable
 class Composer(Protocol):
-    """A haystack that composes a text of a given size: lists of which no item may be cut, repeated or left out."""
+    """A haystack that composes an exact number of tokens itself: lists whose items must not be cut or repeated."""
 
     @property
     def bank(self) -> PieceBank: ...
 
     def least(self, counts: Indices) -> int:
-        """The fewest tokens that the first stretch can have, if piece i has counts[i] tokens."""
+        """The fewest tokens possible for the first segment, when piece i has counts[i] tokens."""
         ...
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        """For each stretch of the document, pieces of exactly the wanted tokens; None if there are none.
+        """For each segment of the document, pieces with exactly `tokens` tokens; None if that is impossible.
 
-        The pieces of a stretch may depend on the stretches before it, but not on those after it.
+        A segment may depend on those before it, never on those after it.
         """
         ...
 
 
 class Room(NamedTuple):
-    """Tokens for a composer to fill; `again` counts earlier attempts at this size, to get another order."""
+    """Tokens for a composer to fill; `again` counts retries with another order, when tokens merged across joints."""
 
     tokens: int
     again: int = 0
@@ -110,14 +158,14 @@ class PieceBank:
     digest: str
     pieces: Sequence[str]
     contiguous: bool = True
-    """Whether piece i + 1 follows piece i in a real text, so that all joints can be proven at once."""
+    """Whether piece i + 1 follows piece i in a real text, so that all joints can be checked at once."""
     closes: Sequence[bool] | None = None
     """Which pieces end a sentence or a line, so that a fact may follow them; None if all do."""
     ending: str = ""
-    """If facts are on lines of their own: the line breaks between a cut piece and a fact after it."""
+    """For facts on separate lines: the line breaks between a piece that was cut and a fact after it."""
     alike: bool = False
-    """Whether all joints are alike, for example between the numbered words of a list, so that a proof of some thousands
-    is enough."""
+    """Whether all joints are alike, as between the words and numbers of a list, so that a sample of some thousands is
+    enough to check them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +179,16 @@ class Fact:
 
 
 Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
+Match = Literal["all", "any"]
+Family = Literal["", "needle", "tracing", "counting", "questions"]
+ValueKind = Literal["words", "numbers", "uuids"]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to ask of a draft for one cell. Becomes a Probe once the document has its tokens.
+    """The question of one cell. Becomes a Probe when the document is fitted.
 
-    `targets` may be a function of the document text really sent, for tasks whose truth is counted there.
+    `targets` may be a function of the document text that is sent, for tasks whose answer is counted there.
     """
 
     cell: Cell
@@ -149,14 +200,31 @@ class Question:
     facts: tuple[str, ...] = ()
     distractors: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Task's own notes on the sample (value kind, wording number ...), kept on the record."""
+    """Notes on the sample (wording number, hops ...) for the record. They decide nothing; the fields below do, and are
+    added to the labels as `family`, `value_kind` and `demonstration`."""
+    match: Match = "all"
+    """Whether all targets are needed, or any one of them will do."""
+    family: Family = ""
+    """Which mistakes the failure classes look for."""
+    value_kind: ValueKind | None = None
+    """What the task drew its values as; None where their form has to be read from the targets."""
+    demonstration: tuple[str, ...] = ()
+    """Values of the solved example before the document."""
+
+    def __post_init__(self) -> None:
+        noted = {
+            "family": self.family,
+            "value_kind": self.value_kind or "",
+            "demonstration": " ".join(self.demonstration),
+        }
+        object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """One document as a task imagines it. `cluster` names the haystack: answers over one haystack are correlated.
+    """One document before fitting. `cluster` names the haystack: answers over one haystack are correlated.
 
-    Without a filler it is laid out as it stands: the head is the whole text, and its length is what it is.
+    Without a filler the head is the whole text and is sent unchanged.
     """
 
     id: str
@@ -167,7 +235,7 @@ class Draft:
     questions: tuple[Question, ...]
 
     def without_document(self) -> Draft:
-        """The same questions with nothing to read, labelled `no_context`."""
+        """The same questions without the document, labelled `no_context`."""
         return replace(self, head="", filler=None, facts=(), questions=tuple(map(_from_memory, self.questions)))
 
 
@@ -187,7 +255,7 @@ def _from_memory(question: Question) -> Question:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """How a model wraps one user turn: text before it, text after it, and how an answer is begun.
+    """How a model wraps one user turn: text before it, text after it, and where an answer prefix goes.
 
     The prompt a model reads is  before + user text + after + answer prefix.  `form` says what is sent:
     messages (the server applies its template), text (a completion), or ids (in process).
@@ -200,14 +268,14 @@ class Frame:
     """Whether the answer prefix is placed after the assistant header; else it ends the user turn."""
     fingerprint: str
     system: str = ""
-    """The system text that the template adds by default, reported because it is counted."""
+    """The system text that the template adds, reported because its tokens are counted."""
     extra_tokens: int = 0
     """Tokens that the server adds beyond the texts above, as measured from its receipts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """A fact at its real position, in tokens of the document's body (0 = first)."""
+    """A fact at its actual position, in tokens of the document's body (0 = first)."""
 
     id: str
     text: str
@@ -276,7 +344,11 @@ class Probe:
     scorers: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     body_tokens: int = 0
-    """Tokens of the document that the question is put over, instructions before it not counted."""
+    """Tokens of the document before the question, instructions not counted."""
+    match: Match = "all"
+    family: Family = ""
+    value_kind: ValueKind | None = None
+    demonstration: tuple[str, ...] = ()
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
 
@@ -317,6 +389,7 @@ class Document:
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
         """The facts that the probe needs, with their positions."""
+        """The facts the probe needs."""
         return tuple(f for f in self.facts if f.id in probe.facts)
 
 
@@ -336,11 +409,11 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
-    """The numbers of log-probability metrics, each under its name, in place of an answer."""
+    """Log-probability numbers in place of an answer, each under the name of its metric."""
 
     numbers: dict[str, float]
     marks: tuple[tuple[int, int], ...] = ()
-    """The characters (start, stop) of the document that the numbers are about, if not all of it."""
+    """Character ranges of the document that the numbers are about; empty means all of it."""
 
 
 FailureKind = Literal[
@@ -350,7 +423,7 @@ FailureKind = Literal[
 
 
 class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
-    """No answer, and why. Never scored. `transient` says that asking again may help."""
+    """No answer, and why. Never scored. `transient` means that a retry may help."""
 
     why: FailureKind
     message: str
@@ -363,7 +436,7 @@ Outcome = Completion | Measurement | Failure
 
 
 class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What was really sent, as measured where it was sent."""
+    """What was sent, measured at the place of sending."""
 
     form: Literal["chat", "completion", "ids"]
     prefix: Literal["prefill", "appended", "none"]
@@ -372,7 +445,7 @@ class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
     """Of the bytes or token ids sent."""
     decoding: dict[str, float | int | str | bool | None] = {}
     notes: tuple[str, ...] = ()
-    """Anything a reader must know: 'beyond the window', 'plain path: sliding window', ..."""
+    """Notes for the reader: 'beyond the window', 'plain path: sliding window', ..."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -382,7 +455,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Score(msgspec.Struct, frozen=True, omit_defaults=True):
-    """0..1, with the part of the answer it was read from; of a log-probability metric any number, mostly nats."""
+    """0..1, with the part of the answer it is based on; for a log-probability metric any number, mostly nats."""
 
     value: float
     answer: str = ""
@@ -407,7 +480,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class PlantedRecord(msgspec.Struct, frozen=True):
-    """Where a needed fact stood: body tokens, and depth asked and real."""
+    """Position of a needed fact in body tokens, with the depth asked for and the actual depth."""
 
     id: str
     start: int
@@ -417,11 +490,11 @@ class PlantedRecord(msgspec.Struct, frozen=True):
 
 
 UNIT = "unit"
-"""The label with the unit of a log-probability metric. Only probes for log-probabilities have it, failed ones too."""
+"""The label with the unit of a log-probability metric. Only records of such metrics have it, failed ones too."""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One probe, asked. The line in records.jsonl."""
+    """One probe and its answer: a line of records.jsonl."""
 
     version: int = 1
     cell: Cell
@@ -434,7 +507,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
     facts: tuple[PlantedRecord, ...]
     body_tokens: int
-    """Tokens of the document the probe was asked over: the cut, less what stands before the body."""
+    """Tokens of the document up to the cut, without what precedes the body."""
     prompt_tokens: int
     allowance: int
     sent: Sent
@@ -443,7 +516,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     scores: dict[str, Score]
     failure_class: FailureClass
     detail: str = ""
-    """A finer class of the task's own, such as 'copied the demonstration'."""
+    """A finer class, such as 'copied the demonstration'."""
     labels: dict[str, str] = {}
     attempts: int
     started: float

@@ -98,7 +98,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "prompt": document.user_text(probe),
         "answer_prefix": prefix,
         "targets": probe.targets,
-        "any_target_will_do": probe.labels.get("family") == "questions",
+        "any_target_will_do": probe.match == "any",
         "prompt_tokens": probe.prompt_tokens,
         "answer_tokens": probe.allowance,
         "document": document.id,
@@ -124,7 +124,7 @@ def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> 
         length=length - around,
         length_w_model_temp=length,
         answer_prefix=probe.answer_prefix if frame.prefill else "",
-        token_position_answer=_position(document, probe, tokenizer) if probe.labels.get("family") == "needle" else None,
+        token_position_answer=_position(document, probe, tokenizer) if probe.family == "needle" else None,
     )
     return encode_sample(sample)
 

@@ -9,7 +9,7 @@ from itertools import groupby
 import numpy as np
 
 from leadline.core.types import Cell, Completion, Probe
-from leadline.scorers.ruler import STRICT, V1, post_process, takes_any
+from leadline.scorers.ruler import STRICT, V1, post_process
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
 
@@ -49,7 +49,7 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
     return GradedTask(
         task=task,
         length=length,
-        metric="string_match_part" if takes_any(probes[0]) else "string_match_all",
+        metric="string_match_part" if probes[0].match == "any" else "string_match_all",
         score=round(sum(published) / len(published) * 100, 2),
         nulls=sum(not post_process(p.pred) for p in predictions),
         published=mean_interval(published, names),
@@ -58,7 +58,8 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
 
 
 def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
-    """A probe with the fields that scorers use."""
+    """As much of a probe as scorers look at."""
+    family = family_of_task(task)
     return Probe(
         cell=Cell(task, length or 0, None, number),
         cut=0,
@@ -73,5 +74,6 @@ def _probe(task: str, length: int | None, number: int, prediction: Prediction) -
         facts=(),
         allowance=0,
         scorers=(),
-        labels={"family": family_of_task(task)},
+        match="any" if family == "questions" else "all",
+        family=family,
     )

@@ -161,13 +161,16 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
         if code := registry.plugin_digest(asked.name):
             yield f"task.{asked.title}.code", code
+        for scorer in task.scorers:
+            if code := registry.plugin_digest(scorer):
+                yield f"scorer.{registry.scorer_title(scorer)}.code", code
         for source in task.sources():
             yield f"source.{source.name}", source.digest
 
 
-def _plugin_file(asked: TaskSpec) -> Path | None:
-    """The file of a task given as `file.py:Name`: it has no release whose version could stand for its text."""
-    path, colon, _ = asked.name.rpartition(":")
+def _plugin_file(name: str) -> Path | None:
+    """The file of a plugin given as `file.py:Name`: it has no release whose version could stand for its text."""
+    path, colon, _ = name.rpartition(":")
     return Path(path) if colon and path.endswith(".py") else None
 
 

@@ -86,7 +86,9 @@ class Recorder:
             # A metric may have no number in one document, such as LongPPL if no token needs the far context.
             return {n: Score(outcome.numbers[n]) for n in probe.scorers if n in outcome.numbers}, "measured", ""
         scores = (
-            {} if isinstance(outcome, Failure) else {name: self._score(name, probe, outcome) for name in probe.scorers}
+            {}
+            if isinstance(outcome, Failure)
+            else {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
         )
         return scores, *self._classify(probe, outcome, scores, receipt)
 

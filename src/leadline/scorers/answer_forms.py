@@ -1,7 +1,6 @@
-"""How models say that they did not find it, that they will not answer, or nothing at all: phrases of English.
+"""What can be read from the text of an answer: its words, the values it gives, "not found" and refusals.
 
-Only the beginning of an answer is read: that is where models say such things, and text echoed from the document
-further on must not be mistaken for them. Other languages are not recognised and fall to the next class.
+Strict scoring and failure classes share these functions, so that they agree.
 """
 
 from __future__ import annotations
@@ -14,14 +13,10 @@ from typing import Literal
 from leadline.core.types import Probe
 from leadline.scorers.normalise import bare, clean, visible
 
-# --- What an answer to a probe looks like: whole words, the form of its values, and the candidates an answer names.
-#
-# Strict scoring and failure classes both ask these questions, and must get the same answer.
-
 Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
-# Hyphen, apostrophe and underscore join two words into another word, as a point joins two digits into another
-# number. Han and kana are written without spaces, so each sign is a word of its own.
+# Hyphen, apostrophe and underscore join two words into one word, as a point joins digits into one number. Han and kana
+# are written without spaces, so each sign is a word.
 _LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PART = rf"[^\W_{_LONE_SIGN}]+"
 _WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
@@ -50,13 +45,12 @@ def words(text: str) -> list[str]:
 
 
 def form_of(probe: Probe) -> Form:
-    """The form of the probe's targets: told by the task, else read from the targets themselves.
+    """The form of the probe's targets: from its `value_kind`, else from the targets themselves.
 
     Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
     """
-    told = probe.labels.get("value_kind", "")
-    if told in ("numbers", "uuids"):
-        return "numbers" if told == "numbers" else "uuids"
+    if probe.value_kind in ("numbers", "uuids"):
+        return probe.value_kind
     targets = [t.strip() for t in probe.targets]
     if not targets:
         return "words"
@@ -72,14 +66,14 @@ def form_of(probe: Probe) -> Form:
 
 
 class Words:
-    """The words of one answer, ready to be asked for phrases. Each phrase length is indexed once."""
+    """The words of one answer, searchable for phrases. Each phrase length is indexed once."""
 
     def __init__(self, text: str) -> None:
         self.list = words(clean(text))
         self._phrases: dict[int, Counter[tuple[str, ...]]] = {}
 
     def count(self, phrase: str) -> int:
-        """How often a phrase stands in the answer as whole words."""
+        """Occurrences of a phrase in the answer as whole words."""
         wanted = tuple(words(clean(phrase)))
         if not wanted:
             return 0
@@ -89,7 +83,7 @@ class Words:
         return self._phrases[size][wanted]
 
     def found(self, phrases: Iterable[str]) -> list[str]:
-        """Those of the phrases that stand in the answer, each once."""
+        """The phrases that occur in the answer, each once."""
         seen: dict[str, str] = {}
         for phrase in phrases:
             if self.count(phrase):
@@ -108,12 +102,12 @@ def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]
     if form in ("uuids", "pairs"):
         return [w for w in given if (_UUID if form == "uuids" else _PAIR).fullmatch(w)]
     sizes = {len(t.strip()) for t in targets}
-    # A short number may come in any length; a long one with digits missing or added is no longer of the form.
+    # A short number may have any length; a long one with digits missing or added does not have the form.
     return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
 
 
 def candidates(form: Form, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
-    """What the answer puts forward, each once: values of the form or nearly so, or the items of its list.
+    """The candidates in an answer, each once: values of the form or nearly so, or the items of its list.
 
     What the question itself says is an echo, not a candidate, unless it is a target.
     """
@@ -161,7 +155,10 @@ def _without_markers(answer: str) -> str:
     return _LIST_MARKER.sub("\n", visible(answer))
 
 
-# --- How models say that they did not find it, that they will not answer, or nothing at all: phrases of E
+# --- "not found", refusals and loops ---
+#
+# English phrases, searched only at the beginning of an answer: that is where models say such things, and text echoed
+# from the document further on must not be mistaken for them.
 
 _BEGINNING_CHARACTERS = 600
 _LOOP_WORDS = 2000
@@ -204,18 +201,18 @@ _REFUSED = re.compile(
 
 
 def says_not_found(answer: str) -> bool:
-    """The model says that what was asked for is not there, or that it does not know."""
+    """Whether the model says that the text does not have it, or that it does not know."""
     start = _beginning(answer)
     return bare(start) in _NOT_FOUND_ALONE or _NOT_FOUND.search(start) is not None
 
 
-def says_no(answer: str) -> bool:
-    """The model declines to answer."""
+def says_refusal(answer: str) -> bool:
+    """Whether the model declines to answer."""
     return _REFUSED.search(_beginning(answer)) is not None
 
 
 def repeats_itself(answer: str) -> bool:
-    """Fewer than three in ten of the three-word phrases are new: a loop, not an answer on its way."""
+    """Whether fewer than three in ten of the three-word phrases are distinct: a loop."""
     given = words(clean(answer[: _LOOP_WORDS * 12]))[:_LOOP_WORDS]
     phrases = list(zip(given, given[1:], given[2:], strict=False))
     return len(phrases) >= 20 and len(set(phrases)) < 0.3 * len(phrases)

@@ -1,11 +1,11 @@
-"""Why a sample counts as it does: one class each, and a finer detail where the answer shows it.
+"""Failure classes: one for each sample, with a finer detail where the answer shows it.
 
 The first rule that fits decides. Hard evidence (no answer, a short receipt, the score, a planted value) comes before
 wording, and wording before form:
 
  1  error            no answer came back; the detail is the kind of failure
  1  input_truncated  the request was refused as too long, or the model read fewer tokens than were sent. This outranks
-                     a right answer: the sample did not measure the length it stands for
+                     a right answer: the sample did not measure its nominal length
  2  correct          the first scorer gave 1
  3  refused          the server's content filter stepped in
  4  empty            nothing visible; cut_off when hidden thinking used up the allowance
@@ -15,9 +15,9 @@ wording, and wording before form:
  7  distractor       no target, but another planted value or the demonstration's
  8  not_found        the model says it is not there, or that it does not know
  9  refused          the model declines
-10  cut_off          the allowance ran out before any value, with the answer neither in circles nor off its way
+10  cut_off          the allowance ran out before any value, and the answer was neither a loop nor unrelated
 11  wrong_format     no value of the form asked for
-12  wrong            a value of the right form that nobody planted: made up, misread or remembered
+12  wrong            a value of the right form that was not planted: made up, misread or remembered
 
 Details follow the error analysis of the RULER paper (arXiv 2404.06654, section 5) where a single answer can show them.
 """
@@ -33,8 +33,8 @@ from leadline.scorers.answer_forms import (
     form_of,
     listed_items,
     repeats_itself,
-    says_no,
     says_not_found,
+    says_refusal,
     values_of_form,
     words,
 )
@@ -42,12 +42,12 @@ from leadline.scorers.normalise import clean
 
 SLACK_TOKENS = 64
 SLACK_SHARE = 0.02
-"""A template with another system text differs by a few dozen tokens; a cut prompt by far more."""
+"""Templates with another system text differ by a few dozen tokens, a truncated prompt by far more."""
 
 _LENGTH = frozenset(("length", "max_tokens"))
 _TAIL_CHARACTERS = 24
 _ON_THE_WAY_WORDS = 32
-"""After an answer prefix the value is due at once: so many words without one are no way to it."""
+"""After an answer prefix the value should follow at once: an answer with more words than this is off course."""
 
 REFUSED_AS_TOO_LONG = "refused as too long"
 FEWER_TOKENS_READ = "fewer tokens read than sent"
@@ -67,60 +67,62 @@ STOP_WORDS = "stop words"
 REPEATS = "repeats itself"
 ECHO = "only what the question said"
 
-Classed = tuple[FailureClass, str]
+Classification = tuple[FailureClass, str]
 
 
-def classify(probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt) -> Classed:
+def classify(
+    probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt
+) -> Classification:
     """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong."""
     if isinstance(outcome, Failure):
         return ("input_truncated", REFUSED_AS_TOO_LONG) if outcome.why == "context_length" else ("error", outcome.why)
     if not scores:
-        raise ValueError("a completion is scored before it is classed")
+        raise ValueError("a completion must be scored before it is classified")
     if reads_short(receipt):
         return "input_truncated", FEWER_TOKENS_READ
     value = next(iter(scores.values())).value
     if value >= 1 - 1e-9:
         return "correct", ""
-    return _first_of_wrong(probe, outcome, value)
+    return _classify_wrong(probe, outcome, value)
 
 
 def reads_short(receipt: Receipt) -> bool:
-    """Whether the model's own count is short by more than any difference in templates."""
+    """Whether the model's own token count is short by more than templates can differ."""
     if receipt.theirs is None:
         return False
     return receipt.ours - receipt.theirs > max(SLACK_TOKENS, SLACK_SHARE * receipt.ours)
 
 
-def _first_of_wrong(probe: Probe, outcome: Completion, value: float) -> Classed:
+def _classify_wrong(probe: Probe, outcome: Completion, value: float) -> Classification:
     if outcome.finish == "content_filter":
         return "refused", CONTENT_FILTER
     if not Words(outcome.text).list:
-        return _empty(outcome)
-    answer = _Answer(probe, outcome)
+        return _classify_empty(outcome)
+    answer = _WrongAnswer(probe, outcome)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
     if answer.right:
         return "wrong_format", OTHER_WORDS_AROUND
     if answer.foreign:
         return "distractor", answer.foreign
-    return _by_wording(answer) or _by_form(answer)
+    return _classify_wording(answer) or _classify_form(answer)
 
 
-def _empty(outcome: Completion) -> Classed:
+def _classify_empty(outcome: Completion) -> Classification:
     if not outcome.thinking:
         return "empty", ""
     return ("cut_off", THINKING) if outcome.finish in _LENGTH else ("empty", ONLY_THINKING)
 
 
-def _by_wording(answer: _Answer) -> Classed | None:
+def _classify_wording(answer: _WrongAnswer) -> Classification | None:
     if says_not_found(answer.text):
         return "not_found", ""
-    if says_no(answer.text):
+    if says_refusal(answer.text):
         return "refused", ""
     return None
 
 
-def _by_form(answer: _Answer) -> Classed:
+def _classify_form(answer: _WrongAnswer) -> Classification:
     if answer.unfinished:
         return "cut_off", answer.unfinished
     if answer.loops:
@@ -130,8 +132,8 @@ def _by_form(answer: _Answer) -> Classed:
     return "wrong_format", answer.slip
 
 
-class _Answer:
-    """One wrong answer and what can be seen in it."""
+class _WrongAnswer:
+    """A wrong answer and the features that decide its class."""
 
     def __init__(self, probe: Probe, outcome: Completion) -> None:
         self.probe = probe
@@ -144,7 +146,7 @@ class _Answer:
         offered = values_of_form(self.form, probe.targets, outcome.text)
         self.values = [v for v in offered if clean(v) not in asked]
         self.echoes = bool(offered) and not self.values
-        if self.form == "words" and probe.labels.get("family") == "questions":
+        if self.form == "words" and probe.family == "questions":
             self.values = self.words.list  # a question may be answered in a sentence
         self.loops = repeats_itself(outcome.text)
         self.foreign = self._foreign()
@@ -152,13 +154,13 @@ class _Answer:
         self.slip = self._slip()
 
     def _foreign(self) -> str:
-        """Which planted values that are not the probe's own the answer holds."""
+        """Whose planted values, other than the probe's own, the answer contains."""
         targets = {clean(t) for t in self.probe.targets}
-        demonstration = [w for w in self.probe.labels.get("demonstration", "").split() if clean(w) not in targets]
+        demonstration = [w for w in self.probe.demonstration if clean(w) not in targets]
         if self.words.found(demonstration):
             return DEMONSTRATION
         if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
-            return ANOTHER_CHAIN if self.probe.labels.get("family") == "tracing" else ANOTHER_VALUE
+            return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE
         return ""
 
     def _unfinished(self) -> str:
@@ -181,14 +183,14 @@ class _Answer:
             return DUPLICATES
         if self.foreign:
             return self.foreign
-        if self.probe.labels.get("family") == "counting" and self._is_stop_words():
+        if self.probe.family == "counting" and self._is_stop_words():
             return STOP_WORDS
         if self.loops:
             return REPEATS
         return ECHO if self.echoes else ""
 
     def _incomplete(self) -> bool:
-        """A piece of a missing value, long enough not to be there by chance."""
+        """Whether the answer has a piece of a missing value, long enough not to be a coincidence."""
         if self.form not in INCOMPLETE:
             return False
         least = 8 if self.form == "uuids" else 3

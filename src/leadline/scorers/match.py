@@ -17,7 +17,7 @@ _SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class MatchScorer:
     name: str
     rule: Callable[[Sequence[str], str], Score]
 
@@ -26,7 +26,7 @@ class Match:
 
 
 def share_found(targets: Sequence[str], answer: str) -> Score:
-    """Targets that come out the same when cleaned are one target."""
+    """The share of targets that occur. Targets that are equal when cleaned count once."""
     haystack = clean(answer)
     wanted = distinct(targets)
     found = [t for cleaned, t in wanted.items() if cleaned and cleaned in haystack]
@@ -39,7 +39,7 @@ def share_found(targets: Sequence[str], answer: str) -> Score:
 
 
 def distinct(targets: Sequence[str]) -> dict[str, str]:
-    """Cleaned target to the way it was first written."""
+    """From the cleaned target to its first spelling."""
     wanted: dict[str, str] = {}
     for target in targets:
         wanted.setdefault(clean(target), target)
@@ -58,11 +58,11 @@ def exactly(targets: Sequence[str], answer: str) -> Score:
 
 
 def listed(values: Sequence[str]) -> str:
-    """Values on one line, cut when there is too much to show on a record."""
+    """Values on one line, shortened for the record."""
     text = ", ".join(values)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-ALL = Match("match.all", share_found)
-ANY = Match("match.any", any_found)
-EXACT = Match("match.exact", exactly)
+ALL = MatchScorer("match.all", share_found)
+ANY = MatchScorer("match.any", any_found)
+EXACT = MatchScorer("match.exact", exactly)

@@ -1,8 +1,8 @@
 """The one normaliser: what two texts must share to count as the same words.
 
-It forgives how an answer is dressed, never what it says. Forgiven: letter case, white space, line breaks,
+It ignores formatting, never content. Ignored: letter case, white space, line breaks,
 terminal escapes, invisible and full-width characters, kinds of dash and quote, commas inside a number
-(1,234,567). Not forgiven: another spelling, another script's look-alike letter, a missing digit.
+(1,234,567). Not ignored: another spelling, another script's look-alike letter, a missing digit.
 
 `VERSION` is raised whenever any text could come out differently.
 """
@@ -34,7 +34,7 @@ _LINE_BREAKS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _DASHES_AND_QUOTES = str.maketrans(
     {
         **dict.fromkeys("\u2010\u2011\u2012\u2013\u2212\u02d7\ufe58\ufe63", "-"),
-        **dict.fromkeys("\u2014\u2015", " - "),  # these part words, the others join them
+        **dict.fromkeys("\u2014\u2015", " - "),  # these separate words, the others join them
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\u02bc", "'"),
         **dict.fromkeys("\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", '"'),
     }
@@ -45,7 +45,7 @@ longer run takes time that grows with its square."""
 
 
 def visible(text: str) -> str:
-    """The text as a reader sees it: lines and letter case kept, dress removed."""
+    """The text as a reader sees it: lines and letter case kept, formatting removed."""
     text = _ESCAPES.sub("", text)
     text = _LINE_BREAKS.sub("\n", text)
     if not text.isascii():

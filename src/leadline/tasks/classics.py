@@ -1,11 +1,11 @@
 """The simple classics, for comparison with older reports.
 
-passkey  a number in a text that says nothing (Mohtashami and Jaggi 2023, arXiv 2305.16300)
+passkey  a number in a text of noise (Mohtashami and Jaggi 2023, arXiv 2305.16300)
 kv       the value of one key among pairs of a JSON object (Liu et al. 2023, arXiv 2307.03172)
 lines    the content of one named line among many (Li et al. 2023, "How long can open-source LLMs truly promise on
          context length?")
 
-Wordings are ours. Depth, exact length and reading modes are those of every other task.
+The wordings are our own. Depth, exact length and reading modes work as in every other task.
 """
 
 from __future__ import annotations
@@ -18,29 +18,30 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import Kind, cluster_of, document_of, draw_new, family_of, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.wording import Part, Worded, filled_in
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source
 
 SCORERS = ("match.all", "ruler.v1", "ruler.strict")
 PASSKEY = {
-    "instruction": Part(
+    "instruction": PromptPart(
         ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
     ),
-    "needle": Part(("The pass key is {key}. Keep it in mind: {key}.",), needs=("key",), planted=True),
-    "question": Part(("\n\nQuestion: What is the pass key?",), asks=True),
-    "prefix": Part(("The pass key is",)),
+    "needle": PromptPart(("The pass key is {key}. Keep it in mind: {key}.",), needs=("key",), planted=True),
+    "question": PromptPart(("\n\nQuestion: What is the pass key?",), asks=True),
+    "prefix": PromptPart(("The pass key is",)),
 }
 
 
-def _lines_part(instruction: str, line: str, question: str, prefix: str) -> dict[str, Part]:
+def _lines_part(instruction: str, line: str, question: str, prefix: str) -> dict[str, PromptPart]:
     return {
-        "instruction": Part((instruction,), opens=True),
-        "line": Part((line,), needs=("key", "value"), planted=True, lines=True),
-        "question": Part((question,), needs=("key",), asks=True),
-        "prefix": Part((prefix,), may=("key",)),
+        "instruction": PromptPart((instruction,), opens=True),
+        "line": PromptPart((line,), needs=("key", "value"), planted=True, lines=True),
+        "question": PromptPart((question,), needs=("key",), asks=True),
+        "prefix": PromptPart((prefix,), may=("key",)),
     }
 
 
@@ -59,7 +60,7 @@ KEY_VALUE = _lines_part(
 
 
 class Passkey(Worded):
-    """Find the one pass key in a text that says nothing."""
+    """Find the pass key in a text of noise."""
 
     version: ClassVar[str] = "1"
     category: ClassVar[str] = "retrieval"
@@ -69,7 +70,7 @@ class Passkey(Worded):
     digits: int = Field(5, ge=3, le=40, description="digits of the pass key")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return PASSKEY
 
     def sources(self) -> Sequence[Source]:
@@ -79,38 +80,39 @@ class Passkey(Worded):
         return open_source(self.haystack, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        (cell,) = cells  # a text has but one pass key
-        draw = rng(seed, "passkey", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        (cell,) = cells  # a text has one pass key
+        draw = rng(seed, "passkey", *cell.coordinates)
         key = ""
         while not key or side_of(key) != self.split:
             key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
-        [depth] = places(cell, 0.0, 1, draw)
-        fact = Fact(f"{cell.key}#0", self.say("needle", key=key), depth, cell.length)
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "haystack", family_of(name), *name.split("/")[-2:])
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "haystack", *cluster.coordinates)
         return Draft(
-            id=document_of(cells),
-            cluster=name,
-            head=self.say("instruction"),
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction"),
             filler=self._source().filler(seed=drawn),
             facts=(fact,),
             questions=(
                 Question(
                     cell=cell,
-                    text=self.say("question"),
-                    answer_prefix=self.say("prefix"),
+                    text=self.fill("question"),
+                    answer_prefix=self.fill("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
                     scorers=SCORERS,
                     facts=(fact.id,),
-                    labels={"family": "needle", "value_kind": "numbers"},
+                    family="needle",
+                    value_kind="numbers",
                 ),
             ),
         )
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PlantedLine:
     key: str
     value: str
     fact: Fact
@@ -123,55 +125,56 @@ class Lines(Worded):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
-    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     answer_tokens: int = Field(64, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return LINES
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "lines", family_of(name), *name.split("/")[-2:])
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
         return Draft(
-            id=document_of(cells),
-            cluster=name,
-            head=self.say("instruction"),
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction"),
             filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
             facts=tuple(line.fact for line in lines),
             questions=tuple(self._ask(cell, line, lines) for cell, line in zip(cells, lines, strict=True)),
         )
 
-    def _line(self, cell: Cell, seed: int, taken: set[str]) -> _Line:
-        draw = rng(seed, "lines", family_of(cell.task), cell.length, cell.depth, cell.sample)
-        key = draw_new(self.key_kind, draw, taken, self.split)
-        value = draw_new(self.value_kind, draw, taken, self.split)
-        [depth] = places(cell, 0.0, 1, draw)
-        text = self.say("line", key=key, value=value)
-        return _Line(key, value, Fact(f"{cell.key}#0", text, depth, cell.length))
+    def _line(self, cell: Cell, seed: int, taken: set[str]) -> _PlantedLine:
+        draw = rng(seed, "lines", *cell.coordinates)
+        key = draw_new_value(self.key_kind, draw, taken, self.split)
+        value = draw_new_value(self.value_kind, draw, taken, self.split)
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        text = self.fill("line", key=key, value=value)
+        return _PlantedLine(key, value, Fact(f"{cell.key}#0", text, depth, cell.length))
 
-    def _ask(self, cell: Cell, line: _Line, lines: Sequence[_Line]) -> Question:
+    def _ask(self, cell: Cell, line: _PlantedLine, lines: Sequence[_PlantedLine]) -> Question:
         return Question(
             cell=cell,
-            text=self.say("question", key=line.key),
-            answer_prefix=self.say("prefix", key=line.key),
+            text=self.fill("question", key=line.key),
+            answer_prefix=self.fill("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
             scorers=SCORERS,
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
-            labels={"family": "needle", "value_kind": self.value_kind},
+            family="needle",
+            value_kind=self.value_kind,
         )
 
 
 class KeyValue(Lines):
     """Find the value of one key among the pairs of a JSON object."""
 
-    key_kind: Kind = Field("uuids", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return KEY_VALUE

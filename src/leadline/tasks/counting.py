@@ -1,7 +1,7 @@
-"""Counting words over a whole text: nothing in it can be skipped.
+"""Counting words over a whole text, so that no part of it can be skipped.
 
 After the aggregation tasks of RULER (arXiv 2404.06654): common words in a numbered list (`cwe`), and frequent words in
-a coded text (`fwe`). Wordings are ours. What is right is counted from the text that is really sent, at every cut.
+a coded text (`fwe`). The wordings are our own. Targets are counted in the text that is sent, at every cut.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from pydantic import Field, field_validator, model_validator
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
-from leadline.core.types import Cell, Composer, Draft, Question, Reading
-from leadline.tasks.drafts import answers, cluster_of, demonstration_part, document_of, family_of
+from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
 from leadline.tasks.word_list import WordList
-from leadline.tasks.wording import Part, Worded
+from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
 from leadline.tasks.zipf_text import ZipfText, zeta
 
@@ -31,9 +30,9 @@ LIST = (
 LIST_QUESTION = "\n\nQuestion: Which {count} words are the most common in the list? Name each of them once."
 LIST_PREFIX = "The {count} most common words are"
 LIST_PARTS = {
-    "instruction": Part((LIST,), may=("count",), opens=True),
-    "question": Part((LIST_QUESTION,), may=("count",), asks=True),
-    "prefix": Part((LIST_PREFIX,), may=("count",)),
+    "instruction": PromptPart((LIST,), may=("count",), opens=True),
+    "question": PromptPart((LIST_QUESTION,), may=("count",), asks=True),
+    "prefix": PromptPart((LIST_PREFIX,), may=("count",)),
     "demonstration": demonstration_part("another list"),
 }
 
@@ -47,67 +46,66 @@ CODE_QUESTION = (
 )
 CODE_PREFIX = "The {count} most frequent coded words are"
 CODE_PARTS = {
-    "instruction": Part((CODE,), may=("noise", "count"), opens=True),
-    "question": Part((CODE_QUESTION,), may=("noise", "count"), asks=True),
-    "prefix": Part((CODE_PREFIX,), may=("noise", "count")),
+    "instruction": PromptPart((CODE,), may=("noise", "count"), opens=True),
+    "question": PromptPart((CODE_QUESTION,), may=("noise", "count"), asks=True),
+    "prefix": PromptPart((CODE_PREFIX,), may=("noise", "count")),
 }
 
 DEMONSTRATIONS = 16
 SHORT_BELOW = 4096
-"""Tokens below which RULER's list has fewer repetitions, in the demonstration too."""
+"""Below this length RULER's list, and its demonstration, has fewer repetitions."""
 
 
 _NO_LETTERS = (string.digits + string.punctuation).encode()
 
 
 def most_frequent(text: str, count: int) -> tuple[str, ...]:
-    """The most frequent words of a text, the first to come up first. None of the others may be as frequent."""
-    # As bytes: a long list is cut into words in half the time.
-    stands = Counter(text.encode().translate(None, _NO_LETTERS).split())
-    least = sorted(stands.values())[-count:][0]
-    found = tuple(word.decode() for word, times in stands.items() if times >= least)
+    """The `count` most frequent words of a text in order of appearance. A tie with another word is an error."""
+    # Splitting bytes takes half the time of splitting text.
+    counts = Counter(text.encode().translate(None, _NO_LETTERS).split())
+    least = sorted(counts.values())[-count:][0]
+    found = tuple(word.decode() for word, times in counts.items() if times >= least)
     if len(found) != count:
-        raise ValueError(f"{len(found)} words stand at least {least} times, not {count}")
+        raise ValueError(f"{len(found)} words occur at least {least} times, not {count}")
     return found
 
 
 class Counting(Worded):
-    """What both have in common: one list a document, and the words that count all over it or around a depth."""
+    """Shared by both tasks: one list per document, with the frequent words all over it or around a depth."""
 
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "aggregation"
 
-    spread: float = Field(0.5, ge=0, le=1, description="band around the depth that the asked-for words stand in")
+    spread: float = Field(0.5, ge=0, le=1, description="width of the band around the depth for the words asked for")
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = cluster_of(cells)
+        cluster = Cluster.of(cells)
         if len(cells) > 1 and any(c.depth is not None for c in cells):
             raise UsageError(
                 "one list of words cannot have its frequent words around several depths",
                 where=cells[0].task,
                 fix="use --reading fresh, or --set placement=anywhere",
             )
-        place = (family_of(cluster), *cluster.split("/")[-2:])
         lengths = sorted(c.length for c in cells)
-        head, questions = self.written(cells, rng(seed, "counting", *place))
+        head, questions = self.written(cells, rng(seed, "counting", *cluster.coordinates))
         return Draft(
-            id=document_of(cells),
-            cluster=cluster,
+            id=document_name(cells),
+            cluster=cluster.name,
             head=head,
-            filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *place)),
+            filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *cluster.coordinates)),
             facts=(),
             questions=questions,
         )
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
-        """What stands before the list, and a question for each cell."""
+        """The text before the list, and a question for each cell."""
         raise NotImplementedError
 
     def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
         raise NotImplementedError
 
 
-def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, labels: dict[str, str]) -> Question:
+def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, shown: Sequence[str]) -> Question:
     return Question(
         cell=cell,
         text=text,
@@ -115,27 +113,28 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, la
         targets=partial(most_frequent, count=count),
         allowance=allowance,
         scorers=("ruler.v1", "ruler.strict", "match.all"),
-        labels={"family": "counting", **labels},
+        family="counting",
+        demonstration=tuple(shown),
     )
 
 
 class CommonWords(Counting):
-    """Name the words that stand most often in a numbered list.
+    """Name the most common words of a numbered list.
 
-    Depth is the middle of the band that the common words stand in; the band widens where they do not fit in it. With
-    placement=anywhere they stand all over the list, as in the paper.
+    Depth is the middle of the band that holds the common words; the band widens if they do not fit. With
+    placement=anywhere they are spread over the whole list, as in the paper.
     """
 
     version: ClassVar[str] = "1"
 
-    num_cw: int = Field(10, ge=1, le=30, description="common words, all of which are asked for")
-    freq_cw: int = Field(0, ge=0, description="how often a common word stands; 0 chooses 30, or 6 below 4096 tokens")
-    freq_ucw: int = Field(0, ge=0, description="how often another word stands; 0 chooses 3, or 1 below 4096 tokens")
+    num_cw: int = Field(10, ge=1, le=30, description="number of common words, all of which are asked for")
+    freq_cw: int = Field(0, ge=0, description="occurrences of a common word; 0 chooses 30, or 6 below 4096 tokens")
+    freq_ucw: int = Field(0, ge=0, description="occurrences of another word; 0 chooses 3, or 1 below 4096 tokens")
     vocabulary: Vocabulary = Field("english", description="english while there are enough words, or coined throughout")
     demonstration: bool = Field(True, description="show one solved example before the list")
     answer_tokens: int = Field(120, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return LIST_PARTS
 
     @model_validator(mode="after")
@@ -144,12 +143,12 @@ class CommonWords(Counting):
             often, seldom = self.frequencies(length)
             if often <= seldom:
                 raise ValueError(
-                    f"a common word stands {often} times and another {seldom}: freq_cw must be above freq_ucw"
+                    f"a common word occurs {often} times and another {seldom}: freq_cw must be above freq_ucw"
                 )
         return self
 
     def frequencies(self, longest: int) -> tuple[int, int]:
-        """How often a common and another word stand in a document of a length."""
+        """Occurrences of a common word and of another word in a document of this length."""
         often, seldom = (30, 3) if longest >= SHORT_BELOW else (6, 1)
         return self.freq_cw or often, self.freq_ucw or seldom
 
@@ -158,7 +157,7 @@ class CommonWords(Counting):
         return WordList(
             longest=lengths[-1],
             growth=lengths[-1] / lengths[0],
-            stretches=len(lengths),
+            segments=len(lengths),
             common=self.num_cw,
             often=often,
             seldom=seldom,
@@ -170,25 +169,25 @@ class CommonWords(Counting):
         )
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
-        head, text, prefix = (self.say(part, count=self.num_cw) for part in ("instruction", "question", "prefix"))
-        labels = {}
+        head, text, prefix = (self.fill(part, count=self.num_cw) for part in ("instruction", "question", "prefix"))
+        words: list[str] = []
         if self.demonstration:
             short = min(c.length for c in cells) < SHORT_BELOW
             shown, words = demonstrated_list(draw.randrange(DEMONSTRATIONS), self.num_cw, short, self.split)
-            example = self.say(
-                "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answers(words)
+            example = self.fill(
+                "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answer_forms(words)
             )
             head = example + head
-            labels = {"demonstration": " ".join(words)}
-        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, labels) for c in cells)
+        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, words) for c in cells)
 
 
 @cache
 def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tuple[str, list[str]]:
-    """One of the lists to show, with its most common words: 10 times, and 30 others 3 times; 3, 10 and 1 when short.
+    """One of the demonstration lists, with its common words: 10 times each, and 30 others 3 times each; when short 3,
+    10 and 1.
 
-    There are a few of them, of words that stand in no other list: tokenising a new one each time would take as long as
-    writing the document.
+    There are only a few, of words used in no other list: tokenising a new one each time would take as long as building
+    the document.
     """
     often, others, seldom = (3, 10, 1) if short else (10, 30, 3)
     draw = rng("demonstration", number, common)
@@ -199,10 +198,10 @@ def demonstrated_list(number: int, common: int, short: bool, split: Split) -> tu
 
 
 class FrequentWords(Counting):
-    """Name the words that stand most often in a coded text.
+    """Name the most frequent words of a coded text.
 
-    Frequencies fall off as a power of the rank. Depth is the middle of the band that the asked-for words stand in; the
-    band widens where they do not fit in it. With placement=anywhere they stand all over the text, as in the paper.
+    Frequencies fall off as a power of the rank. Depth is the middle of the band that holds the words asked for; the
+    band widens if they do not fit. With placement=anywhere they are spread over the whole text, as in the paper.
     """
 
     version: ClassVar[str] = "1"
@@ -210,10 +209,10 @@ class FrequentWords(Counting):
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")
     top: int = Field(3, ge=1, le=20, description="words asked for; the most frequent of all is noise")
-    noise: str = Field("...", description="what stands in place of the most frequent word")
+    noise: str = Field("...", description="signs used in place of the most frequent word")
     answer_tokens: int = Field(50, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return CODE_PARTS
 
     @field_validator("noise")
@@ -225,7 +224,7 @@ class FrequentWords(Counting):
 
     def composer(self, lengths: Sequence[int], depth: float | None, seed: int) -> Composer:
         longest = lengths[-1]
-        # RULER's vocabulary, less the ranks that would stand less than once however short the tokens are.
+        # RULER's vocabulary, without the ranks that would occur less than once.
         ranks = min((longest - 50) // 50, int((longest / zeta(self.alpha)) ** (1 / self.alpha)) + 1)
         return ZipfText(
             ranks=max(ranks, self.top + 2),
@@ -241,5 +240,5 @@ class FrequentWords(Counting):
 
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
         said = {"count": self.top, "noise": self.noise}
-        head, text, prefix = (self.say(part, **said) for part in ("instruction", "question", "prefix"))
-        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, {}) for c in cells)
+        head, text, prefix = (self.fill(part, **said) for part in ("instruction", "question", "prefix"))
+        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, ()) for c in cells)

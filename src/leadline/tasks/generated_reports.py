@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from leadline.core.digest import digest
 from leadline.core.seeds import rng
-from leadline.tasks.fiction_world import TRADES, pool
+from leadline.tasks.fiction import TRADES, pool
 from leadline.text.corpora import Corpus, open_corpus
 
 # --- templates, by kind of paragraph -------------------------------------------------------------

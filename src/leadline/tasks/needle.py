@@ -1,7 +1,7 @@
 """Needles in a haystack: facts of the form key -> value, planted in long text, asked for by key.
 
-After Kamradt's needle test (2023) and the retrieval tasks of RULER (arXiv 2404.06654). Wordings are ours, every sample
-draws its own needle, wording and stretch of haystack, and the question does not repeat the needle's sentence.
+After Kamradt's needle test (2023) and the retrieval tasks of RULER (arXiv 2404.06654). The wordings are our own. Every
+sample draws its own needle, wording and part of the haystack, and the question does not repeat the needle's sentence.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading
-from leadline.tasks.drafts import PLURAL, SINGULAR, Kind, cluster_of, document_of, draw_new, family_of, listed, places
+from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.wording import Part, Worded, filled_in
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.words import PLURAL, SINGULAR, draw_new_value, listed
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -50,7 +51,7 @@ PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 @dataclass(frozen=True, slots=True)
 class KeyAndValues:
-    """One key with its values, and the number of the wording that says so."""
+    """One key with its values, and the index of the wording used for it."""
 
     key: str
     values: tuple[str, ...]
@@ -60,26 +61,26 @@ class KeyAndValues:
 class Needle(Worded):
     """Find values by their keys in a long text.
 
-    Depth is where the asked-for needle starts. With several asked-for needles they stand evenly over a band of width
-    `spread` around the depth; needles that nobody asks for stand anywhere, and all do with placement=anywhere.
+    Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width
+    `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
-    scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
+    default_scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
-    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
-    spread: float = Field(0.2, ge=0, le=1, description="band that several asked-for needles stand in")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds several needles asked for")
     answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses 64, or 128 for several values")
-    needle: str = Field("", description="a sentence of your own instead of a drawn one (with question and answers)")
+    needle: str = Field("", description="your own sentence instead of a generated one (with question and answers)")
     question: str = Field("", description="the question that your own needle answers")
     answers: tuple[str, ...] = Field((), description="strings of which any one counts as your own needle's answer")
 
@@ -93,22 +94,24 @@ class Needle(Worded):
             object.__setattr__(self, "keys", self.queries)
         return self
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         if self.needle:
             return {
-                "instruction": Part((OWN_INSTRUCTION,), opens=True),
-                "question": Part(("\n\n{question}",), needs=("question",), asks=True),
-                "prefix": Part(("",)),
+                "instruction": PromptPart((OWN_INSTRUCTION,), opens=True),
+                "question": PromptPart(("\n\n{question}",), needs=("question",), asks=True),
+                "prefix": PromptPart(("",)),
             }
         several, lines = self.queries * self.values > 1, self.haystack == "needles"
         kinds = ("kind", "kinds")
         return {
-            "instruction": Part((INSTRUCTION,), may=kinds, opens=True),
-            "needle": Part(
+            "instruction": PromptPart((INSTRUCTION,), may=kinds, opens=True),
+            "needle": PromptPart(
                 WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
             ),
-            "question": Part(QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True),
-            "prefix": Part((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
+            "question": PromptPart(
+                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True
+            ),
+            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
         }
 
     def sources(self) -> Sequence[Source]:
@@ -120,20 +123,20 @@ class Needle(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if self.needle and len(cells) > 1:
             raise UsageError(
-                "a needle of your own is one sentence with one answer, and cannot stand at several depths at once",
+                "your own needle is one sentence with one answer and cannot be planted at several depths at once",
                 where=cells[0].task,
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
-        cluster = cluster_of(cells)
+        cluster = Cluster.of(cells)
         taken: set[str] = set()
         planted = [self._cell(cell, seed, taken) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
-            id=document_of(cells),
-            cluster=cluster,
-            head=self.say("instruction", **self.kinds),
-            filler=self._filler(seed_of(seed, "haystack", family_of(cluster), *cluster.split("/")[-2:]), taken),
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction", **self.kinds),
+            filler=self._filler(seed_of(seed, "haystack", *cluster.coordinates), taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
@@ -146,41 +149,41 @@ class Needle(Worded):
 
     @property
     def kinds(self) -> dict[str, str]:
-        """What values are called."""
+        """What the texts call the values."""
         return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
 
-    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _Planted:
-        """What is planted and asked for one cell, drawn from the cell's own coordinates."""
-        draw = rng(seed, "needle", family_of(cell.task), cell.length, cell.depth, cell.sample)
+    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _CellNeedles:
+        """What is planted and asked for one cell, drawn from the cell's coordinates."""
+        draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
         needles = [self._needle(draw, taken) for _ in range(self.keys)]
         asked = needles[: self.queries]
         facts = self._facts(cell, needles, draw)
-        return _Planted(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
+        return _CellNeedles(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
 
     def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
-        key = draw_new(self.key_kind, draw, taken, self.split)
-        values = tuple(draw_new(self.value_kind, draw, taken, self.split) for _ in range(self.values))
+        key = draw_new_value(self.key_kind, draw, taken, self.split)
+        values = tuple(draw_new_value(self.value_kind, draw, taken, self.split) for _ in range(self.values))
         return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)))
 
     def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
-        depths = places(cell, self.spread, self.queries * self.values, draw)
+        depths = fact_depths(cell, self.spread, self.queries * self.values, draw)
         facts: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
                 place = depths[len(facts)] if number < self.queries else draw.random()
-                # Among lines of needles all read alike.
+                # In a haystack of needles all lines have the same wording.
                 first = self.texts("needle")[0] if self.haystack == "needles" else ""
                 text = first or self.one_of("needle", needle.wording, needle.key)
                 text = text.format(key=needle.key, value=value, **self.kinds)
                 facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
         return facts
 
-    def _own(self, cell: Cell, draw: random.Random) -> _Planted:
-        [depth] = places(cell, self.spread, 1, draw)
+    def _own(self, cell: Cell, draw: random.Random) -> _CellNeedles:
+        [depth] = fact_depths(cell, self.spread, 1, draw)
         fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
-        return _Planted(self, cell, (fact,), (), self.answers, draw)
+        return _CellNeedles(self, cell, (fact,), (), self.answers, draw)
 
     @property
     def allowance(self) -> int:
@@ -188,8 +191,8 @@ class Needle(Worded):
 
 
 @dataclass(frozen=True, slots=True)
-class _Planted:
-    """The facts of one cell, and how to ask for them."""
+class _CellNeedles:
+    """The facts of one cell, and the question about them."""
 
     task: Needle
     cell: Cell
@@ -203,10 +206,10 @@ class _Planted:
         task = self.task
         if task.needle:
             return Question(
-                cell=self.cell, text=task.say("question", question=task.question), answer_prefix=task.say("prefix"),
+                cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
                 allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
-                labels={"family": "needle", "form": "own"},
+                labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
         names = listed([n.key for n in self.asked])
@@ -214,13 +217,15 @@ class _Planted:
         return Question(
             cell=self.cell,
             text=asked.format(key=names, **task.kinds),
-            answer_prefix=task.say("prefix", key=names, **task.kinds),
+            answer_prefix=task.fill("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
-            scorers=task.scorers,
+            scorers=task.default_scorers,
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
-            labels={"family": "needle", "value_kind": task.value_kind, "wording": self._wording()},
+            labels={"wording": self._wording()},
+            family="needle",
+            value_kind=task.value_kind,
         )
 
     def _wording(self) -> str:

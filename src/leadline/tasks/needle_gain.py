@@ -27,8 +27,8 @@ from leadline.core.types import (
     Passage,
     Probe,
     TokenNLL,
+    ValueKind,
 )
-from leadline.tasks.drafts import Kind
 from leadline.tasks.logprob_metrics import needle_numbers
 from leadline.tasks.needle import Needle
 from leadline.text.sources import Unit
@@ -55,8 +55,8 @@ class NeedleGain(LogprobTask):
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
-    key_kind: Kind = Field("words", description="keys are words, numbers or uuids")
-    value_kind: Kind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
+    key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
+    value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
     keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
     answer_tokens: int = Field(64, ge=1, description="room for the value")
 

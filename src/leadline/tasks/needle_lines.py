@@ -1,6 +1,6 @@
-"""A haystack made of needles: line after line of the same form, each with a key and a value of its own.
+"""A haystack made of needles: lines of one form, each with its own key and value.
 
-Lines are put together from a bank of parts, so that a tokenizer has to see each part only once.
+Lines are put together from a bank of parts, so that each part is tokenised only once.
 """
 
 from __future__ import annotations
@@ -16,9 +16,8 @@ import numpy as np
 
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, bulk_rng, part_of, rng
-from leadline.core.types import PieceBank, Room
-from leadline.tasks.drafts import Kind
-from leadline.tasks.subset_sum import pick
+from leadline.core.types import PieceBank, Room, ValueKind
+from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 if TYPE_CHECKING:
@@ -30,16 +29,16 @@ POOL = 16_384
 """Distinct numbers to draw from, and distinct values of each UUID group."""
 CHOSEN = 12
 SPARE = 512
-"""At the end of a stretch about so many lines are chosen, from so many, for their number of tokens."""
+"""At the end of a segment about CHOSEN lines are selected from SPARE candidates to reach the exact token count."""
 
 
 @dataclass(frozen=True, slots=True)
 class NeedleLines:
-    """Endless lines in one wording, `... {key} ... {value} ...`. No line uses a key or value that the document's own
-    needles use."""
+    """Endless lines in one wording, `... {key} ... {value} ...`. No line uses a key or value of the planted needles
+    (`taken`)."""
 
-    key_kind: Kind
-    value_kind: Kind
+    key_kind: ValueKind
+    value_kind: ValueKind
     wording: str
     seed: int
     taken: frozenset[str]
@@ -59,12 +58,12 @@ class NeedleLines:
         return 0
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        """Whole lines only. The last lines of a stretch are chosen among spare ones so that all of them add up."""
+        """Whole lines only. The last lines of a segment are selected so that the token counts add up."""
         parts = self._parts
         typical = sum(float(counts[low:high].mean()) for low, high in parts.ranges)
         lines = self._lines(int(1.1 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms))
         sizes = counts[lines].sum(axis=1)
-        used, stretches = 0, []
+        used, segments = 0, []
         for room, _ in rooms:
             reach = np.concatenate(([0], np.cumsum(sizes[used:])))
             fits = int(np.searchsorted(reach, room, side="right")) - 1
@@ -72,27 +71,27 @@ class NeedleLines:
             spare = slice(used + whole, used + whole + SPARE)
             few = fits - whole
             for count in (few, few + 1, few - 1):
-                last = pick(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
+                last = pick_sizes(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
                 if last is not None:
                     break
             else:
                 return None
-            stretches.append(np.concatenate([lines[used : used + whole], lines[spare][last]]).reshape(-1))
+            segments.append(np.concatenate([lines[used : used + whole], lines[spare][last]]).reshape(-1))
             used = spare.stop
-        return stretches
+        return segments
 
     @property
     def _parts(self) -> _Parts:
         return _parts(self.key_kind, self.value_kind, self.wording, self.split)
 
     def _lines(self, count: int) -> Indices:
-        """So many lines, a row of pieces each. More lines begin as fewer do."""
-        # Spare lines first: those that clash are left out.
+        """`count` lines, one row of pieces each. A longer list starts with the shorter one."""
+        # Drawn with a margin, because lines that clash are dropped.
         rows = self._parts.draw(bulk_rng(self.seed, "needle lines"), 1 << max(count + count // 16 + 16, 1).bit_length())
         return rows[~self._clash(self._parts, rows)][:count]
 
     def _clash(self, parts: _Parts, rows: Indices) -> npt.NDArray[np.bool_]:
-        """Rows whose key or value is a planted one, or whose key came before."""
+        """Rows whose key or value is planted, or whose key occurred before."""
         clash = np.zeros(len(rows), np.bool_)
         for columns in (parts.key_columns, parts.value_columns):
             for text in self.taken:
@@ -109,13 +108,13 @@ class NeedleLines:
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """The bank of a wording's parts: for each place in a line, the range of pieces that may stand there."""
+    """The bank of a wording's parts: for each position in a line, the range of pieces allowed there."""
 
     bank: PieceBank
     places: Mapping[str, int]
-    """Where each part of a key or value stands in the bank."""
+    """Index of each part of a key or value in the bank."""
     leads: tuple[str, str]
-    """What stands right before a key and before a value, and is part of its first piece."""
+    """Text right before a key and before a value; it belongs to the first piece."""
     ranges: tuple[tuple[int, int], ...]
     key_columns: slice
     value_columns: slice
@@ -137,14 +136,14 @@ class _Parts:
         return len(self.ranges)
 
     def draw(self, draw: np.random.Generator, lines: int) -> Indices:
-        """Whole lines, a row each. Each column has a stream of its own, so that more lines begin with fewer."""
+        """Whole lines, one row each. A random stream per column makes a longer list start with the shorter one."""
         streams = draw.spawn(len(self.ranges))
         columns = [s.integers(low, high, lines) for s, (low, high) in zip(streams, self.ranges, strict=True)]
         return np.stack(columns, axis=1)
 
 
 @cache
-def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Parts:
+def _parts(key_kind: ValueKind, value_kind: ValueKind, wording: str, split: Split) -> _Parts:
     found = _WORDING.fullmatch(wording)
     if found is None:
         raise ValueError(f"{wording!r} has no {{key}} before a {{value}}")
@@ -168,9 +167,9 @@ def _parts(key_kind: Kind, value_kind: Kind, wording: str, split: Split) -> _Par
 _WORDING = re.compile(r"(.*?)(\s?[^\s{}]*)\{key\}(.*?)(\s?[^\s{}]*)\{value\}(.*)")
 
 
-def _value_parts(kind: Kind, lead: str, split: Split) -> list[list[str]]:
-    """The parts that a key or value is made of, a list of choices each; the first carries what stands before it, and
-    the last decides the side of the split."""
+def _value_parts(kind: ValueKind, lead: str, split: Split) -> list[list[str]]:
+    """The choices for each part of a key or value. The first part includes the text before it; the last part decides
+    the split."""
     if kind == "words":
         return [[f"{lead}{a}" for a in ADJECTIVES], [f"-{n}" for n in part_of(NOUNS, split)]]
     draw = rng("needle lines", kind)

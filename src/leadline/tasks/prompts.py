@@ -1,7 +1,7 @@
-"""Prompts that were made elsewhere, asked as they stand: RULER's own validation.jsonl files.
+"""Prompts made by other programs, sent unchanged: RULER's own validation.jsonl files.
 
-Nothing is fitted: a prompt has the tokens it has, which are counted and compared with the model's receipt. A sample is
-a line of the file; its `index` is kept as a label, since it is not unique.
+Prompts are not fitted to a length: their tokens are counted and compared with the model's own count. A sample is a line
+of the file; its `index` is kept as a label, because it is not unique.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from pydantic import Field
 from leadline.core.contracts import Origin, Task
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.types import Cell, Draft, Question
+from leadline.core.types import Cell, Draft, Question, document_name
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
-from leadline.tasks.drafts import document_of, family_of
 
 TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
 
 
 class Prompts(Task):
-    """Ask prompts that were made elsewhere, from RULER's validation.jsonl files."""
+    """Send prompts made by other programs, from RULER's validation.jsonl files."""
 
     version: ClassVar[str] = "1"
 
@@ -52,11 +51,12 @@ class Prompts(Task):
                 fix=f"there are files for {', '.join(map(str, sorted(self.files)))}",
             )
         sample = open_prompts(Path(self.files[cell.length])).sample(cell.sample)
-        name = family_of(cell.task)
+        name = cell.task_family
+        family = family_of_task(name)
         head, question = split_question(sample.input)
         return Draft(
-            id=document_of(cells),
-            cluster=document_of(cells),
+            id=document_name(cells),
+            cluster=document_name(cells),
             head=head,
             filler=None,
             facts=(),
@@ -68,7 +68,9 @@ class Prompts(Task):
                     targets=tuple(sample.outputs),
                     allowance=self.answer_tokens or new_tokens(name),
                     scorers=("ruler.v1", "ruler.strict"),
-                    labels={"family": family_of_task(name), "index": str(sample.index)},
+                    labels={"index": str(sample.index)},
+                    match="any" if family == "questions" else "all",
+                    family=family,
                 ),
             ),
         )
@@ -76,7 +78,7 @@ class Prompts(Task):
 
 @dataclass(frozen=True)
 class PromptFile:
-    """A file of prompts, of which one at a time is in memory. Also an Origin."""
+    """A file of prompts, read one prompt at a time. Also an Origin."""
 
     path: Path
 
@@ -90,7 +92,7 @@ class PromptFile:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where each line begins that holds anything."""
+        """Byte offset of each line that is not blank."""
         found, place = [], 0
         with self.path.open("rb") as file:
             for line in file:
@@ -119,15 +121,15 @@ def open_prompts(path: Path) -> PromptFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What some files of prompts ask, as values of a spec, and what to know about them."""
+class PromptSet:
+    """Spec values for some files of prompts, and notes for the user."""
 
     values: Mapping[str, Any]
     notes: tuple[str, ...]
 
 
-def prompts_spec(paths: Sequence[Path]) -> Asked:
-    """Tasks, lengths and samples that files of prompts hold. Every task must have every length."""
+def prompts_spec(paths: Sequence[Path]) -> PromptSet:
+    """Tasks, lengths and samples of files of prompts. Every task must have every length."""
     tasks: dict[str, dict[int, str]] = {}
     counts: dict[str, int] = {}
     for found in find_prompts(paths):
@@ -137,7 +139,7 @@ def prompts_spec(paths: Sequence[Path]) -> Asked:
         length = found.length or max(file.sample(n).length for n in range(len(file.starts)))
         if length < 1 or length in tasks.setdefault(found.task, {}):
             raise UsageError(
-                f"it cannot be told which length of {found.task} this file is" if length < 1
+                f"the length of this file of {found.task} is unknown" if length < 1
                 else f"two files hold {found.task} at {length:,}",
                 where=str(found.path),
                 fix="keep RULER's folders: LENGTH/data/TASK/validation.jsonl",
@@ -147,29 +149,27 @@ def prompts_spec(paths: Sequence[Path]) -> Asked:
     lengths = sorted({length for files in tasks.values() for length in files})
     for task, files in tasks.items():
         if missing := [length for length in lengths if length not in files]:
-            raise UsageError(
-                f"{task} has no file for length {missing[0]:,}", fix="ask such tasks in a run of their own"
-            )
+            raise UsageError(f"{task} has no file for length {missing[0]:,}", fix="use a separate run for such tasks")
     samples = min(counts.values())
     values = {
         "tasks": [{"name": "prompts", "label": task, "options": {"files": files}} for task, files in tasks.items()],
         "lengths": lengths,
         "samples": samples,
     }
-    return Asked(values, tuple(_notes(tasks, counts, samples)))
+    return PromptSet(values, tuple(_notes(tasks, counts, samples)))
 
 
 def _notes(tasks: Mapping[str, Mapping[int, str]], counts: Mapping[str, int], samples: int) -> list[str]:
     notes = []
     if max(counts.values()) > samples:
         notes.append(
-            f"files hold from {samples:,} to {max(counts.values()):,} prompts: the first {samples:,} are asked"
+            f"files have from {samples:,} to {max(counts.values()):,} prompts: the first {samples:,} of each are used"
         )
     first = next(iter(next(iter(tasks.values())).values()))
     ending = open_prompts(Path(first)).sample(0).input[-200:]
     if any(mark in ending for mark in TEMPLATE_MARKS):
         notes.append(
-            "the prompts carry a chat template of their own, and a chat model would wrap them in its own as well: "
+            "the prompts already contain a chat template, and a chat model would add its own: "
             "use a completions endpoint, or write them with RULER's template type `base`"
         )
     return notes

@@ -1,8 +1,8 @@
 """Questions over documents, read from files in the formats of SQuAD and HotpotQA.
 
-A question is kept only if its answer can be told from its own documents and nowhere else: every accepted answer stands
-in them, none stands in the question, and few other documents hold the words of any (those are left out of the pile).
-Answers that say little (yes, no, a single letter) are left out, since substring matching gives them away.
+A question is kept only if its own documents answer it and no others: every accepted answer occurs in them, none occurs
+in the question, and few other documents contain one (those are left out of the pile). Trivial answers (yes, no, a
+single letter) are left out, because substring matching finds them by chance.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pile:
-    """Documents of a bank in a drawn order. Those in `first` are taken before those in `then`.
+class DocumentPile:
+    """Documents of a bank in random order. Those in `first` are taken before those in `then`.
 
-    Whatever is taken stands in no order that tells which it was, so the pile must know how many there are. Where a
-    shorter pile has to be the beginning of a longer one (`prefix_stable`), all are taken alike.
+    What is taken is shuffled, so that its position does not reveal which list it came from; the order therefore depends
+    on the number taken. With `prefix_stable` a shorter pile is the beginning of a longer one and both lists are mixed.
     """
 
     bank: PieceBank
@@ -50,7 +50,7 @@ class Pile:
         taken = self._taken(count)
         if self.prefix_stable or len(taken) < 3:
             return taken
-        # The last one taken stays last: with one document more, the others still are these.
+        # The last one stays last, so that one document more leaves the set of the others unchanged.
         mixed, last = taken[:-1], taken[-1:]
         return np.concatenate([mixed[np.argsort(bulk_rng(self.seed, "places").random(len(mixed)))], last])
 
@@ -64,12 +64,12 @@ class Pile:
 
 
 COMMON_SHARE = 0.02
-"""A question is too common when more than this share of all documents holds one of its answers ..."""
+"""A question is dropped when more than this share of all documents contains one of its answers ..."""
 COMMON_AT_LEAST = 2
-"""... and more than this many."""
+"""... and more than this number."""
 UNTITLED = "Document:\n{text}"
 TITLED = "Document: {title}\n{text}"
-"""How a document is printed; one that has no title always without."""
+"""How a document is printed; one without a title is always printed UNTITLED."""
 _WORD = re.compile(r"\w+")
 _SAYS_LITTLE = frozenset(("yes", "no", "true", "false", "none"))
 
@@ -83,12 +83,12 @@ class FileQuestion:
     gold: tuple[int, ...]
     related: Sequence[int]
     holders: frozenset[int] = frozenset()
-    """Other documents in which the words of an answer stand."""
+    """Other documents that contain an answer."""
 
 
 @dataclass(frozen=True)
-class Corpus:
-    """The documents of a file as they are printed, and the questions that may be asked of them. Also a Source."""
+class QuestionCorpus:
+    """The documents of a file as they are printed, and the usable questions about them. Also a Source."""
 
     name: str
     documents: tuple[str, ...]
@@ -110,12 +110,12 @@ class Corpus:
 
     def filler(self, *, seed: int) -> Filler:
         everything = np.arange(len(self.documents))
-        return Pile(self.bank, everything[:0], everything, seed, prefix_stable=True)
+        return DocumentPile(self.bank, everything[:0], everything, seed, prefix_stable=True)
 
 
 @cache
-def open_corpus(path: Path, *, form: str, split: Split, most: int) -> Corpus:
-    """The corpus of a file on one side of the split; of the questions at most so many (0: all), drawn from the file."""
+def open_corpus(path: Path, *, form: str, split: Split, most: int) -> QuestionCorpus:
+    """The documents and questions of a file in one split, with at most `most` questions drawn from it (0: all)."""
     asked = _on_side(list(_read(path)), split)
     if most and len(asked) > most:
         asked = rng("questions", path.name).sample(asked, most)
@@ -125,7 +125,7 @@ def open_corpus(path: Path, *, form: str, split: Split, most: int) -> Corpus:
     kept = tuple(_keep(asked, numbers, bodies))
     if not kept:
         raise SourceError(
-            f"no question of {path.name} can be used: an answer must stand in its own document and in few others",
+            f"no question of {path.name} can be used: an answer must occur in its own document and in few others",
             where=str(path),
             fix="give a file with more questions and documents",
         )
@@ -133,33 +133,33 @@ def open_corpus(path: Path, *, form: str, split: Split, most: int) -> Corpus:
         (UNTITLED if form == TITLED and not document.title else form).format(title=document.title, text=body)
         for document, body in zip(numbers, bodies, strict=True)
     )
-    return Corpus(path.name, printed, kept)
+    return QuestionCorpus(path.name, printed, kept)
 
 
 # --- formats ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Document:
+class _FileDocument:
     title: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RawQuestion:
     text: str
     answers: tuple[str, ...]
-    gold: tuple[_Document, ...]
-    related: tuple[_Document, ...]
+    gold: tuple[_FileDocument, ...]
+    related: tuple[_FileDocument, ...]
 
 
-class _Answer(msgspec.Struct):
+class _SquadAnswer(msgspec.Struct):
     text: str
 
 
 class _SquadQuestion(msgspec.Struct):
     question: str
-    answers: list[_Answer] = []
+    answers: list[_SquadAnswer] = []
     is_impossible: bool = False
 
 
@@ -184,7 +184,7 @@ class _HotpotQuestion(msgspec.Struct):
     supporting_facts: list[tuple[str, int]]
 
 
-def _read(path: Path) -> Iterator[_Asked]:
+def _read(path: Path) -> Iterator[_RawQuestion]:
     """SQuAD is an object with `data`, HotpotQA a list of questions with their `context`."""
     try:
         text = path.read_bytes()
@@ -201,47 +201,51 @@ def _read(path: Path) -> Iterator[_Asked]:
         ) from None
 
 
-def _from_squad(file: _Squad) -> Iterator[_Asked]:
+def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
     for article in file.data:
         title = article.title.replace("_", " ")
-        documents = tuple(_Document(title, p.context) for p in article.paragraphs)
+        documents = tuple(_FileDocument(title, p.context) for p in article.paragraphs)
         for document, paragraph in zip(documents, article.paragraphs, strict=True):
             for question in paragraph.qas:
                 if question.answers and not question.is_impossible:
                     answers = tuple(a.text for a in question.answers)
-                    yield _Asked(question.question, answers, (document,), documents)
+                    yield _RawQuestion(question.question, answers, (document,), documents)
 
 
-def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_Asked]:
+def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_RawQuestion]:
     for question in questions:
-        documents = {title: _Document(title, "".join(sentences)) for title, sentences in question.context}
+        documents = {title: _FileDocument(title, "".join(sentences)) for title, sentences in question.context}
         gold = tuple(documents[t] for t in dict.fromkeys(t for t, _ in question.supporting_facts) if t in documents)
-        yield _Asked(question.question, (question.answer,), gold, tuple(documents.values()))
+        yield _RawQuestion(question.question, (question.answer,), gold, tuple(documents.values()))
 
 
-def _on_side(asked: list[_Asked], split: Split) -> list[_Asked]:
-    """Questions whose own documents are all on this side, with the other documents of this side."""
+def _on_side(asked: list[_RawQuestion], split: Split) -> list[_RawQuestion]:
+    """Questions whose own documents are all in this split, with the related documents of this split."""
     sides: dict[str, Split] = {}
     for document in (d for question in asked for d in question.related):
         if document.text not in sides:
             sides[document.text] = side_of(document.text)
 
-    related: dict[int, tuple[_Document, ...]] = {}  # the paragraphs of an article are one tuple for all its questions
+    related: dict[
+        int, tuple[_FileDocument, ...]
+    ] = {}  # the paragraphs of an article are one tuple for all its questions
     kept = []
     for question in asked:
         if not question.gold or any(sides[d.text] != split for d in question.gold):
             continue
         if id(question.related) not in related:
             related[id(question.related)] = tuple(d for d in question.related if sides[d.text] == split)
-        kept.append(_Asked(question.text, question.answers, question.gold, related[id(question.related)]))
+        kept.append(_RawQuestion(question.text, question.answers, question.gold, related[id(question.related)]))
     return kept
 
 
-# --- what may be asked --------------------------------------------------------------------------
+# --- selection of questions ---------------------------------------------------------------------
 
 
-def _keep(asked: Iterable[_Asked], numbers: Mapping[_Document, int], bodies: Sequence[str]) -> Iterator[FileQuestion]:
-    """Questions that their own documents answer, and few others could, each text once."""
+def _keep(
+    asked: Iterable[_RawQuestion], numbers: Mapping[_FileDocument, int], bodies: Sequence[str]
+) -> Iterator[FileQuestion]:
+    """Questions that their own documents answer and few others could; each text once."""
     index = _WordIndex(bodies)
     most = max(COMMON_AT_LEAST, int(COMMON_SHARE * len(bodies)))
     related: dict[int, tuple[int, ...]] = {}
@@ -266,12 +270,12 @@ def _says_little(answer: str) -> bool:
 
 
 def _phrase(text: str) -> str:
-    """Words alone with a space around each, so that whole words can be looked for."""
+    """The words with one space around each, for whole-word search."""
     return f" {' '.join(_WORD.findall(text.lower()))} "
 
 
 class _WordIndex:
-    """Which documents hold a phrase."""
+    """Finds the documents that contain a phrase."""
 
     def __init__(self, bodies: Sequence[str]) -> None:
         self._phrases = [_phrase(body) for body in bodies]
@@ -281,8 +285,8 @@ class _WordIndex:
                 self._places.setdefault(word, array("I")).append(number)
 
     def holders(self, answers: Sequence[str], gold: tuple[int, ...], most: int) -> frozenset[int] | None:
-        """The documents beyond `gold` that hold an answer; None when they are more than `most`, or when an answer
-        stands in no document of `gold`."""
+        """The documents beyond `gold` that contain an answer; None if they are more than `most`, or if an answer occurs
+        in no document of `gold`."""
         found: set[int] = set()
         for answer in answers:
             in_gold = False
@@ -298,6 +302,6 @@ class _WordIndex:
         return frozenset(found)
 
     def _with(self, phrase: str) -> Iterator[int]:
-        """The documents that hold a phrase, looked for where its rarest word stands."""
+        """The documents that contain a phrase, searched among those with its rarest word."""
         rarest = min((self._places.get(word, array("I")) for word in phrase.split()), key=len)
         return (number for number in rarest if phrase in self._phrases[number])

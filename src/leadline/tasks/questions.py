@@ -1,8 +1,8 @@
 """Questions over a pile of documents, one or two of which hold the answer.
 
 After RULER's QA tasks (arXiv 2404.06654), which put SQuAD (Rajpurkar et al. 2018) and HotpotQA (Yang et al. 2018) into
-long prompts. Here the place of the documents that answer is the depth of the grid, questions come from the whole file
-and not from its beginning, and no other document of the pile holds the words of an answer.
+long prompts. Here the documents that answer are placed at the depth of the grid, questions come from the whole file
+and not from its beginning, and no other document of the prompt contains an answer.
 """
 
 from __future__ import annotations
@@ -16,32 +16,29 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.errors import LengthError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading
-from leadline.tasks.drafts import cluster_of, document_of, family_of, is_nested, places
-from leadline.tasks.question_files import TITLED, UNTITLED, Corpus, FileQuestion, Pile, open_corpus
-from leadline.tasks.wording import Part, Worded
+from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.question_files import TITLED, UNTITLED, DocumentPile, FileQuestion, QuestionCorpus, open_corpus
+from leadline.tasks.wording import PromptPart, Worded
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
-
-
-# --- Questions over a pile of documents, one or two of which hold the answer.
 
 HEAD = "Read the documents below. A question about them follows.\n\n"
 QUESTION = "\n\nAnswer the question in as few words as you can.\nQuestion: {question}"
 PREFIX = "Answer:"
 
 CHARACTERS_FOR_ALL = 2.0
-"""Characters, for each token of the length, that the documents which answer may take together: about half of it."""
+"""Characters per token of the length that the gold documents may take together: about half of it."""
 CHARACTERS_FOR_ALL_NESTED = 1.2
-"""The same where shorter lengths' documents stand in the longer ones too."""
+"""The same for nested reading, where a longer prompt contains the gold documents of the shorter ones."""
 
 
 class Questions(Worded):
     """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
 
-    Depth is where the document that answers starts. Where two are needed, they stand at both ends of a band of width
+    Depth is where the document that answers starts. If two are needed, they are at both ends of a band of width
     `spread` around the depth.
     """
 
@@ -53,17 +50,17 @@ class Questions(Worded):
     titles: bool = Field(False, description="print each document's title above it")
     related: bool = Field(True, description="fill with documents of the same article or context before any others")
     repeat: bool = Field(False, description="use documents more than once when there are too few")
-    spread: float = Field(0.2, ge=0, le=1, description="band that two documents which answer together stand in")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band between two documents that answer together")
     questions: int = Field(2000, ge=0, description="questions drawn from the file, once for all runs; 0 takes all")
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, Part]:
+    def parts(self) -> Mapping[str, PromptPart]:
         return parts_of(TITLED if self.titles else UNTITLED)
 
     def sources(self) -> Sequence[Source]:
         return (self._corpus(),)
 
-    def _corpus(self) -> Corpus:
+    def _corpus(self) -> QuestionCorpus:
         form = self.texts("document")[0]
         return open_corpus(find_data(self.data), form=form, split=self.split, most=self.questions)
 
@@ -73,9 +70,9 @@ class Questions(Worded):
         facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
         everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
         return Draft(
-            id=document_of(cells),
-            cluster=cluster_of(cells),
-            head=self.say("instruction"),
+            id=document_name(cells),
+            cluster=Cluster.of(cells).name,
+            head=self.fill("instruction"),
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
             questions=tuple(
@@ -84,11 +81,11 @@ class Questions(Worded):
             ),
         )
 
-    def _choose(self, corpus: Corpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
-        """A question for each cell. The samples of a cell have different ones, and no question of a document can be
-        answered from the documents of another."""
-        order = bulk_rng(seed, "questions", family_of(cells[0].task)).permutation(len(corpus.questions))
-        share = CHARACTERS_FOR_ALL_NESTED if is_nested(cells) else CHARACTERS_FOR_ALL
+    def _choose(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
+        """A question for each cell. The samples of a cell differ, and no question can be answered from the gold
+        documents of another."""
+        order = bulk_rng(seed, "questions", cells[0].task_family).permutation(len(corpus.questions))
+        share = CHARACTERS_FOR_ALL_NESTED if Cluster.of(cells).nested else CHARACTERS_FOR_ALL
         chosen: list[FileQuestion] = []
         for cell in cells:
             together = sum(c.length == cell.length for c in cells)
@@ -102,17 +99,19 @@ class Questions(Worded):
             chosen.append(found)
         return chosen
 
-    def _facts(self, corpus: Corpus, cell: Cell, question: FileQuestion, seed: int) -> list[Fact]:
+    def _facts(self, corpus: QuestionCorpus, cell: Cell, question: FileQuestion, seed: int) -> list[Fact]:
         gold = list(question.gold)
-        draw = rng(seed, "gold", family_of(cell.task), cell.length, cell.depth, cell.sample)
+        draw = rng(seed, "gold", *cell.coordinates)
         draw.shuffle(gold)
-        depths = places(cell, self.spread, len(gold), draw)
+        depths = fact_depths(cell, self.spread, len(gold), draw)
         return [
             Fact(f"{cell.key}#{number}", corpus.documents[document], depth, cell.length)
             for number, (document, depth) in enumerate(zip(gold, depths, strict=True))
         ]
 
-    def _pile(self, corpus: Corpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int) -> Pile:
+    def _pile(
+        self, corpus: QuestionCorpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int
+    ) -> DocumentPile:
         """Every document that answers none of the questions."""
         free = np.ones(len(corpus.documents), np.bool_)
         near = np.zeros(len(corpus.documents), np.bool_)
@@ -121,18 +120,18 @@ class Questions(Worded):
             near[list(question.related)] = self.related
         first: Indices = np.flatnonzero(near & free)
         then: Indices = np.flatnonzero(~near & free)
-        name = cluster_of(cells)
-        drawn = seed_of(seed, "pile", family_of(name), *name.split("/")[-2:])
-        return Pile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=is_nested(cells))
+        cluster = Cluster.of(cells)
+        drawn = seed_of(seed, "pile", *cluster.coordinates)
+        return DocumentPile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
 
 
-def parts_of(document: str) -> dict[str, Part]:
-    """The texts of a task that asks over documents, which are printed so."""
+def parts_of(document: str) -> dict[str, PromptPart]:
+    """The texts of a task that asks about documents; `document` is how one is printed."""
     return {
-        "instruction": Part((HEAD,), opens=True),
-        "document": Part((document,), needs=("text",), may=("title",), planted=True),
-        "question": Part((QUESTION,), needs=("question",), asks=True),
-        "prefix": Part((PREFIX,)),
+        "instruction": PromptPart((HEAD,), opens=True),
+        "document": PromptPart((document,), needs=("text",), may=("title",), planted=True),
+        "question": PromptPart((QUESTION,), needs=("question",), asks=True),
+        "prefix": PromptPart((PREFIX,)),
     }
 
 
@@ -146,27 +145,29 @@ def ask(
     allowance: int,
     others: tuple[str, ...],
 ) -> Question:
-    """A question of which any one of the answers will do; `others` are answers to other questions of the document."""
+    """A question for which any of the answers is right; `others` are answers to other questions about the prompt."""
     return Question(
         cell=cell,
-        text=task.say("question", question=text),
-        answer_prefix=task.say("prefix"),
+        text=task.fill("question", question=text),
+        answer_prefix=task.fill("prefix"),
         targets=answers,
         allowance=allowance,
         scorers=("ruler.v1", "ruler.strict", "match.any"),
         facts=tuple(fact.id for fact in facts),
         distractors=tuple(other for other in others if other not in answers),
-        labels={"family": "questions", "hops": str(len(facts))},
+        labels={"hops": str(len(facts))},
+        match="any",
+        family="questions",
     )
 
 
 def _clash(question: FileQuestion, other: FileQuestion) -> bool:
-    """Whether documents of one could answer the other, or are the same."""
+    """Whether the gold documents of one could answer the other."""
     gold, others = set(question.gold), set(other.gold)
     return bool(gold & others or gold & other.holders or others & question.holders)
 
 
-def _too_short(corpus: Corpus, cell: Cell, together: int, share: float) -> LengthError:
+def _too_short(corpus: QuestionCorpus, cell: Cell, together: int, share: float) -> LengthError:
     smallest = int(np.sort(corpus.sizes)[: 4 * together].max())
     floor = max(smallest, int(smallest * together / share) + 1)
     return LengthError(

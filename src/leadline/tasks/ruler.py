@@ -1,7 +1,7 @@
 """RULER (arXiv 2404.06654): its configurations as presets, and its protocol as suites.
 
-A preset fixes what the paper fixes of a task. A suite fixes how it is asked: where the evidence stands, how long the
-documents are, how many of them. What is the same as in the paper and what is not is told in docs/ruler.md.
+A preset sets the options that the paper gives a task. A suite sets where the evidence is placed, the lengths and the
+number of documents. docs/ruler.md lists what is the same as in the paper and what is not.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from leadline.tasks.tracing import Tracing
 class Retrieval(Needle):
     """Find values by their keys in a long text, scored as in RULER.
 
-    arXiv 2404.06654, section 3.1. Depth is where the asked-for needle starts; see `niah`.
+    arXiv 2404.06654, section 3.1. Depth is where the needle that is asked for starts; see `niah`.
     """
 
-    scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
+    default_scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
 
 
 NIAH_SINGLE_1 = Retrieval(haystack="noise", answer_tokens=128)
@@ -45,7 +45,7 @@ LENGTHS = "4k,8k,16k,32k,64k,128k"
 
 
 def _tasks(anywhere: tuple[str, ...], **prose: Any) -> list[dict[str, Any]]:
-    """All thirteen, with the evidence of some anywhere, and options for those that hide their needles in prose."""
+    """All thirteen: `anywhere` have placement=anywhere, `prose` are options for tasks with a haystack of prose."""
     placed: dict[str, Any] = {"placement": "anywhere"}
     return [
         {"name": name, **(placed if name in anywhere else {}), **(prose if name in PROSE_TASKS else {})}

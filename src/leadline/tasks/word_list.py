@@ -1,10 +1,10 @@
-"""A numbered list of words, some of which stand in it far more often than the others, written to measure.
+"""A numbered list of words with an exact number of tokens, in which some words are far more common than the others.
 
     1. lantern 2. ponder 3. lantern 4. rustic ...
 
-Each common word stands `often` times and each other word `seldom` times; only the last few words of a stretch stand
-less often, chosen so that the tokens add up. In a list that is asked at several cuts every cut holds its share of the
-common words, more than `seldom` of each, so that they are the most common ones at every cut.
+Each common word occurs `often` times and each other word `seldom` times. Only the last few words of a segment occur
+less often; they are selected so that the tokens add up. With several cuts, each cut contains its
+share of the common words, more than `seldom` of each, so that they are the most common at every cut.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ import numpy as np
 from leadline.core.digest import digest_text
 from leadline.core.seeds import Split, bulk_rng
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.subset_sum import mixed, pick
+from leadline.tasks.placement import mix_around_depth, pick_sizes
 from leadline.tasks.words import Vocabulary, english_count, list_words
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
 
 SIZES = (1 << 14, 1 << 17, 1 << 20, 1 << 23)
-"""Lengths in tokens for which there is a bank. An entry has at least two tokens in any tokenizer."""
+"""Lengths in tokens for which there is a bank. An entry has at least two tokens in every tokenizer."""
 SPARE = 256
 GIVEN_BACK = 6
 MOST_CHOSEN = 24
-"""The last few entries of a stretch give way to some that are chosen for their tokens: from so many words, in place of
-about so many entries, and never more than so many."""
+"""The last GIVEN_BACK entries of a segment are replaced by up to MOST_CHOSEN entries, selected by token count from
+SPARE words."""
 PAD = " ..."
 PADS = 24
-"""Ends a list where no choice of words adds up, as where every word is one token; at most so often."""
+"""PAD, at most PADS times, ends a list where no selection of words adds up (for example if every word is one token)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,9 @@ def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _Bank
 
 
 @dataclass(frozen=True, slots=True)
-class _Spent:
-    """What the stretches so far have used up: numbers, the times that each common word may stand, and the other words,
-    of which these are left."""
+class _Used:
+    """State after a segment: the other words that are left, the entries written, and the occurrences of each common
+    word."""
 
     others: Indices
     entries: int = 0
@@ -67,8 +67,8 @@ class _Spent:
 
 
 @dataclass(frozen=True, slots=True)
-class _Filling:
-    """How one stretch is filled: so many of the other words, and a few chosen ones, then pads."""
+class _ListFilling:
+    """Content of one segment: `whole` of the other words, a few selected ones, then pads."""
 
     whole: int
     chosen: Indices
@@ -80,10 +80,10 @@ class WordList:
     """The list of one document."""
 
     longest: int
-    """Tokens of the longest length it is made for."""
+    """The longest length in tokens."""
     growth: float
-    """How many times longer that is than the shortest."""
-    stretches: int
+    """Longest length divided by the shortest."""
+    segments: int
     common: int
     often: int
     seldom: int
@@ -102,9 +102,9 @@ class WordList:
         size = next((s for s in SIZES if s >= self.longest), self.longest)
         return _bank(size, self.seldom, self.vocabulary, self.split)
 
-    def _often_by(self, stretch: int) -> int:
-        """How often a common word stands up to the end of a stretch."""
-        return max(-(-self.often * (stretch + 1) // self.stretches), self.seldom + 1)
+    def _often_by(self, segment: int) -> int:
+        """Occurrences of a common word up to the end of a segment."""
+        return max(-(-self.often * (segment + 1) // self.segments), self.seldom + 1)
 
     def least(self, counts: Indices) -> int:
         entries = self.common * self._often_by(0)
@@ -114,13 +114,13 @@ class WordList:
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         size = self._pool_size(rooms[0].tokens, counts)
         while True:
-            stretches = self._composed(size, rooms, counts)
-            if stretches is not None or size == self._bank.words:
-                return stretches
-            size = min(2 * size, self._bank.words)  # too few words after all
+            segments = self._composed(size, rooms, counts)
+            if segments is not None or size == self._bank.words:
+                return segments
+            size = min(2 * size, self._bank.words)  # too few words
 
     def _pool_size(self, room: int, counts: Indices) -> int:
-        """As small a part of the pool as holds enough words: the English ones, or twice as many, or twice that ..."""
+        """The smallest part of the pool with enough words: the English ones, or twice as many, and so on."""
         bank = self._bank
         size = min(max(bank.english, SPARE + self.common), bank.words)
         while size < bank.words:
@@ -129,82 +129,82 @@ class WordList:
             for _ in range(2):  # numbers grow with the list
                 entries = min(room / (float(counts[: max(int(entries), 1)].mean()) + word), bank.entries)
             needed = 1.05 * (entries - self.common * self._often_by(0)) / self.seldom + self.common + SPARE
-            if needed * self.growth + MOST_CHOSEN * self.stretches <= size:
+            if needed * self.growth + MOST_CHOSEN * self.segments <= size:
                 break
             size = min(2 * size, bank.words)
         return size
 
     def _composed(self, size: int, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        # In a drawn order, the common words first: they are of the same kinds as the others.
+        # Shuffled; the common words come first, so they are drawn like all others.
         words: Indices = bulk_rng(self.seed, "words", size).permutation(size) + self._bank.entries
-        common, spent, stretches = words[: self.common], _Spent(words[self.common :]), []
+        common, used, segments = words[: self.common], _Used(words[self.common :]), []
         for number, (room, again) in enumerate(rooms):
-            times = self._often_by(number) - spent.often
-            filling = self._fill(common, room, counts, spent, times)
+            times = self._often_by(number) - used.often
+            filling = self._fill(common, room, counts, used, times)
             if filling is None and number:
-                times = 0  # too short for its share of the common words: the next stretch makes up for it
-                filling = self._fill(common, room, counts, spent, times)
+                times = 0  # too short for its share of the common words; the next segment has them
+                filling = self._fill(common, room, counts, used, times)
             if filling is None:
                 return None
             draw = bulk_rng(self.seed, "order", number, again)
-            stretches.append(self._laid(common, filling, spent, times, draw))
-            spent = self._after(filling, spent, times)
-        return stretches
+            segments.append(self._laid(common, filling, used, times, draw))
+            used = self._after(filling, used, times)
+        return segments
 
-    def _fitting(self, common: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> Indices | None:
-        """Tokens of the common words alone, then with one more of the other words each, as far as they fit."""
+    def _fitting(self, common: Indices, room: int, counts: Indices, used: _Used, times: int) -> Indices | None:
+        """Tokens of the common words with 0, 1, 2 ... of the other words, as far as they fit."""
         fixed = self.common * times
-        numbers = np.concatenate(([0], np.cumsum(counts[spent.entries : self._bank.entries])))[fixed :: self.seldom]
-        most = min(len(numbers) - 1 - MOST_CHOSEN, len(spent.others) - SPARE, room // self.seldom)
+        numbers = np.concatenate(([0], np.cumsum(counts[used.entries : self._bank.entries])))[fixed :: self.seldom]
+        most = min(len(numbers) - 1 - MOST_CHOSEN, len(used.others) - SPARE, room // self.seldom)
         if most < 0:
             return None
         total = numbers[: most + 1] + times * int(counts[common].sum())
-        total[1:] += self.seldom * np.cumsum(counts[spent.others[:most]])
+        total[1:] += self.seldom * np.cumsum(counts[used.others[:most]])
         fitting: Indices = total[: int(np.searchsorted(total, room, side="right"))]
         return fitting if len(fitting) else None
 
-    def _fill(self, common: Indices, room: int, counts: Indices, spent: _Spent, times: int) -> _Filling | None:
-        """As many of the other words as fit beside the common ones, and the choice that makes the tokens add up."""
-        fitting = self._fitting(common, room, counts, spent, times)
+    def _fill(self, common: Indices, room: int, counts: Indices, used: _Used, times: int) -> _ListFilling | None:
+        """As many of the other words as fit, and a selection that makes the tokens add up."""
+        fitting = self._fitting(common, room, counts, used, times)
         if fitting is None:
             return None
         whole = max(len(fitting) - 1 - -(-GIVEN_BACK // self.seldom), 0)
-        spare = counts[spent.others[whole : whole + SPARE]]
-        entries = spent.entries + self.common * times + self.seldom * whole
+        spare = counts[used.others[whole : whole + SPARE]]
+        entries = used.entries + self.common * times + self.seldom * whole
         numbers = np.concatenate(([0], np.cumsum(counts[entries : entries + MOST_CHOSEN])))
         return self._choose(whole, spare, numbers, room - int(fitting[whole]), int(counts[-1]))
 
-    def _choose(self, whole: int, spare: Indices, numbers: Indices, rest: int, pad: int) -> _Filling | None:
-        """Words to take up the rest of the tokens. `numbers[n]` are the tokens of n further numbers."""
+    def _choose(self, whole: int, spare: Indices, numbers: Indices, rest: int, pad: int) -> _ListFilling | None:
+        """Selects words for the remaining tokens. `numbers[n]` are the tokens of n further entry numbers."""
         smallest, largest = int(spare.min()), int(spare.max())
         for pads in range(PADS + 1):
             left = rest - pads * pad - numbers
             possible = (np.arange(len(left)) * smallest <= left) & (left <= np.arange(len(left)) * largest)
             for count in np.flatnonzero(possible).tolist():
-                chosen = pick(spare, count, int(left[count]))
+                chosen = pick_sizes(spare, count, int(left[count]))
                 if chosen is not None:
-                    return _Filling(whole, chosen, pads)
+                    return _ListFilling(whole, chosen, pads)
         return None
 
-    def _after(self, filling: _Filling, spent: _Spent, times: int) -> _Spent:
+    def _after(self, filling: _ListFilling, used: _Used, times: int) -> _Used:
         entries = self.common * times + self.seldom * filling.whole + len(filling.chosen)
-        left = np.delete(spent.others[filling.whole :], filling.chosen)
-        return _Spent(left, spent.entries + entries, spent.often + times)
+        left = np.delete(used.others[filling.whole :], filling.chosen)
+        return _Used(left, used.entries + entries, used.often + times)
 
     def _laid(
-        self, common: Indices, filling: _Filling, spent: _Spent, times: int, draw: np.random.Generator
+        self, common: Indices, filling: _ListFilling, used: _Used, times: int, draw: np.random.Generator
     ) -> Indices:
-        """The pieces of a stretch: number and word, number and word ..."""
-        listed = mixed(
+        """The pieces of a segment: number, word, number, word ..."""
+        listed = mix_around_depth(
             np.repeat(common, times),
-            np.repeat(spent.others[: filling.whole], self.seldom),
+            np.repeat(used.others[: filling.whole], self.seldom),
             self.depth,
             self.spread,
             draw,
         )
-        listed = np.concatenate([listed, spent.others[filling.whole :][filling.chosen]])
+        listed = np.concatenate([listed, used.others[filling.whole :][filling.chosen]])
         pieces = np.empty(2 * len(listed) + filling.pads, np.int64)
-        pieces[0 : 2 * len(listed) : 2] = spent.entries + np.arange(len(listed))
+        pieces[0 : 2 * len(listed) : 2] = used.entries + np.arange(len(listed))
         pieces[1 : 2 * len(listed) : 2] = listed
         pieces[2 * len(listed) :] = len(self.bank.pieces) - 1
         return pieces

@@ -1,7 +1,7 @@
-"""The words of a task: how it speaks by default, and texts of a user's own in their place.
+"""Prompt templates: the default texts of a task, and a user's own texts in their place.
 
-A part is a text with named placeholders: `{key}` stands for a key that each sample draws. Whatever takes a part's place
-must leave room for what the part has to say, so that a question never loses what it asks about.
+A part is a text with named placeholders such as `{key}`, which each sample fills in. A user's text must have the
+placeholders that the part needs, so that a question always names what it asks about.
 """
 
 from __future__ import annotations
@@ -23,27 +23,26 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
-
-# --- The words of a task: how it speaks by default, and texts of a user's own in their place.
+from leadline.tasks.words import listed
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PromptPart:
     """One text of a task, or several of which each sample draws one."""
 
     default: tuple[str, ...]
     needs: tuple[str, ...] = ()
-    """Placeholders that it must have; `a|b` is either."""
+    """Required placeholders; `a|b` means either."""
     may: tuple[str, ...] = ()
-    """Placeholders that it may have besides."""
+    """Optional placeholders."""
     planted: bool = False
-    """Whether it stands among the haystack, on a line of its own: no white space around it."""
+    """Whether it is planted in the haystack: no white space around it."""
     opens: bool = False
-    """Whether the document follows it, so that it must end in white space."""
+    """Whether the document follows it: it must end in white space."""
     asks: bool = False
-    """Whether it follows the document, so that it must begin with white space."""
+    """Whether it follows the document: it must begin with white space."""
     lines: bool = False
-    """Whether a haystack is made of it: one key, then one value."""
+    """Whether a haystack is made of such lines: one key, then one value."""
 
     @property
     def placeholders(self) -> list[str]:
@@ -54,11 +53,11 @@ class Worded(Task):
     """A task whose texts can be replaced: the option `wording`, or a file for `--templates`."""
 
     wording: dict[str, tuple[str, ...]] = Field(
-        {}, description="texts of your own in place of ours, as `tasks show NAME --template` prints them"
+        {}, description="your own texts in place of the defaults, as printed by `tasks show NAME --template`"
     )
 
-    def parts(self) -> Mapping[str, Part]:
-        """Every text that these options have a use for."""
+    def parts(self) -> Mapping[str, PromptPart]:
+        """Every text that the task uses with these options."""
         raise NotImplementedError
 
     @field_validator("wording", mode="before")
@@ -81,20 +80,20 @@ class Worded(Task):
         return self.wording.get(part) or self._defaults[part]
 
     def one_of(self, part: str, number: int, drawn: str) -> str:
-        """The default text of this number, or that one of the user's own texts which `drawn` falls to.
+        """The default text with this number, or one of the user's texts, chosen by a hash of `drawn`.
 
-        The number is drawn either way: with other words a sample still has the same keys, values and places.
+        The number is drawn in both cases, so a sample has the same keys, values and depths with other texts.
         """
         own = self.wording.get(part)
         return own[seed_of("wording", drawn) % len(own)] if own else self._defaults[part][number]
 
-    def say(self, part: str, **values: object) -> str:
-        """A part that has one text."""
+    def fill(self, part: str, **values: object) -> str:
+        """The single text of a part, with its placeholders filled in."""
         return self.texts(part)[0].format(**values)
 
 
-def check_wording(parts: Mapping[str, Part], given: Mapping[str, Sequence[str]], *, where: str) -> None:
-    """Gate 1 for texts: known parts, known placeholders, none missing, white space where it belongs."""
+def check_wording(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> None:
+    """Gate 1 for texts: known parts, known placeholders, none missing, white space where it is needed."""
     for name, texts in given.items():
         if name not in parts:
             raise UnknownName("part", name, parts, where=where)
@@ -105,7 +104,7 @@ def check_wording(parts: Mapping[str, Part], given: Mapping[str, Sequence[str]],
             _check(parts[name], text, f"{where}, {name}")
 
 
-def _check(part: Part, text: str, where: str) -> None:
+def _check(part: PromptPart, text: str, where: str) -> None:
     found = placeholders_of(text, where)
     for name in found:
         if name not in part.placeholders:
@@ -113,7 +112,7 @@ def _check(part: Part, text: str, where: str) -> None:
     for need in part.needs:
         if not any(name in found for name in need.split("|")):
             wanted = " or ".join(f"{{{name}}}" for name in need.split("|"))
-            raise UsageError(f"the text lacks {wanted}", where=where, fix=f"say where {wanted} stands")
+            raise UsageError(f"the text lacks {wanted}", where=where, fix=f"add {wanted} to the text")
     problem, fix = _white_space(part, text)
     if part.lines and [name for name in found if name in ("key", "value")] != ["key", "value"]:
         problem, fix = "the haystack is made of such lines", "use {key} once, and after it {value} once"
@@ -121,18 +120,18 @@ def _check(part: Part, text: str, where: str) -> None:
         raise UsageError(f"{problem}: {text!r}", where=where, fix=fix)
 
 
-def _white_space(part: Part, text: str) -> tuple[str, str]:
+def _white_space(part: PromptPart, text: str) -> tuple[str, str]:
     if part.planted and (text != text.strip() or (part.lines and "\n" in text)):
-        return "what is planted has no white space around it", "the haystack's own line breaks are put around it"
+        return "planted text must have no white space around it", "remove it: line breaks are added as in the haystack"
     if part.opens and text and not text[-1].isspace():
-        return "the document would be glued to its instruction", "end it with a line break, or with a space"
+        return "the instruction must end in white space", "end it with a line break or a space"
     if part.asks and not text[:1].isspace():
-        return "the question would be glued to the document", "begin it with a line break"
+        return "the question must begin with white space", "begin it with a line break"
     return "", ""
 
 
 def placeholders_of(text: str, where: str) -> list[str]:
-    """The names in braces, in their order, and nothing but names."""
+    """The placeholder names of a text, in order. Anything but a plain name in braces is an error."""
     found = []
     try:
         for _, name, form, conversion in string.Formatter().parse(text):
@@ -153,23 +152,45 @@ def filled_in(text: str, kept: Sequence[str], **values: object) -> str:
     return text.format(**{name: f"{{{name}}}" for name in kept}, **values)
 
 
-# --- Files of wordings: a section for each task, with texts in place of ours. TOML or JSON.
+DEMONSTRATION = "{instruction}{document}{question}\n{prefix} {answer}.\n\nThat was an example. Now do the same with "
+
+
+def demonstration_part(another: str) -> PromptPart:
+    """The part for a solved example before the document. `another` is what follows it, as in "another text"."""
+    return PromptPart(
+        (f"{DEMONSTRATION}{another}.\n\n",),
+        needs=("document", "question", "answer|spaced|numbered"),
+        may=("instruction", "prefix"),
+        opens=True,
+    )
+
+
+def answer_forms(found: Sequence[str]) -> dict[str, str]:
+    """The placeholders for the answer of a demonstration: `a, b and c`, `a b c`, `1. a 2. b 3. c`."""
+    return {
+        "answer": listed(found),
+        "spaced": " ".join(found),
+        "numbered": " ".join(f"{number}. {one}" for number, one in enumerate(found, 1)),
+    }
+
+
+# --- template files: TOML or JSON with a section for each task ---
 #
-# ["niah_*"]                                   a pattern stands for every task it fits; an exact name comes first
+# ["niah_*"]                                   a pattern matches several tasks; an exact name takes precedence
 # instruction = "Keep the {kinds} in mind.\n"
-# question = ["\nWhich {kind} has {key}?", "\nWhat is the {kind} of {key}?"]      each sample draws one
+# question = ["\nWhich {kind} has {key}?", "\nWhat is the {kind} of {key}?"]      each sample uses one
 
 Texts = dict[str, tuple[str, ...]]
 
 
 def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
-    """The tasks with the wordings that a file has for them. Every section of it must be sound, asked for or not."""
+    """The tasks with the texts of a file. Every section is checked, used or not."""
     sections = read_templates(path)
     found = [(asked, registry.task(asked)) for asked in tasks]
     made, used = [], False
     for asked, task in found:
         own: Texts = {}
-        for section in sorted(sections, key=lambda name: name == asked.name):  # the exact name last: it wins
+        for section in sorted(sections, key=lambda name: name == asked.name):  # an exact name comes last and wins
             if fnmatchcase(asked.name, section):
                 where = f"{path}, [{section}]"
                 if not isinstance(task, Worded):
@@ -189,7 +210,7 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
 
 
 def read_templates(path: Path) -> dict[str, Texts]:
-    """Section by section, with every text in a tuple. A section's name is that of a task, or a pattern of some."""
+    """The sections by name, which is a task or a pattern of tasks, with every text in a tuple."""
     known = registry.names("tasks")
     sections: dict[str, Texts] = {}
     for name, parts in _loaded(path).items():
@@ -225,11 +246,11 @@ def _texts(given: Any, where: str) -> tuple[str, ...]:
 
 
 def template_of(name: str, task: Worded) -> str:
-    """The texts of a task as a section to start from, with what each may say."""
+    """The texts of a task as a section of a template file, with a comment on placeholders."""
     lines = [f"[{_quoted(name)}]" if not name.replace("_", "").replace("-", "").isalnum() else f"[{name}]"]
     for part, about in task.parts().items():
         if about.placeholders:
-            lines.append(f"# {_words(about)}")
+            lines.append(f"# {_format_placeholders(about)}")
         texts = task.texts(part)
         if len(texts) == 1:
             lines.append(f"{part} = {_quoted(texts[0])}")
@@ -238,7 +259,7 @@ def template_of(name: str, task: Worded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _words(part: Part) -> str:
+def _format_placeholders(part: PromptPart) -> str:
     needs = [" or ".join(f"{{{name}}}" for name in need.split("|")) for need in part.needs]
     may = [f"{{{name}}}" for name in part.may]
     said = [f"needs {', '.join(needs)}"] if needs else []
@@ -246,5 +267,5 @@ def _words(part: Part) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A JSON string is a basic string of TOML, too."""
+    """As a JSON string, which is also a TOML basic string."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,19 +1,23 @@
-"""Words of ours to make keys, values and lists from: 673 adjectives and 1770 nouns give 1,191,210 pairs.
+"""Word lists, and the keys, values and words for counting that are drawn from them.
 
-No noun begins with another noun, so that no pair of words stands inside another pair.
+673 adjectives and 1770 nouns give 1,191,210 pairs. No noun begins with another noun, so no pair is a substring of
+another pair.
 """
 
 from __future__ import annotations
 
+import random
+import uuid
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Literal
 
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, bulk_rng, part_of, side_of
+from leadline.core.types import ValueKind
 
-# --- Words of ours to make keys, values and lists from: 673 adjectives and 1770 nouns give 1,191,210 pair
+# --- word lists ---
 
 ADJECTIVES = tuple(
     """
@@ -232,27 +236,63 @@ VERBS = tuple(
 )
 
 
-# --- Words to count: English ones of ours first, coined ones where a list needs more of them than there are.
+# --- keys and values ---
+
+SINGULAR: dict[ValueKind, str] = {"words": "word", "numbers": "number", "uuids": "code"}
+PLURAL: dict[ValueKind, str] = {"words": "words", "numbers": "numbers", "uuids": "codes"}
+
+
+def draw_value(kind: ValueKind, rng: random.Random) -> str:
+    """One key or value, from either split. As in RULER (arXiv 2404.06654), numbers have 7 digits and UUIDs are
+    version 4."""
+    if kind == "words":
+        return f"{rng.choice(ADJECTIVES)}-{rng.choice(NOUNS)}"
+    if kind == "numbers":
+        return str(rng.randrange(1_000_000, 10_000_000))
+    return str(uuid.UUID(int=rng.getrandbits(128), version=4))
+
+
+def value_side(value: str) -> Split:
+    """The split of a key or value. Its last part decides, so that lines can be put together from parts."""
+    return side_of(value.rpartition("-")[2])
+
+
+def draw_new_value(kind: ValueKind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
+    """A value of this split that is not in `taken`; it is added to `taken`."""
+    for _ in range(4000):
+        value = draw_value(kind, rng)
+        if value not in taken and value_side(value) == split:
+            taken.add(value)
+            return value
+    raise ValueError(f"cannot draw another of {kind}: {len(taken)} are taken")
+
+
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+# --- words to count: English words first, then coined ones where a list needs more ---
 #
-# No word of the pool stands inside another, so that naming one never gives credit for another under a scorer that looks
-# for substrings. (In RULER's own pool one word in four does.)
+# No word of the pool is a substring of another, so that naming one never gives credit for another under a substring
+# scorer. (In RULER's own pool one word in four is.)
 
 Vocabulary = Literal["english", "coined"]
 CONSONANTS, VOWELS = "bdfghjklmnprstvwyz", "aeiou"
 SYLLABLES = tuple(c + v for c in CONSONANTS for v in VOWELS)
 LEAST_LETTERS = 4
 KEPT_FOR_DEMONSTRATIONS = 8
-"""One English word in so many stands in demonstrations and never in a list."""
+"""One English word in KEPT_FOR_DEMONSTRATIONS is used in demonstrations and never in a list."""
 _UNWANTED = ("nig", "fag", "jap", "rape", "tit", "poo", "pus", "suk", "fuk", "nazi", "homo")
 _SAID_BY_US = frozenset(
     "assist common count decline example follow know list number please question request word".split()
 )
-"""Words of our instructions, of refusals, and of politeness: an answer that holds them has not named them."""
+"""Words of instructions, refusals and polite phrases: an answer may contain them without naming them."""
 
 
 @cache
 def english_words() -> tuple[str, ...]:
-    """English words of which none stands inside another, sorted."""
+    """English words, none of which is a substring of another, sorted."""
     words = {w for w in (*ADJECTIVES, *NOUNS, *VERBS) if len(w) >= LEAST_LETTERS} - _SAID_BY_US
     inside = {part for word in words for part in _parts(word) if part != word}
     return tuple(sorted(words - inside))
@@ -275,7 +315,7 @@ def demonstration_words(split: Split) -> tuple[str, ...]:
 
 @cache
 def list_words(count: int, vocabulary: Vocabulary, split: Split) -> tuple[str, ...]:
-    """At least `count` words for lists: the English ones, if wanted, and as many coined ones as that takes."""
+    """At least `count` words for lists: English ones unless `vocabulary` is coined, then coined ones."""
     english = () if vocabulary == "coined" else part_of(english_words(), split)
     words = [w for w in english if not _is_for_demonstrations(w)]
     coined = _coined(split)
@@ -284,18 +324,18 @@ def list_words(count: int, vocabulary: Vocabulary, split: Split) -> tuple[str, .
         raise SourceError(
             f"{count:,} different words are needed and there are {len(words):,}",
             where="word list",
-            fix="ask for a shorter length, or let uncommon words stand more often (freq_ucw)",
+            fix="use a shorter length, or repeat uncommon words more often (freq_ucw)",
         )
     return tuple(words)
 
 
 def english_count(vocabulary: Vocabulary, split: Split) -> int:
-    """How many words at the beginning of `list_words` are English."""
+    """Number of English words at the beginning of `list_words`."""
     return len(list_words(0, vocabulary, split))
 
 
 def _coined(split: Split) -> Iterator[str]:
-    """Three syllables each: words of one length, of which none can stand inside another."""
+    """Words of three syllables. All have one length, so none is a substring of another."""
     size = len(SYLLABLES)
     english = frozenset(english_words())
     parts_of_english = frozenset(part for word in english for part in _parts(word) if len(part) == 6)

@@ -1,1 +1,1 @@
-"""What `sim:` is made of: how a simulated model reads, forgets and answers."""
+"""`sim:`: simulated models that answer from the probe and err with a known probability."""

@@ -1,15 +1,14 @@
-"""Simulated models: they read the prompt they are given, and err as published profiles do. No network, no weights.
+"""Simulated models: they answer from the probe, and err as published profiles do. No network, no weights.
 
-A simulated model knows the text of the prompt and where the document in it ends, and nothing of targets, facts or
-depths. What it draws depends on its seed and on the cell alone, so that a record is the same in any order, and two
-profiles with one seed err on the same samples first.
+A simulated model is given the targets of a probe and the depths of the facts behind them. Whether it names a target is
+drawn from its seed and the cell alone, so a record is the same in any order, and two profiles with one seed err on the
+same samples first.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -21,17 +20,14 @@ from leadline.core.errors import UnknownName
 from leadline.core.seeds import rng
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.sim import answers as wording
-from leadline.models.sim.answers import Body, Evidence, read
-from leadline.models.sim.nll import continuation_surprise, surprise_at
+from leadline.models.sim.answers import PREAMBLES, RAMBLES, REFUSALS, Finish, draw_answer, without
+from leadline.models.sim.nll import continuation_nll, span_nll
 from leadline.models.sim.profiles import ARCHETYPES, Profile, success_probability
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
-
-_REMEMBERED_BODIES = 4
 
 
 class Simulated(ModelProvider, Profile):
@@ -68,7 +64,6 @@ class SimulatedModel:
         self.plain: Frame = self.frame
         self.grain: Literal["probe", "document"] = "probe"
         self._lock = threading.Lock()
-        self._bodies: deque[tuple[Document, int, Body]] = deque(maxlen=_REMEMBERED_BODIES)
         self._failed_before: dict[str, int] = {}
 
     @property
@@ -96,17 +91,16 @@ class SimulatedModel:
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
         if self.options.limit is not None and longest > self.options.limit:
             return Failure("context_length", f"this needs {longest} tokens, the window holds {self.options.limit}")
-
-        def chance(length: int, place: float) -> float:
-            return success_probability(self.archetype, length, place, self.options)
-
         return TokenNLL(
-            tuple(continuation_surprise(ids, c, chance) for c in continuations),
-            tuple(surprise_at(ids[:stop], range(start, stop), chance) for start, stop in spans),
+            tuple(continuation_nll(ids, c, self._chance) for c in continuations),
+            tuple(span_nll(ids[:stop], range(start, stop), self._chance) for start, stop in spans),
         )
 
     def close(self) -> None:
-        self._bodies.clear()
+        pass
+
+    def _chance(self, length: int, depth: float | None) -> float:
+        return success_probability(self.archetype, length, depth, self.options)
 
     def _answer(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
@@ -121,17 +115,15 @@ class SimulatedModel:
             digest=digest_text(prompt),
             decoding={"max_tokens": probe.allowance},
         )
-        outcome = self._refused(document, probe) or self._failed(probe) or self._completed(document, probe)
+        tokens = probe.cut + len(probe.closing_ids)  # as sent, not as the probe claims
+        outcome = self._failure(probe, tokens) or self._completion(document, probe, tokens)
         return Answer(sent=sent, outcome=outcome, seconds=time.perf_counter() - began)
 
-    def _refused(self, document: Document, probe: Probe) -> Failure | None:
-        needed = _prompt_tokens(probe) + probe.allowance
-        if self.options.limit is None or needed <= self.options.limit:
-            return None
-        return Failure("context_length", f"this prompt needs {needed} tokens, the window holds {self.options.limit}")
-
-    def _failed(self, probe: Probe) -> Failure | None:
-        """A flaky model fails some first requests, and fewer second ones: each attempt is drawn anew."""
+    def _failure(self, probe: Probe, tokens: int) -> Failure | None:
+        """A prompt beyond the limit is refused. A flaky model fails some requests; each attempt is drawn anew."""
+        limit, needed = self.options.limit, tokens + probe.allowance
+        if limit is not None and needed > limit:
+            return Failure("context_length", f"this prompt needs {needed} tokens, the window holds {limit}")
         if self.archetype != "flaky":
             return None
         key = probe.cell.key
@@ -143,60 +135,24 @@ class SimulatedModel:
             self._failed_before[key] = attempt + 1
         return Failure("server", "simulated fault", transient=True, status=503)
 
-    # --- reading and answering ---
-
-    def _completed(self, document: Document, probe: Probe) -> Completion:
-        body = self._body(document, probe)
-        closing = probe.tail + document.frame.after + (probe.answer_prefix if document.frame.prefill else "")
-        text, finish = self._reply(read(body, closing), probe)
+    def _completion(self, document: Document, probe: Probe, tokens: int) -> Completion:
+        text, finish = self._reply(document, probe, tokens + probe.allowance)
         ends = self.tokenizer.ends(text) or []
         if len(ends) > probe.allowance:
             text, finish = text[: ends[probe.allowance - 1]], "length"
         return Completion(
-            text=text,
-            finish=finish,
-            prompt_tokens=_prompt_tokens(probe),
-            completion_tokens=min(len(ends), probe.allowance),
+            text=text, finish=finish, prompt_tokens=tokens, completion_tokens=min(len(ends), probe.allowance)
         )
 
-    def _body(self, document: Document, probe: Probe) -> Body:
-        """The document up to the cut; what was worked out about it is kept for its next probe."""
-        with self._lock:
-            for known, cut, body in self._bodies:
-                if known is document and cut == probe.cut_characters:
-                    return body
-        body = Body(document.text[document.body_start_characters : probe.cut_characters])
-        with self._lock:
-            self._bodies.append((document, probe.cut_characters, body))
-        return body
-
-    def _reply(self, evidence: Evidence, probe: Probe) -> tuple[str, str]:
+    def _reply(self, document: Document, probe: Probe, length: int) -> tuple[str, Finish]:
         draw = rng(self.options.seed, "sim", probe.cell.key)
-        truth = [finding.value for finding in evidence.findings]
-        if self.archetype == "empty":
-            return "", "stop"
-        if self.archetype == "refuses":
-            return wording.without(truth, draw, wording.REFUSALS), "stop"
-        if self.archetype == "wanders":
-            return wording.without(truth, draw, wording.RAMBLES), "stop"
-        if self.archetype == "cuts-off":
-            return wording.without(truth, draw, wording.BEGINNINGS), "length"
-        if not truth:
-            return draw.choice(wording.NOT_FOUND), "stop"
-        length = _prompt_tokens(probe) + probe.allowance
-        kept = [f.value for f in evidence.findings if draw.random() < self._chance(length, f.places)]
-        if len(kept) == len(truth):
-            return wording.right(kept), "stop"
-        if kept:
-            return wording.mixed(draw, kept, truth, evidence.mistake), "stop"
-        return wording.wrong(draw, truth, evidence.mistake), "stop"
-
-    def _chance(self, length: int, places: Sequence[float]) -> float:
-        """Evidence that stands in many places is seen as often as its places are, on average."""
-        chances = [success_probability(self.archetype, length, place, self.options) for place in places]
-        return sum(chances) / len(chances)
-
-
-def _prompt_tokens(probe: Probe) -> int:
-    """What was really sent, counted from the token ids and not from what the probe says of itself."""
-    return probe.cut + len(probe.closing_ids)
+        match self.archetype:
+            case "empty":
+                return "", "stop"
+            case "refuses":
+                return without(probe.targets, draw, REFUSALS), "stop"
+            case "wanders":
+                return without(probe.targets, draw, RAMBLES), "stop"
+            case "cuts-off":
+                return without(probe.targets, draw, PREAMBLES), "length"
+        return draw_answer(document, probe, lambda depth: self._chance(length, depth), draw), "stop"

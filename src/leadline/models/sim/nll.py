@@ -1,10 +1,8 @@
-"""How surprised a simulated model is: calm at text that reads like text, whatever its profile, and the less surprised
-at what it has read before the better its profile reads there.
+"""NLL of simulated models: steady for ordinary text, and lower for text that was read before.
 
-Every token has a plain surprise of its own, drawn from what it is and what stands before it. A token that goes on as
-the same words did earlier in the context is expected with the chance that the profile gives to that place at that
-length. So with the archetype `cliff` perplexity stays as it is beyond the window, and retrieval gain falls to nothing:
-the perplexity trap, planted.
+Every token has a base NLL drawn from itself and the two tokens before it. A token that continues a passage seen earlier
+in the context is predicted with the chance that the profile gives to that depth at that length. With the archetype
+`cliff`, perplexity therefore stays level beyond the window while retrieval gain falls to zero: the perplexity trap.
 """
 
 from __future__ import annotations
@@ -18,23 +16,23 @@ if TYPE_CHECKING:
     from leadline.core.contracts import Continuation, Nats
     from leadline.core.types import Ids
 
-PLAIN_NATS = 3.0
-"""Mean surprise at a token of which nothing is known."""
+BASE_NATS = 3.0
+"""Mean NLL of a token that was not seen before."""
 SPREAD_NATS = 1.0
 CERTAINTY = 0.95
-"""Of a model that remembers: how sure it is of the next token."""
-RECOGNISED = 8
-"""Tokens in a row by which a place is known again."""
+"""Probability of the next token of a passage that is remembered."""
+MATCHED_TOKENS = 8
+"""Tokens in a row that must be equal for a passage to count as seen before."""
 
 Chance = Callable[[int, float], float]
-"""From the tokens in the context and the place in it (0 first, 1 last) to the chance to read right there."""
+"""From the tokens in the context and a depth (0 first, 1 last) to the probability to read right there."""
 
 
-def surprise_at(ids: Ids, wanted: Sequence[int], chance: Chance) -> Nats:
-    """Nats of the tokens at some places of a text that is read from its beginning."""
-    plain = _plain(ids)
+def span_nll(ids: Ids, wanted: Sequence[int], chance: Chance) -> Nats:
+    """NLL in nats of the tokens at the `wanted` positions of a text."""
+    base = _base(ids)
     copies = _copies(ids, wanted)
-    nats = plain[np.asarray(wanted, np.int64)].copy()
+    nats = base[np.asarray(wanted, np.int64)].copy()
     for number, (token, copy) in enumerate(zip(wanted, copies, strict=True)):
         if copy >= 0:
             known = chance(token + 1, copy / max(token - 1, 1))
@@ -42,13 +40,13 @@ def surprise_at(ids: Ids, wanted: Sequence[int], chance: Chance) -> Nats:
     return nats
 
 
-def continuation_surprise(ids: Ids, continuation: Continuation, chance: Chance) -> Nats:
+def continuation_nll(ids: Ids, continuation: Continuation, chance: Chance) -> Nats:
     text = np.concatenate([ids[: continuation.cut], continuation.ids])
-    return surprise_at(text, range(continuation.cut + continuation.start, len(text)), chance)
+    return span_nll(text, range(continuation.cut + continuation.start, len(text)), chance)
 
 
-def _plain(ids: Ids) -> Nats:
-    """Even between PLAIN - SPREAD and PLAIN + SPREAD, from a hash of the token and the two before it."""
+def _base(ids: Ids) -> Nats:
+    """Uniform between BASE - SPREAD and BASE + SPREAD, from a hash of the token and the two before it."""
     mixed = ids.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for back, odd in ((1, 0xC2B2AE3D27D4EB4F), (2, 0x165667B19E3779F9)):
         mixed[back:] ^= ids[:-back].astype(np.uint64) * np.uint64(odd)
@@ -56,12 +54,12 @@ def _plain(ids: Ids) -> Nats:
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(32)
     share = (mixed >> np.uint64(11)).astype(np.float64) / 2.0**53
-    return PLAIN_NATS + SPREAD_NATS * (2 * share - 1)
+    return BASE_NATS + SPREAD_NATS * (2 * share - 1)
 
 
 def _copies(ids: Ids, wanted: Sequence[int]) -> list[int]:
-    """For each place, where the same words went on the same way before; -1 where they did not."""
-    size = RECOGNISED + 1
+    """For each wanted position, an earlier position where the same tokens led to the same token, or -1."""
+    size = MATCHED_TOKENS + 1
     if len(ids) <= size or not len(wanted):
         return [-1] * len(wanted)
     windows = np.lib.stride_tricks.sliding_window_view(ids, size)
@@ -73,7 +71,9 @@ def _copies(ids: Ids, wanted: Sequence[int]) -> list[int]:
     earliest[order] = first
     found = []
     for token in wanted:
-        start = token - RECOGNISED
+        start = token - MATCHED_TOKENS
         copy = int(earliest[start]) if start >= 0 else start
-        found.append(copy + RECOGNISED if 0 <= copy < start and np.array_equal(windows[copy], windows[start]) else -1)
+        found.append(
+            copy + MATCHED_TOKENS if 0 <= copy < start and np.array_equal(windows[copy], windows[start]) else -1
+        )
     return found

@@ -6,9 +6,9 @@ lost-in-the-middle  a dip over the depths between both ends, which opens over th
                     (Liu et al., arXiv 2307.03172)
 decay               half way down at `window`, smoothly: position interpolation (arXiv 2306.15595)
 floor               the same, but down to a floor that is kept: as YaRN-extended models do (arXiv 2309.00071)
-recency             only what stands within `window` tokens of the end: sliding-window attention
+recency             only facts within `window` tokens of the end: sliding-window attention
 
-These are the planted truth: whatever measures a simulated model must find this function again.
+These functions are the known truth that a measurement of a simulated model must recover.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _DEPTH_STEPS = 64
 
 
 class Profile(Options):
-    """The numbers that shape a profile."""
+    """Parameters of a profile."""
 
     window: int = Field(8192, ge=1, description="tokens at which the profile turns")
-    high: float = Field(1.0, ge=0, le=1, description="chance to read right where all is well")
-    low: float | None = Field(None, ge=0, le=1, description="chance where all is lost; 0, or 0.6 for floor")
+    high: float = Field(1.0, ge=0, le=1, description="chance to read right at best")
+    low: float | None = Field(None, ge=0, le=1, description="chance to read right at worst; 0, or 0.6 for floor")
     strength: float = Field(0.8, ge=0, le=1, description="depth of the dip in the middle, as a share")
     slope: float = Field(2.0, gt=0, description="steepness of a decay per doubling; 1 is gentle, 8 almost a cliff")
-    noise: float = Field(0.0, ge=0, le=1, description="share of right readings lost whatever the place")
+    noise: float = Field(0.0, ge=0, le=1, description="share of right answers lost at any length and depth")
 
     @field_validator("window", mode="before")
     @classmethod
@@ -43,7 +43,7 @@ class Profile(Options):
 
 
 Shape = Callable[[int, float, Profile], float]
-"""From length, depth and profile to how much is left of the way from low (0) to high (1)."""
+"""From length, depth and profile to a share between low (0) and high (1)."""
 
 
 def _perfect(length: int, depth: float, profile: Profile) -> float:
@@ -84,7 +84,7 @@ _LOW = {"floor": 0.6}
 def success_probability(archetype: str, length: int, depth: float | None, options: Profile) -> float:
     """The chance that a piece of evidence at `depth` of a prompt of `length` tokens is read right.
 
-    `length` is what the window must hold, the allowance for the answer included. Without a depth: the mean over all.
+    `length` includes the allowance for the answer. Without a depth: the mean over all depths.
     """
     if archetype in NEVER_RIGHT:
         return 0.0
@@ -94,5 +94,5 @@ def success_probability(archetype: str, length: int, depth: float | None, option
         middles = ((i + 0.5) / _DEPTH_STEPS for i in range(_DEPTH_STEPS))
         return sum(success_probability(archetype, length, d, options) for d in middles) / _DEPTH_STEPS
     low = options.low if options.low is not None else _LOW.get(archetype, 0.0)
-    left = SHAPES[archetype](length, min(max(depth, 0.0), 1.0), options)
-    return (low + (options.high - low) * left) * (1 - options.noise)
+    share = SHAPES[archetype](length, min(max(depth, 0.0), 1.0), options)
+    return (low + (options.high - low) * share) * (1 - options.noise)

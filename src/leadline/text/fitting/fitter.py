@@ -179,6 +179,10 @@ def _make_probe(
         allowance=question.allowance,
         scorers=question.scorers,
         labels=question.labels,
+        match=question.match,
+        family=question.family,
+        value_kind=question.value_kind,
+        demonstration=question.demonstration,
         body_tokens=body_tokens,
     )
 

@@ -1,0 +1,81 @@
+"""Placing evidence: depths of facts around the cell's depth, and items whose token counts add up to a given total."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from leadline.core.types import Cell
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+
+def fact_depths(cell: Cell, spread: float, count: int, draw: random.Random) -> list[float]:
+    """Depths of the facts that answer a cell: a band around its depth, or anywhere if it has none."""
+    if cell.depth is None:
+        return [draw.random() for _ in range(count)]
+    return depth_band(cell.depth, spread, count)
+
+
+def depth_band(depth: float, spread: float, count: int) -> list[float]:
+    """`count` depths spread evenly over a band of width `spread` around `depth`, inside the document."""
+    if count == 1:
+        return [depth]
+    low = min(max(depth - spread / 2, 0.0), 1.0 - spread)
+    return [low + spread * number / (count - 1) for number in range(count)]
+
+
+def mix_around_depth(
+    special: Indices, others: Indices, depth: float | None, spread: float, draw: np.random.Generator
+) -> Indices:
+    """Both shuffled together. With a depth, the special items are confined to a band of width `spread` around it, which
+    widens if they do not fit."""
+    size = len(special) + len(others)
+    if depth is None:
+        return draw.permutation(np.concatenate([special, others]))
+    width = max(round(spread * size), len(special))
+    low = round(min(max(depth * size - width / 2, 0), size - width))
+    order = np.empty(size, np.int64)
+    band = low + draw.permutation(width)[: len(special)]
+    free = np.ones(size, np.bool_)
+    free[band] = False
+    order[band] = draw.permutation(special)
+    order[free] = draw.permutation(others)
+    return order
+
+
+def pick_sizes(sizes: Indices, count: int, total: int) -> Indices | None:
+    """Positions of `count` different items whose sizes add up to `total`, or None.
+
+    Greedy: items near the mean still needed come first and the last two are looked up, which hardly ever fails when
+    the sizes have no gaps. Of equal sizes the first position is taken.
+    """
+    places: dict[int, list[int]] = defaultdict(list)
+    for place in range(len(sizes) - 1, -1, -1):
+        places[int(sizes[place])].append(place)
+    chosen: list[int] = []
+    while len(chosen) < count:
+        size = _next(places, count - len(chosen), total)
+        if size is None:
+            return None
+        chosen.append(places[size].pop())
+        if not places[size]:
+            del places[size]
+        total -= size
+    return np.array(sorted(chosen), np.int64) if total == 0 else None
+
+
+def _next(places: dict[int, list[int]], left: int, total: int) -> int | None:
+    if left == 1:
+        return total if total in places else None
+    if left == 2:
+        return next((s for s in places if _has_other(places, s, total - s)), None)
+    return min(places, key=lambda size: abs(size * left - total), default=None)
+
+
+def _has_other(places: dict[int, list[int]], size: int, other: int) -> bool:
+    return other in places and (other != size or len(places[size]) > 1)
