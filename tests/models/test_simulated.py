@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -111,19 +110,6 @@ def test_the_truth_is_never_looked_at(archetype: str, documents: list[Document])
         blind = dataclasses.replace(document, facts=(), probes=(blind_probe,))
         seen, unseen = open_simulated(f"sim:{archetype}?window=500"), open_simulated(f"sim:{archetype}?window=500")
         assert seen.answer(document, [probe])[0].outcome == unseen.answer(blind, [blind_probe])[0].outcome
-
-
-def test_half_a_megabyte_is_read_in_milliseconds() -> None:
-    line = "The tide comes in and the tide goes out again, as it did on the day before.\n"
-    body = line * 4500 + "The number kept for misty-harbor is 4821907.\n" + line * 4500
-    document = text_document(body, "Question: Which number belongs to misty-harbor?")
-    for name in ("sim:perfect", "sim:cliff?window=10"):
-        model = open_simulated(name)
-        reply(model, document)
-        began = time.process_time()
-        for _ in range(10):
-            reply(model, document)
-        assert time.process_time() - began < 0.5
 
 
 # --- answering ----------------------------------------------------------------------------------
