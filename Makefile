@@ -65,7 +65,7 @@ coverage: setup
 	@$(BIN)/pytest -m "not real" -n auto --cov --cov-report=term:skip-covered --cov-report=xml
 
 docs: $(DOCS)
-	@$(BIN)/mkdocs build --quiet --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	@echo "site/index.html"
 
 bench: setup
