@@ -7,12 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from support.chromium import CHROMIUM, launched
 from support.commands import CommandResult, Say
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Hypothesis fails an example after 200 ms by default; on a busy machine any example can take that long.
+settings.register_profile("leadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leadline")
 
 
 @pytest.fixture
