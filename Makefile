@@ -1,47 +1,76 @@
-# make setup   a virtual environment with everything (quick when nothing has changed)
-# make demo    a heatmap, without any settings
-# make test    style, types and the quick tests
-# make test-real   the tests that need a real model or server
-# make bench   the measurements of docs/performance.md
+# make demo       measure a small model and draw its heatmap (installs only what that needs)
+# make test       style, types and the quick tests (installs everything)
+# make test-real  the tests that need a real model or server
+# make coverage   the quick tests with line coverage
+# make docs       build the documentation site into site/
+# make bench      the measurements of docs/performance.md
+# make setup      the environment of `make test`, without running anything
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEMO := $(VENV)/.installed-demo
 STAMP := $(VENV)/.installed
+DOCS := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip -qq --disable-pip-version-check
 EXTRAS := hf,view,tiktoken,frames,mlflow,tensorboard,wandb,dev
 
-.PHONY: setup demo test test-real bench clean
+.PHONY: setup demo lint types test test-real coverage docs bench clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
 
-# torch first and by this exact version: any other spelling may bring gigabytes of CUDA packages.
-$(STAMP): pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Leadline needs Python 3.11 or newer: make PYTHON=python3.11")'
-	@test -x $(BIN)/python || { echo "making $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "installing (a few minutes the first time)"
+	@echo "creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch first and by this exact version: any other requirement may pull in gigabytes of CUDA packages.
+# --no-compile: Python compiles the few modules that the demo imports instead of all 15,000.
+$(DEMO): pyproject.toml | $(BIN)/python
+	@echo "installing what the demo needs (a minute or two the first time)"
+	@$(PIP) install --no-compile "torch==2.13.0"
+	@$(PIP) install --no-compile -e ".[hf]"
+	@touch $@
+
+$(STAMP): pyproject.toml | $(BIN)/python
+	@echo "installing everything (a few minutes the first time)"
 	@$(PIP) install "torch==2.13.0"
 	@$(PIP) install -e ".[$(EXTRAS)]"
 	@$(BIN)/python tests/support/chromium.py
+	@touch $(DEMO) $@
+
+$(DOCS): pyproject.toml | $(BIN)/python
+	@$(PIP) install -e ".[docs]"
 	@touch $@
 
-demo: setup
+demo: $(DEMO)
 	@$(BIN)/leadline demo
 
-test: setup
+lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+
+types: setup
 	@$(BIN)/mypy
+
+test: lint types
 	@$(BIN)/pytest -m "not real" -n auto
 
 test-real: setup
 	@$(PIP) install -e ".[ray]"
 	@$(BIN)/pytest -m real
 
+coverage: setup
+	@$(BIN)/pytest -m "not real" -n auto --cov --cov-report=term:skip-covered --cov-report=xml
+
+docs: $(DOCS)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo "site/index.html"
+
 bench: setup
 	@$(PIP) install -e ".[bench]"
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage coverage.xml build dist site

@@ -4,40 +4,15 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 import leadline
-from leadline.cli.main import answer
 from leadline.store.runs import RECORDS
+from support.commands import Say
 from support.fake_server import FakeServer, Faults
 from support.leadline_process import PROGRAM, write_haystack
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Say = Callable[..., Said]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Say:
-    """`leadline WORDS` in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*words: str, **settings: Any) -> Said:
-        code = answer(list(words), **settings)
-        return Said(code, *capsys.readouterr())
-
-    return call
-
 
 RUN = ("run", "niah", "--model", "sim:perfect?tokenizer=bytes", "--depths", "3", "--samples", "1", "--no-figure")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 
-from leadline.cli.main import answer
 from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec
@@ -19,6 +17,7 @@ from leadline.stats.ruler_summary import mean_of_tasks, read_table, summarise
 from leadline.store.ruler_files import family_of_task, find_predictions, new_tokens, split_question
 from leadline.store.runs import read_records
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.commands import Say
 
 TABLE = Path(__file__).parents[3] / "shared" / "facts" / "ruler_table.csv"
 """All rows of RULER's published table, where the machine has them."""
@@ -33,27 +32,6 @@ DBRX (36B/132B),32K,8K,95.1,93.8,83.6,63.1,2.4,0.0,56.3,38.0,74.7
 EXAONE-4.0-1.2B* (1.2B),64K,32K,87.0,86.7,88.8,81.1,77.4,-,84.2,TBD,TBD
 Qwen2.5-14B-Instruct-1M* (14B),1M,>128K,97.5,97.1,94.6,94.9,94.9,92.2,95.7,TBD,TBD
 """
-
-
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Say = Callable[..., Said]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Say:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def call(*words: str) -> Said:
-        code = answer(list(words))
-        return Said(code, *capsys.readouterr())
-
-    return call
 
 
 # --- tables ---

@@ -13,7 +13,6 @@ import pytest
 
 from leadline.core.types import Failure
 from leadline.dashboard import pages
-from support.chromium import CHROMIUM, launched
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, MARK, hostile_records
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
@@ -22,18 +21,8 @@ from support.served_runs import dashboard, get
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Route
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = pytest.mark.browser
 GRID: dict[str, Any] = {"lengths": [1024, 8192, 65536], "depths": [0.0, 0.5, 1.0]}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    pytest.importorskip("playwright")
-    with launched() as started:
-        yield started
 
 
 @pytest.fixture(scope="module")

@@ -98,11 +98,9 @@ def test_retry_after_is_read_as_seconds_and_as_a_date(server: FakeServer) -> Non
 def test_a_server_that_hangs_is_a_timeout(server: FakeServer) -> None:
     model = open_model(server.base_url, timeout=0.2)
     server.faults = Faults(hang=1.0)
-    began = time.perf_counter()
     answer = ask(model)
     found = failure(answer)
     assert (found.why, found.transient) == ("timeout", True)
-    assert 0.2 <= time.perf_counter() - began < 5
     assert answer.seconds >= 0.2
     server.faults = Faults()
     assert isinstance(ask(model).outcome, Completion)

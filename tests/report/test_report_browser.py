@@ -12,24 +12,13 @@ import pytest
 from leadline.report.page import write_page
 from leadline.results.run import load_run
 from leadline.store import runs as codec
-from support.chromium import CHROMIUM, launched
 from support.hostile_text import HOSTILE, MARK, hostile_records
 from support.planted_runs import LENGTHS, decay, failed_record, lost_in_the_middle, planted_records, write_run
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    pytest.importorskip("playwright")
-    with launched() as started:
-        yield started
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")

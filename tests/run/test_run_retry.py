@@ -137,9 +137,7 @@ def test_a_stopping_run_gives_up_what_waits_and_records_none_of_it(monkeypatch: 
     model = ScriptedModel(lambda probe, attempt: RIGHT if probe.cell.sample == 0 else BUSY)
     document = document_of(2)
     asker = Retrier(model, Limits(), stop, lambda event: stop.because(RunStopped("enough")))
-    began = time.monotonic()
     asked = asker.ask(document, document.probes)
-    assert time.monotonic() - began < 5
     assert [a.probe.cell.sample for a in asked] == [0]
 
 

@@ -1,1 +1,1 @@
-"""What tests share: fake servers, scripted and tiny models, planted records, data files."""
+"""Shared by tests: fake servers, scripted and tiny models, planted records, data files."""

@@ -1,6 +1,6 @@
-"""The browser that pages are tested in: found where the system has it, fetched by `make setup` where it has none.
+"""The browser for page tests: the system's Chromium, or one installed by `make setup`.
 
-python tests/support/chromium.py      fetches it if need be; never fails, for the tests that need it are then skipped
+python tests/support/chromium.py      installs it if it is missing; never fails, because tests that need it are skipped
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 def find_chromium() -> str | None:
-    """The system's own, else the one that playwright has fetched."""
+    """The system's Chromium, else the one that playwright has installed."""
     system = next(filter(None, map(shutil.which, NAMES)), None)
     if system is not None:
         return system
@@ -51,18 +51,18 @@ def launched() -> Iterator[Browser]:
 def main() -> None:
     if CHROMIUM is not None:
         return
-    print("fetching chromium for the browser tests")
-    ways: list[Sequence[str]] = [[sys.executable, "-m", "playwright", "install", "chromium"]]
+    print("installing chromium for the browser tests")
+    commands: list[Sequence[str]] = [[sys.executable, "-m", "playwright", "install", "chromium"]]
     if shutil.which("apt-get") and os.geteuid() == 0:
         install = "apt-get install -y -qq --no-install-recommends chromium"
-        ways.insert(0, ["sh", "-c", f"{install} || (apt-get update -qq && {install})"])
-    if not any(works(way) and find_chromium() for way in ways):
-        print("chromium cannot be had here, so tests that need a browser are skipped")
+        commands.insert(0, ["sh", "-c", f"{install} || (apt-get update -qq && {install})"])
+    if not any(works(command) and find_chromium() for command in commands):
+        print("chromium cannot be installed here; tests that need a browser are skipped")
 
 
 def works(command: Sequence[str]) -> bool:
     try:
-        subprocess.run(command, check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+        subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return False
     return True

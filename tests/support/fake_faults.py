@@ -1,4 +1,4 @@
-"""Faults of the fake server: which request meets which, and what it then gets."""
+"""Faults of the fake server: which request gets which fault, and the response."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from support.fake_http import Response, json_response
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong, as shares of all request bodies (0..1). The shares add up; the rest is answered well."""
+    """Shares of request bodies (0..1) that get each fault; the rest gets a good answer."""
 
     rate_429: float = 0.0
     rate_500: float = 0.0
     rate_503: float = 0.0
     drop: float = 0.0
-    """The connection is closed without a word."""
+    """The connection is closed without a response."""
     drop_midway: float = 0.0
     """The connection is closed half-way through the body that was announced."""
     truncated: float = 0.0
@@ -36,13 +36,13 @@ class Faults:
     error_200: float = 0.0
     """200 with an error object in place of choices."""
     bad_request: float = 0.0
-    """400, which asking again will not change; met on every attempt."""
+    """400 on every attempt."""
     context_length: float = 0.0
-    """A refusal of the length in this kind of server's own words; met on every attempt."""
+    """The length is refused with this server's own message, on every attempt."""
     hang: float = 0.0
     """No answer at all until the client goes away."""
     attempts: int | None = 1
-    """How often one body meets its fault before it is answered; None is for ever."""
+    """How many attempts of one body get the fault before it is answered; None means all."""
     retry_after: float | None = 0.05
     """Seconds in the Retry-After header of a 429 or 503; None leaves it out."""
     retry_after_as_date: bool = False
@@ -50,10 +50,10 @@ class Faults:
     close_after_response: bool = False
     """Closes the kept-alive connection after each response without announcing it, as idle servers do."""
     truncate_to: int | None = None
-    """Silently drops the prompt's middle beyond so many tokens: the answer and the receipt show it."""
+    """Silently drops the middle of prompts with more tokens than this; answer and receipt show it."""
     without_usage: bool = False
     tokenize_status: int = 200
-    """Any other, and tokens are not counted."""
+    """Another status makes /tokenize fail."""
     tokenize_seconds: float = 0.0
     """How long /tokenize takes."""
     seed: int = 0
@@ -67,7 +67,7 @@ _PERMANENT = ("bad_request", "context_length")
 
 
 def drawn(faults: Faults, path: str, body_digest: str, attempt: int) -> str:
-    """The fault that a body meets at this attempt, or ''. Depends on the body and the attempt alone."""
+    """The fault of a body at this attempt, or ''. Depends only on the body and the attempt."""
     seed = f"{faults.seed}:{path}:{body_digest}".encode()
     share = int.from_bytes(hashlib.blake2b(seed, digest_size=8).digest(), "big") / 2**64
     for name in _RATES:
@@ -80,7 +80,7 @@ def drawn(faults: Faults, path: str, body_digest: str, attempt: int) -> str:
 
 
 def faulty(fault: str, faults: Faults, good: dict[str, Any]) -> Response | None:
-    """What a request gets that meets `fault` in place of the `good` answer; None drops the connection."""
+    """The response for `fault` instead of the `good` answer; None drops the connection."""
     if fault == "drop":
         return None
     if fault in ("rate_429", "rate_503"):

@@ -1,4 +1,4 @@
-"""HTTP/1.1 with Content-Length and keep-alive for the fake server: just what a client of ours speaks."""
+"""HTTP/1.1 with Content-Length and keep-alive for the fake server: only what our client uses."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Response:
 
 
 Responder = Callable[[str, str, dict[str, str], bytes], Awaitable[Response | None]]
-"""(method, path, headers, body) to a response, or to None: the connection is dropped without a word."""
+"""(method, path, headers, body) to a response, or to None: the connection is dropped without a response."""
 
 
 def json_response(status: int, value: Any, headers: dict[str, str] | None = None) -> Response:

@@ -1,4 +1,4 @@
-"""What each kind of server says of itself and how it refuses a prompt that is too long, for the fake server."""
+"""Kinds of server that the fake server imitates: their information pages, templates and length errors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REFUSALS: dict[Kind, dict[str, Any]] = {
 
 
 def rendered(kind: Kind, body: dict[str, Any]) -> str:
-    """The prompt a server makes of a request; a final assistant message is continued where the kind does so."""
+    """The prompt a server builds from a request; a final assistant message is continued if this kind does that."""
     if "messages" not in body:
         return BOS + str(body["prompt"])
     messages = body["messages"]
@@ -52,7 +52,7 @@ def refusal(kind: Kind, tokens: int, window: int | None) -> Response:
 
 
 def pages(kind: Kind, window: int | None) -> dict[str, Any]:
-    """GET path -> what stands there."""
+    """GET path -> response."""
     entry: dict[str, Any] = {"id": MODEL, "object": "model", "owned_by": kind.replace("plain", "somebody")}
     if kind in ("vllm", "sglang"):
         entry |= {"max_model_len": window, "root": "/nowhere/fake"}

@@ -1,17 +1,17 @@
-"""A small OpenAI-compatible server on a real loopback socket, whose faults can be switched on.
+"""A small OpenAI-compatible server on a real loopback socket, with faults that can be switched on.
 
     with FakeServer(faults=Faults(rate_429=0.1, drop=0.05), kind="vllm", window=8192) as server:
         ... openai:fake?base_url={server.base_url}&tokenizer=bytes ...
         server.completions                # every request for an answer: path, tokens, attempt, fault, time
         server.faults = Faults()          # switched while it runs
 
-`FakeServer` runs in a thread of this process; `FakeServerProcess` takes the same plain settings and runs in a
-process of its own, for measurements of the client's CPU and for tests that kill things.
+`FakeServer` runs in a thread of this process; `FakeServerProcess` runs in a separate process, for measurements of the
+client's CPU time and for tests that kill processes.
 
-Whether a request meets a fault depends on the bytes of its body and on how often they were sent before, never on
-time or order: a body drawn for a fault meets it `Faults.attempts` times and is then answered. Tokens are bytes
-(or words) of the prompt, so that a test can count them by hand. The default answer is every number of five digits
-or more in the prompt, which passes any number needle that was really sent.
+Whether a request gets a fault depends on the bytes of its body and on how often they were sent before, never on time or
+order: a body drawn for a fault gets it `Faults.attempts` times and is then answered. Tokens are bytes (or words) of the
+prompt, so that a test can count them. The default answer is every number of five digits or more in the prompt, which is
+right for any number needle that was sent.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["FakeServer", "FakeServerProcess", "Faults", "Kind", "Reply", "Reques
 
 @dataclass(frozen=True)
 class Reply:
-    """What the model behind the server says."""
+    """The answer of the model behind the server."""
 
     text: str | None
     finish: str = "stop"
@@ -52,7 +52,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Request:
-    """One request as it arrived. `attempt` counts equal bodies from 1; `fault` is '' where it was answered."""
+    """One request as it arrived. `attempt` counts equal bodies from 1; `fault` is '' if it was answered."""
 
     path: str
     digest: str = ""
@@ -105,7 +105,7 @@ class FakeServer:
 
     @property
     def completions(self) -> list[Request]:
-        """The requests that asked for an answer, without those that asked about the server."""
+        """The requests for completions, without those for server information."""
         return [r for r in self.requests if r.path.endswith("completions")]
 
     def __enter__(self) -> FakeServer:
@@ -157,7 +157,7 @@ class FakeServer:
         return json_response(404, {"detail": "Not Found"}) if page is None else json_response(200, page)
 
     def _tool(self, path: str, body: dict[str, Any]) -> Any:
-        """/tokenize and its like, as this kind has them; None where it has not."""
+        """/tokenize and similar endpoints of this kind of server; None if it has none."""
         if self.kind == "plain":
             return None
         if path == "/tokenize":
@@ -222,7 +222,7 @@ class FakeServer:
         return answer
 
     def _control(self, path: str, raw: bytes) -> Response:
-        """Doors for FakeServerProcess: /_requests and /_faults."""
+        """Endpoints for FakeServerProcess: /_requests and /_faults."""
         if path == "/_faults":
             self.faults = Faults(**json.loads(raw))
             return json_response(200, {})
@@ -230,7 +230,7 @@ class FakeServer:
 
 
 class FakeServerProcess:
-    """The same server in a process of its own. Its answers are the default ones."""
+    """The same server in a separate process, with the default answers."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class FakeServerProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self._process.communicate()  # its standard input ends, and so does it
+        self._process.communicate()  # closes its standard input, which ends it
 
     @property
     def requests(self) -> list[Request]:

@@ -1,4 +1,4 @@
-"""Runs that are being written while somebody looks: records handed out by and by, under a real lock."""
+"""Run folders that grow during a test: records are appended in steps, under a real lock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from support.planted_runs import write_run
 
 
 def begun_run(folder: Path, records: Sequence[Record], *, first: int = 0, samples: int = 3) -> Path:
-    """A run that plans all of these records and has the first few of them."""
+    """A run that plans all of these records and holds the first `first` of them."""
     write_run(folder, records, samples=samples)
     lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
     (folder / RECORDS).write_bytes(b"".join(lines[:first]))
@@ -26,8 +26,8 @@ def begun_run(folder: Path, records: Sequence[Record], *, first: int = 0, sample
 
 @contextmanager
 def writing(folder: Path) -> Iterator[RunWriter]:
-    """A new session that writes to the run, and signs off when it is left without an error."""
-    begun = (datetime.now(UTC) - timedelta(seconds=2)).isoformat(timespec="seconds")  # before what `of_now` gives
+    """A new session that writes to the run; it is marked as finished if no error is raised."""
+    begun = (datetime.now(UTC) - timedelta(seconds=2)).isoformat(timespec="seconds")  # before `of_now`
     this = msgspec.structs.replace(session(["leadline", "run", "niah"]), started=begun)
     again = msgspec.structs.replace(read_manifest(folder), sessions=(this,))
     with open_run(folder, again) as writer:

@@ -1,4 +1,4 @@
-"""What a model might say to hurt the one who reads it."""
+"""Model output that attacks the reader: scripts, terminal escapes, formulas, very long and invalid texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HOSTILE = (
 
 
 def hostile_records() -> list[Record]:
-    """One cell's worth of records for each hostile text, which stands in every place a stranger can write."""
+    """One record for each hostile text, which is in every field that model output or a plugin can fill."""
     made = []
     for number, record in enumerate(
         planted_records(lambda n, d: 0.0, lengths=[1024], depths=[0.5], samples=len(HOSTILE))

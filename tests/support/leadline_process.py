@@ -1,4 +1,4 @@
-"""The real command in a real process, for tests that kill, interrupt and starve it."""
+"""The `leadline` command in a separate process, for tests that kill it, interrupt it or fill its disk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PROGRAM = Path(sys.executable).parent / "leadline"
 
 
 def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
-    """`leadline WORDS`; with `file_bytes` the system stops any file of it from growing beyond that."""
+    """`leadline WORDS`; `file_bytes` is the largest file that the process may write."""
 
     def prepare() -> None:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell's background job, as these tests may be one, ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it
         if file_bytes is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
 
@@ -39,7 +39,7 @@ def call(*words: str, file_bytes: int | None = None) -> tuple[int, str, str]:
 
 
 def write_haystack(folder: Path) -> Path:
-    """A small text of made-up sentences: quicker to open than the built-in ones."""
+    """A small text of invented sentences: faster to open than the built-in ones."""
     draw = random.Random(1)
     syllables = ("ba", "do", "ki", "lu", "me", "no", "pa", "ri", "so", "tu", "va", "we")
     words = ["".join(draw.choices(syllables, k=draw.randrange(1, 5))) for _ in range(300)]

@@ -1,6 +1,6 @@
-"""llama.cpp's own OpenAI-compatible server (wheel xllamacpp) with a GGUF file, until standard input ends.
+"""llama.cpp's OpenAI-compatible server (package xllamacpp) with a GGUF file; it ends when its standard input ends.
 
-Run as a script it prints its address when it listens; `LlamaServer` starts that in a process of its own.
+As a script it prints its address when it is ready; `LlamaServer` starts the script in a separate process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MODEL = "smollm2"
 
 
 class LlamaServer:
-    """A real server with a real model on loopback, on a port that the system chooses."""
+    """A real server with a real model on a free loopback port."""
 
     def __init__(self, weights: Path, *, window: int = 2048) -> None:
         self._command = [sys.executable, __file__, str(weights), str(window)]

@@ -1,4 +1,4 @@
-"""Small documents for tests of server models, laid out by hand in a model's own frame and tokenizer."""
+"""Small documents for tests of server models, in the model's own frame and tokenizer."""
 
 from __future__ import annotations
 

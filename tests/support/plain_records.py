@@ -1,4 +1,4 @@
-"""Records and a manifest of the plainest run there is, for tests of what is done with them."""
+"""Minimal records and a minimal manifest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs whose truth is known: records drawn from a planted surface, written as a run folder."""
+"""Runs with known truth: records drawn from a known probability surface, written as a run folder."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def write_run(
 ) -> Path:
     """A finished run folder holding these records, planned as the full grid they span.
 
-    `about` adds to what the manifest says of a task, `name` is what a list of models calls the model.
+    `about` adds fields to the manifest's entry of a task, `name` is the model's name in a list of models.
     """
     spec = {
         "model": records[0].model,

@@ -1,4 +1,4 @@
-"""Small files in the formats of SQuAD and HotpotQA, with answers that are known to stand in one place."""
+"""Small files in the formats of SQuAD and HotpotQA, each answer in one paragraph only."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 SQUAD = Path(__file__).parents[3] / "shared" / "data" / "squad_dev_v2.json"
-"""The real file, where the machine has it."""
+"""The real file, if this machine has it."""
 
 TOWNS = "Arden Belmor Corvin Dunmere Elsby Farrow Grantley Hexford Ilmore Jarrow Kelby Lorne".split()
 THINGS = "bridge market museum harbour library theatre".split()
@@ -18,7 +18,7 @@ BUILDERS = (
 
 
 def paragraph(town: str, thing: str, number: int) -> tuple[str, str, str]:
-    """A text, the name of its builder, and the year: both stand in no other paragraph."""
+    """A text, the name of its builder, and the year: both are in no other paragraph."""
     builder, year = f"{BUILDERS[number % 24]} {BUILDERS[(number // 24 + 7 * number + 1) % 24]}son", str(1500 + number)
     text = (
         f"The {thing} of {town} was finished in {year}. It was the work of {builder}, who had learned the trade abroad "

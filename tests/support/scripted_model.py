@@ -1,4 +1,4 @@
-"""A model whose answers are written down beforehand, and documents small enough to make by hand."""
+"""A model with scripted answers, and minimal documents."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from leadline.text.tokenizers import open_tokenizer
 
 Outcome = Completion | Failure
 Script = Callable[[Probe, int], Outcome]
-"""From a probe and the number of the attempt, from 1, to what comes back."""
+"""From a probe and the number of the attempt (from 1) to the outcome."""
 
 
 class ScriptedModel:
-    """Answers as its script says, and remembers who was asked when."""
+    """Answers from its script, and logs which cell was asked when."""
 
     def __init__(self, script: Script, grain: Literal["probe", "document"] = "probe", seconds: float = 0.0) -> None:
         self.script = script
@@ -48,7 +48,7 @@ class ScriptedModel:
 
 
 def document_of(samples: int, length: int = 1024) -> Document:
-    """A document with one probe for each of so many samples; later probes have longer cuts."""
+    """A document with one probe for each of `samples` samples; later probes have longer cuts."""
     ids = np.arange(samples + 8, dtype=np.int32)
     probes = tuple(
         Probe(

@@ -1,4 +1,4 @@
-"""Tiny random models of the families that matter, and model folders for them, made on the spot."""
+"""Tiny random models of common architectures, and model folders for them."""
 
 from __future__ import annotations
 

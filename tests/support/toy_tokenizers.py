@@ -20,7 +20,7 @@ _LLAMA3 = (
 
 
 def _small(name: str, source: str, ending: str, pieces: int) -> str:
-    """A file with a little of a built-in haystack, so that every tokenizer is soon done with it."""
+    """A file with a little of a built-in haystack, so that tokenizing it is fast."""
     path = Path(mkdtemp()) / f"{name}{ending}"
     path.write_text("".join(open_source(source).filler(seed=0).bank.pieces[:pieces]))
     return str(path)

@@ -1,0 +1,45 @@
+"""Fixtures that several folders of tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from support.chromium import CHROMIUM, launched
+from support.commands import CommandResult, Say
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# Hypothesis fails an example after 200 ms by default; on a busy machine any example can take that long.
+settings.register_profile("leadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("leadline")
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Say:
+    """Runs `leadline WORDS` in this process, in an empty folder; returns exit code, stdout and stderr."""
+    from leadline.cli.main import answer  # here, so that tests of other folders do not load the command line
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def call(*words: str, **settings: Any) -> CommandResult:
+        code = answer(list(words), **settings)
+        return CommandResult(code, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium. Tests that use it are skipped where it is not installed."""
+    pytest.importorskip("playwright")
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with launched() as started:
+        yield started
