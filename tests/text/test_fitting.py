@@ -14,9 +14,8 @@ from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Q
 from leadline.tasks.needle import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
-from leadline.text.fitting import bank as fitting_bank
 from leadline.text.fitting import fitter as fitting
-from leadline.text.fitting.bank import CountedBank
+from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.sources import Window
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
@@ -193,11 +192,10 @@ def test_tokens_that_the_server_adds_are_counted() -> None:
 
 def test_a_fitter_counts_a_haystack_once_for_all_its_documents(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[str] = []
-    count = fitting_bank.count_bank
 
     def counting(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
         counted.append(bank.name)
-        return count(bank, context)
+        return count_bank(bank, context)
 
     monkeypatch.setattr(fitting, "count_bank", counting)
     fitter = Fitter(toy_tokenizer("gpt2"), CHAT)

@@ -104,10 +104,10 @@ class LogProbs(LogprobTask):
         return _Builder(self, f"{corpus.name}/{text.number}", text, fitter.plain, separator, cells, seed).document()
 
     def choices(self) -> dict[str, str]:
-        short = f"skipped below {self.least} tokens, used whole between that and the length"
+        short = f"passed over below {self.least} tokens, used as they are between that and the length"
         found = {
             "documents": "token ids of the model's own tokenizer, cut at the end, never decoded and encoded again",
-            "short documents": "skipped unless they fill the longest length" if self.whole else short,
+            "short documents": "passed over unless they fill the longest length" if self.whole else short,
             "order of documents": "drawn by the seed",
             "special tokens": "none but the beginning of text, in both conditions; no chat template, no end of text",
             "arithmetic": "softmax in float32, means in float64",
@@ -115,8 +115,8 @@ class LogProbs(LogprobTask):
         }
         if self.wants(ANCHORED):
             found |= {
-                "anchor_rule": "floor(depth * U), U = tokens - query - answer; moved forward while the query occurs "
-                "in the document more than once, up to the next anchor (the last one backward), else marked ambiguous",
+                "anchor_rule": "floor(depth * U), U = tokens - query - answer; moved on while the query stands in the "
+                "document more than once, up to the next anchor (the last moves back), else marked ambiguous",
                 "separator": repr(self.separator) if self.separator else "none: ids are joined",
             }
         if self.wants(LOSSES):
