@@ -269,7 +269,7 @@ def test_documents_live_only_while_they_are_in_flight(
         return made
 
     monkeypatch.setattr(engine._Engine, "_build", counted)
-    monkeypatch.setattr(feed, "AT_A_TIME", 2 * 1024)
+    monkeypatch.setattr(feed, "BATCH_TOKENS", 2 * 1024)
     scripted.seconds = 0.001
     measure(spec(lengths="1k", depths=5, samples=8, limits={"workers": 4}), tmp_path / "run")
     assert len(alive) == 40

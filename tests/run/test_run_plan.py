@@ -48,9 +48,9 @@ def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: 
     from leadline.tasks.needle import Needle
 
     monkeypatch.setattr(Needle, "readings", ("fresh",))
-    with pytest.raises(UsageError, match="task niah cannot be read shared") as refused:
+    with pytest.raises(UsageError, match="task niah does not support --reading shared") as refused:
         plan(spec(reading="shared"))
-    assert refused.value.fix == "it knows: fresh"
+    assert refused.value.fix == "it supports: fresh"
 
 
 def test_costs_are_counted_before_the_run_and_are_what_is_then_sent(tmp_path: Path) -> None:
@@ -107,6 +107,6 @@ def test_another_run_in_the_folder_is_refused_by_name(tmp_path: Path) -> None:
 
 
 def test_a_secret_in_the_models_name_is_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError, match="holds a secret") as refused:
+    with pytest.raises(UsageError, match="contains a secret") as refused:
         plan(spec(model="openai:m?base_url=http://me:hush@127.0.0.1:9/v1"))
     assert "hush" not in str(refused.value)

@@ -93,7 +93,7 @@ def test_in_a_document_only_what_is_still_open_is_asked_again() -> None:
 
 def test_waits_grow_and_differ(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Waiting] = []
-    monkeypatch.setattr(attempts.Retrier, "_sleep", lambda self, seconds: None)
+    monkeypatch.setattr(Stop, "wait", lambda self, seconds: False)
     model = ScriptedModel(fails_first(99))
     document = document_of(1)
     for _ in range(2):

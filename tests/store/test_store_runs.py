@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_loses_nothing_that_was_recorded(tmp_path: Path) -> 
         check=True,
     )
     *written, last = done.stdout.splitlines()
-    assert "still full make room" in last
+    assert "still full free some disk space" in last
     assert 5 < len(written) < 100
     assert (tmp_path / RECORDS).read_bytes().endswith(b"}\n")
     assert [r.cell.sample for r in read_records(tmp_path)] == [int(n) for n in written]

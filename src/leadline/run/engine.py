@@ -96,12 +96,13 @@ class _Engine:
                 notes=plan.notes,
             )
         )
-        self._working = min(plan.at_once, plan.planned - len(writer.done))
+        workers = min(plan.at_once, plan.planned - len(writer.done))
+        self._working = workers
         try:
-            for number in range(self._working):
+            for number in range(workers):
                 # Daemon threads, so that a second Ctrl-C does not wait for them.
                 threading.Thread(target=self._work, name=f"asker-{number}", daemon=True).start()
-            if self._working:
+            if workers:
                 self._attend()
         except BaseException as error:  # a second Ctrl-C, an error of the listener, no more threads
             self.stop.because(error)

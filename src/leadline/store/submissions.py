@@ -70,9 +70,9 @@ def read_submission(path: Path) -> Submission:
         raise SourceError(f"cannot read the submission: {error.strerror}", where=str(path)) from None
     except msgspec.DecodeError as error:
         raise SourceError(
-            f"this is no submission: {error}",
+            f"this is not a submission: {error}",
             where=str(path),
-            fix="give the file of `leadline run --models ... --submission FILE`",
+            fix="give the file that `leadline run --models FILE --submission FILE` wrote",
         ) from None
 
 

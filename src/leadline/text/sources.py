@@ -16,7 +16,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -239,10 +239,9 @@ def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat
 @cache
 def _single(name: str, unit: Unit, repeat: bool) -> Source:
     if name in names("sources") or plugin_file(name) is not None:
-        made: Source | str = source(name)
+        made = source(name)
         if isinstance(made, str):  # a plugin may return the text itself
-            text = made
-            made = TextSource(name, lambda: text, split_sentences, where=name)
+            made = TextSource(name, partial(str, made), split_sentences, where=name)
         if isinstance(made, TextSource):
             changes: dict[str, object] = {}
             if repeat:
