@@ -96,7 +96,9 @@ class HttpClient:
         )
 
     def close(self) -> None:
+        """Close all connections. A later request opens new ones."""
         self._pool.close()
+        self._pool = _connection_pool(self.base_url)
 
     def _target(self, url: str) -> str:
         """The path of a URL; the whole URL where an HTTP proxy forwards the request."""
