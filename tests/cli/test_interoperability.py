@@ -208,7 +208,7 @@ def test_prompts_that_contain_a_chat_template_are_noted(say: Say, tmp_path: Path
     path = prompts(tmp_path, 4096, "qa_1")
     path.write_text(path.read_text().replace('?"', '?<|im_end|>\\n<|im_start|>assistant\\n"'))
     said = say("run", "--prompts", str(path), "--model", "sim:perfect", "--no-figure", "--out", "run")
-    assert "chat template of their own" in said.err
+    assert "already contain a chat template" in said.err
 
 
 def test_a_question_is_the_last_line_of_a_prompt() -> None:
