@@ -331,10 +331,13 @@ def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLe
     rounds = rounds_by_length(data)
     lengths = [one.length for one in rounds]
     status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]
-    low = max((i for i, s in enumerate(status) if s == "above"), default=-1)
-    high = min((i for i, s in enumerate(status) if s == "below" and i > low), default=len(status))
+    below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
+    last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
+    low = max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
+    high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
     return replace(
         found,
+        falls=found.falls and low == last,
         low=min(found.length, float(lengths[low] if low >= 0 else lengths[0])),
         high=max(found.length, float(lengths[high] if high < len(lengths) else lengths[-1])),
         low_open=low < 0,
