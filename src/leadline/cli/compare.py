@@ -145,12 +145,15 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
 
 
 def _pairs_words(found: Comparison) -> str:
+    from leadline.report.gate_output import format_pairs
+
     correction = "Holm's" if found.correction == "holm" else "Benjamini and Hochberg's"
     left = f", {found.failed:,} left out for want of an answer" if found.failed else ""
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} asked in one run only" if alone else ""
+    pairs = format_pairs(found.pairs, found.documents)
     return (
-        f"{found.pairs:,} prompts in both runs{left}{only}. p-values are corrected together ({correction} way); "
+        f"{pairs} in both runs{left}{only}. p-values are corrected together ({correction} way); "
         f"the score of {100 * found.discordance:.1f}% of the prompts changed."
     )
 

@@ -77,6 +77,8 @@ class GateResult:
     checks: tuple[GateCheck, ...]
     alpha: float
     pairs: int
+    documents: int
+    """Independent documents behind the pairs."""
 
     @property
     def exit_code(self) -> int:
@@ -125,7 +127,7 @@ def judge(
     )
     verdicts = {check.verdict for check in checks}
     whole: GateVerdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
-    return GateResult(whole, checks, alpha, len(pairs))
+    return GateResult(whole, checks, alpha, len(pairs), len(np.unique(pairs.base.cluster)))
 
 
 def _drafts(
@@ -151,7 +153,7 @@ def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime:
     base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
     candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
     bound = clause.bound * base if clause.relative else clause.bound
-    interval = difference_interval(grouped, j, confidence, anytime=anytime)
+    interval = difference_interval(grouped, j, confidence, anytime=anytime, by_document=True)
     p = _p_below(grouped, j, bound, anytime)
     return GateCheck(
         clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided"
