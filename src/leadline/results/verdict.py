@@ -236,9 +236,15 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
         fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
         return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
+    if found.kind == "irregular":
+        return _format_irregular(diagnosis, mean)
     if found.kind == "smooth decay":
+        ends = f"from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
+        ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
+        if "middle" not in numbers or "floor" in numbers:
+            return f"smooth decay: {ends} ({weight})"
         return (
-            f"smooth decay: the score halves at {format_tokens(numbers['middle'])} and takes "
+            f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
         )
     if found.kind == "lost in the middle":
@@ -255,6 +261,17 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     side = "end" if found.kind == "recency only" else "start"
     inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
     return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
+
+
+def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
+    parts = [
+        f"{format_tokens(length)} ({100 * score:.0f})"
+        if length is not None
+        else f"depth {depth:.0%} ({100 * score:.0f})"
+        for length, depth, score in diagnosis.behind
+    ]
+    where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"
+    return f"none of the known shapes{where}, {mean} over all"
 
 
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:

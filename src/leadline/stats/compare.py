@@ -349,8 +349,8 @@ def _tests(
         return "none", np.full(len(lost), np.nan)
     binary = bool(np.isin(grouped.base, (0.0, 1.0)).all() and np.isin(grouped.candidate, (0.0, 1.0)).all())
     clusters, document = np.unique(grouped.difference.cluster, return_inverse=True)
-    # McNemar's test and sign flips judge every prompt alike. Where cells have unequal numbers of samples that is not the
-    # mean that is reported, whose own error is used instead.
+    # McNemar's test and sign flips judge every prompt alike. Where cells have unequal numbers of samples that is not
+    # the mean that is reported, whose own error is used instead.
     if not np.allclose(grouped.weight * grouped.means.n[grouped.code], 1.0):
         errors = [grouped.error(j) for j in range(len(lost))]
         return "t over documents", np.array(
