@@ -22,7 +22,18 @@ from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import wilson
 from leadline.stats.marginals import group_means
 from leadline.stats.observations import FloatArray, Observations
-from leadline.stats.surfaces import PARAMETERS, SHAPES, Fit, ShapeFamily, Surface, depth_bands, fit, placed, surface_of
+from leadline.stats.surfaces import (
+    PARAMETERS,
+    SHAPES,
+    Fit,
+    ShapeFamily,
+    Surface,
+    depth_bands,
+    fit,
+    gradual_likelihood,
+    placed,
+    surface_of,
+)
 
 MapLabel = Literal[
     "healthy",
@@ -40,10 +51,14 @@ VERSION = 2
 SURE = 0.8
 """The share of the BIC weight from which one name is given."""
 SLIGHT = 0.15
-"""A shape whose best and worst cells differ by less is no pattern worth a name, nor is a smaller misfit worth a word."""
+"""A shape whose best and worst cells differ by less is no pattern worth a name; smaller misfits are not looked at."""
+PARTIAL = 0.3
+"""A fall that keeps at least this score may be the beginning of a decay to a floor."""
+GRADUAL_SHARE = 0.5
+"""The weight given to a cliff that may be a gradual fall."""
 MISFIT_ERROR = 0.002
 """The chance that a shape that fits is rejected."""
-MISFIT_DRAWS = 1000
+MISFIT_DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +105,9 @@ def diagnose(
         by_kind.setdefault(_kind(fits[shape], surface, contrast, healthy), []).append(shape)
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
     ranked = sorted(share, key=lambda kind: -share[kind])
+    if ranked[0] == "cliff" and "smooth decay" in share and _may_be_gradual(fits, surface, design_effect):
+        ranked = ["cliff", "smooth decay", *(kind for kind in ranked[1:] if kind != "smooth decay")]
+        share |= {"cliff": GRADUAL_SHARE, "smooth decay": 1 - GRADUAL_SHARE}
     fitting = [
         kind
         for kind in ranked[:2]
@@ -187,6 +205,16 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: floa
     step = float(np.median(np.diff(surface.octaves))) if len(surface.lengths) > 1 else 1.0
     steep = found.shape in ("decay", "floor") and found.details["octaves_90_to_10"] < step
     return "cliff" if steep else "smooth decay"
+
+
+def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_effect: float) -> bool:
+    """Whether a fall to part of the score may as well be a gradual one: it cannot be told from a decay over two steps
+    of the grid or more. BIC alone would name the simpler of the two."""
+    step = fits["step"]
+    if step.details.get("after", 0.0) < PARTIAL or len(surface.lengths) < 4:
+        return False
+    gradual = gradual_likelihood(surface, 2 * float(np.median(np.diff(surface.octaves))))
+    return (step.log_likelihood - gradual) / design_effect < 1.92  # a 95 % likelihood interval
 
 
 def _fits(found: Fit, surface: Surface, design_effect: float, seed: int) -> bool:

@@ -36,6 +36,8 @@ PARAMETERS: Mapping[ShapeFamily, int] = {
     "first": 2,
 }
 """Free numbers of each shape, without the place of an edge, which is one of `Fit.places`."""
+FLOORS = (0.15, 0.3, 0.45, 0.6, 0.75)
+"""Of a decay, as shares of its ceiling."""
 _EDGE = 1e-3  # no cell is fitted closer to 0 or 1 than this
 
 
@@ -166,8 +168,7 @@ def _decay_grid(octaves: tuple[float, ...], floors: tuple[float, ...]) -> tuple[
 
 
 def _decay(surface: Surface, shape: ShapeFamily) -> Fit:
-    floors = (0.15, 0.3, 0.45, 0.6, 0.75) if shape == "floor" else (0.0,)
-    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()), floors)
+    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()), FLOORS if shape == "floor" else (0.0,))
     total, n = surface.total.sum(axis=1), surface.n.sum(axis=1)
     score = np.log(curves) @ total + np.log1p(-curves) @ (n - total)
     at = int(np.argmax(score))
@@ -176,6 +177,15 @@ def _decay(surface: Surface, shape: ShapeFamily) -> Fit:
     if shape == "floor":
         details["floor"] = ceiling * floor
     return _made(surface, shape, curves[at][:, None], details)
+
+
+def gradual_likelihood(surface: Surface, least_octaves: float) -> float:
+    """The log-likelihood of the best decay, to a floor or to nothing, that takes `least_octaves` or more from nine
+    tenths to one tenth of its fall."""
+    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()), (0.0, *FLOORS))
+    total, n = surface.total.sum(axis=1), surface.n.sum(axis=1)
+    slow = np.log(81) / parameters[:, 1] >= least_octaves
+    return float(np.max(np.log(curves[slow]) @ total + np.log1p(-curves[slow]) @ (n - total)))
 
 
 def _bump(surface: Surface) -> Fit:
