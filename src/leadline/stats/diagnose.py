@@ -237,7 +237,7 @@ def _fits(found: Fit, surface: Surface, design_effect: float, seed: int) -> bool
     noise = np.where(n > 0, expected * (1 - expected) / asked, 0.0)
     by_row = np.abs((n * gap).sum(axis=1) / np.maximum(n.sum(axis=1), 1e-12)).max()
     by_column = np.abs((n * gap).sum(axis=0) / np.maximum(n.sum(axis=0), 1e-12)).max()
-    beyond_noise = float(np.sqrt(max(0.0, np.mean(gap**2 - design_effect * noise))))
+    beyond_noise = max(0.0, float(np.mean(gap**2 - design_effect * noise))) ** 0.5
     if max(by_row, by_column, beyond_noise) < SLIGHT:
         return True
     drawn = (
