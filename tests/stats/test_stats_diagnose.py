@@ -244,3 +244,12 @@ def test_observations_are_smoothed_too_and_nothing_is_refused() -> None:
     assert smooth(data).mean.shape == (8, 11)
     with pytest.raises(UsageError, match="no cell has a sample"):
         smooth_surface(Surface(LENGTHS, DEPTHS, np.zeros((8, 11)), np.zeros((8, 11))))
+
+
+def test_a_dead_cell_is_not_smoothed_away_once_its_samples_prove_it() -> None:
+    truth = np.full((8, 11), 0.97)
+    truth[4, 5] = 0.0
+    made = smooth_surface(counts(truth, 40, RNG(5)))
+    assert made.mean[4, 5] < 0.35
+    assert made.low[4, 5] <= made.mean[4, 5] <= made.high[4, 5]
+    assert np.delete(made.mean.ravel(), 4 * 11 + 5).min() > 0.7
