@@ -10,7 +10,7 @@ from leadline.results.verdict import format_finding
 from leadline.stats.diagnose import Diagnosis, depth_contrast, diagnose
 from leadline.stats.smooth import smooth, smooth_surface
 from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of
-from support.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
+from support.planted import ARCHETYPES, DEPTHS, LENGTHS, OTHER_MAPS, Archetype, archetype, planted
 
 RNG = np.random.default_rng
 
@@ -131,27 +131,13 @@ def test_nothing_to_diagnose_is_refused() -> None:
 
 # --- maps that are none of the shapes: a goodness-of-fit test before any name
 
-OCTAVE, DEPTH, FLAT = np.arange(8)[:, None], DEPTHS[None, :], np.ones((8, 11))
-STRANGE = {
-    "rising with length": (0.2 + 0.1 * OCTAVE) * FLAT,
-    "dead first depth": np.where(DEPTH < 0.05, 0.05, 0.95) * FLAT,
-    "dead last depth": np.where(DEPTH > 0.95, 0.05, 0.95) * FLAT,
-    "bad shortest length": np.where(OCTAVE < 1, 0.1, 0.95) * FLAT,
-    "one bad length": np.where(OCTAVE == 3, 0.1, 0.97) * FLAT,
-    "checkerboard": np.where((OCTAVE + np.round(10 * DEPTH)) % 2 == 0, 0.9, 0.1) * FLAT,
-    "alternating depths": np.where(np.round(10 * DEPTH) % 2 == 0, 0.9, 0.2) * FLAT,
-    "alternating lengths": np.where(OCTAVE % 2 == 0, 0.9, 0.3) * FLAT,
-    "best in the middle": (0.9 - 0.7 * (2 * DEPTH - 1) ** 2) * FLAT,
-    "valley of lengths": np.where((OCTAVE >= 2) & (OCTAVE <= 4), 0.2, 0.95) * FLAT,
-    "a corner": np.where((OCTAVE > 3) & (DEPTH < 0.45), 0.1, 0.95) * FLAT,
-    "end worse": np.where(DEPTH > 0.7, 0.3, 0.95) * FLAT,
-}
+FLAT = np.ones((8, 11))
 
 
-@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("name", OTHER_MAPS)
 def test_a_map_of_no_known_shape_gets_no_name(name: str) -> None:
     rng = RNG(7)
-    called = [diagnose(planted(STRANGE[name], 5, rng), permutations=100).kind for _ in range(12)]
+    called = [diagnose(planted(OTHER_MAPS[name], 5, rng), permutations=100).kind for _ in range(12)]
     assert sum(kind not in ("irregular", "mixed") for kind in called) == 0
 
 
@@ -165,7 +151,7 @@ def test_a_map_of_no_known_shape_gets_no_name(name: str) -> None:
     ],
 )
 def test_a_map_of_no_known_shape_says_where_it_is_lowest(name: str, said: str) -> None:
-    assert sentence(diagnose(planted(STRANGE[name], 5, RNG(3)), permutations=100)).startswith(said)
+    assert sentence(diagnose(planted(OTHER_MAPS[name], 5, RNG(3)), permutations=100)).startswith(said)
 
 
 def test_a_decay_to_a_floor_is_seldom_called_a_cliff() -> None:
