@@ -36,7 +36,9 @@ RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the line."""
 STEEP = 0.7
 """A drop between neighbouring lengths from which the estimate is placed in the middle between them."""
-OWN_SHARE_OF_ERROR = 0.6
+ERROR_PER_SIDE = 0.7
+"""Of the error of the interval: what each end may have. Both ends are seldom at risk at once."""
+OWN_SHARE_OF_ERROR = 0.5
 """Of the error allowed to the test of a length: spent on its own scores; the rest on means with its neighbours."""
 RISE_ERROR = 0.02
 """The chance that a falling curve is taken for one that rises again."""
@@ -124,7 +126,9 @@ def effective_length(
     threshold = float(fitted[0] * line.share if line.share is not None else line.threshold)
     falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
     thresholds = _thresholds(line, evidence)
-    states = _states(evidence, threshold, thresholds, (1 - confidence) / 2, falls=falls, own=line.share is not None)
+    states = _states(
+        evidence, threshold, thresholds, ERROR_PER_SIDE * (1 - confidence), falls=falls, own=line.share is not None
+    )
     if falls:
         octaves = np.log2(lengths)
         at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
@@ -224,13 +228,13 @@ def _states(
     count = len(evidence.groups.means)
     states: list[LengthState] = ["open"] * count
     for i in range(count):
-        widths = [w for w in (2, 4, 8) if falls and i + w <= count]
+        widths = sorted({w for w in (2, 4, count - i) if falls and 1 < w <= count - i})
         sure = _p(evidence, [(i, i), *((i, i + w - 1) for w in widths)], thresholds, above=True) <= error
         if not (own and i == 0) and not (sure and evidence.groups.means[i] >= threshold):
             break
         states[i] = "above"
     for i in reversed(range(count)):
-        widths = [w for w in (2, 4, 8) if falls and i - w + 1 >= 0]
+        widths = sorted({w for w in (2, 4, i + 1) if falls and 1 < w <= i + 1})
         sure = _p(evidence, [(i, i), *((i - w + 1, i) for w in widths)], thresholds, above=False) <= error
         if states[i] == "above" or not (sure and evidence.groups.means[i] < threshold):
             break
