@@ -13,7 +13,7 @@ from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import sanitise
 from leadline.report.comparison import ROLES, ComparedRun, compared_runs, compared_runs_markdown
-from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
+from leadline.report.gate_output import comparison_markdown, format_check, format_pairs, gate_markdown, junit_xml
 from leadline.results.decisions import format_gate
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, pair
@@ -112,7 +112,8 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
     typer.echo(
-        f"\n{found.pairs:,} prompts in both runs{failed}{only}. p-values are corrected for multiple tests "
+        f"\n{format_pairs(found.pairs, found.documents)} in both runs{failed}{only}. "
+        "p-values are corrected for multiple tests "
         f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree
 
-from leadline.core.format import format_tokens
+from leadline.core.format import format_count, format_tokens
 from leadline.stats.compare import Comparison, Difference
 from leadline.stats.gate import GateCheck, GateResult
+from leadline.stats.intervals import FEW_CLUSTERS
 
 
 def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None) -> str:
@@ -35,6 +36,16 @@ def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
+def format_pairs(pairs: int, documents: int) -> str:
+    """`220 paired prompts of 3 documents (fewer than 5: too few to rely on)`."""
+    text = f"{pairs:,} paired prompts"
+    if documents < pairs:
+        text += f" of {format_count(documents, 'document')}"
+    if documents < FEW_CLUSTERS:
+        text += f" (fewer than {FEW_CLUSTERS}: too few to rely on)"
+    return text
+
+
 def format_check(check: GateCheck) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
     unit = "%" if check.name == "effective" else ""
@@ -57,7 +68,7 @@ def gate_markdown(result: GateResult, about: Sequence[str] = ()) -> str:
         f"### Leadline gate: {result.verdict}",
         "",
         *([*about, ""] if about else ()),
-        f"{result.pairs} paired prompts; intervals are {100 * (1 - result.alpha):g}%.",
+        f"{format_pairs(result.pairs, result.documents)}; intervals are {100 * (1 - result.alpha):g}%.",
         "",
         "| part | base | candidate | change | interval | bound | verdict |",
         "|---|---|---|---|---|---|---|",
@@ -69,8 +80,8 @@ def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> st
     """Lines about what was compared, and a row a tested part of the grid."""
     lines = [
         *([*about, ""] if about else ()),
-        f"{comparison.pairs} paired prompts, {comparison.failed} left out as failed; p-values corrected "
-        f"({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
+        f"{format_pairs(comparison.pairs, comparison.documents)}, {comparison.failed} left out as failed; "
+        f"p-values corrected ({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
         "",
         "| part | base | candidate | change | interval | lost / gained | p | verdict |",
         "|---|---|---|---|---|---|---|---|",

@@ -8,7 +8,7 @@ from typing import Any
 from leadline.results.run import Run
 from leadline.results.table import Place, Tally
 from leadline.results.verdict import effective_in, effective_parts, effective_warning, length_range, shapes
-from leadline.stats.effective import EffectiveLength
+from leadline.stats.effective import VERSION, EffectiveLength
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -90,6 +90,8 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
         "largest_measured": found.largest_measured,
+        "falls": found.falls,
+        "version": VERSION,
         "warning": effective_warning(found),
     }
 

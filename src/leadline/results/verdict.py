@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ import numpy as np
 from leadline.core.format import (
     format_count,
     format_length,
+    format_list,
     format_percent,
     format_percent_range,
     format_tokens,
@@ -122,7 +124,10 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         if whole.mean is None:
             return "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
+    if not found.falls:
+        return f"{_reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
+    shortest = format_tokens(found.scores[0].length)
     point, spread = effective_point(found), effective_interval(found)
     spread = f" ({spread})" if spread else ""
     if run.window and found.bound != "below" and found.length > run.window:
@@ -134,8 +139,21 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     if found.bound == "crossing":
         return f"can use about {point}{claims}{spread}."
     if found.bound == "at least":
-        return f"can use {point}{claims}{spread}: it never fell below the line at any length measured."
-    return f"falls short at every length measured, from {format_tokens(found.scores[0].length)} on{spread}."
+        never = all(score.mean >= found.threshold for score in found.scores)
+        why = "it never fell below the line" if never else "no falling curve puts it below the line"
+        return f"can use {point}{claims}{spread}: {why} at any length measured."
+    if any(score.mean >= found.threshold for score in found.scores):
+        return f"does not clearly reach the line at any length measured, from {shortest} on{spread}."
+    return f"falls short at every length measured, from {shortest} on{spread}."
+
+
+def _reached_lengths(found: EffectiveLength) -> str:
+    """`clears the line at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
+    runs: dict[bool, list[str]] = {True: [], False: []}
+    for reached, group in groupby(found.scores, key=lambda score: score.mean >= found.threshold):
+        first, *others = [format_tokens(score.length) for score in group]
+        runs[reached].append(f"from {first} to {others[-1]}" if others else f"at {first}")
+    return f"clears the line {format_list(runs[True])}, not {format_list(runs[False])}"
 
 
 def length_range(found: EffectiveLength) -> str:
@@ -145,8 +163,10 @@ def length_range(found: EffectiveLength) -> str:
 
 
 def effective_point(found: EffectiveLength) -> str:
-    """`43k`, `at least 128k` or `below 4k`."""
+    """`43k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the line again."""
     point = format_tokens(found.length)
+    if not found.falls:
+        return f"up to {point}, not steadily"
     return point if found.bound == "crossing" else f"{found.bound} {point}"
 
 
@@ -169,8 +189,9 @@ def effective_warning(found: EffectiveLength) -> str:
     few = ""
     if found.n_clusters < FEW_CLUSTERS:
         few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
+    uneven = "scores fail the line and reach it again at longer lengths" if not found.falls else ""
     gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
-    return "; ".join(part for part in (few, gap) if part)
+    return "; ".join(part for part in (uneven, few, gap) if part)
 
 
 def format_line(found: EffectiveLength) -> str:
@@ -218,9 +239,15 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
         fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
         return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
+    if found.kind == "irregular":
+        return _format_irregular(diagnosis, mean)
     if found.kind == "smooth decay":
+        ends = f"from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
+        ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
+        if "middle" not in numbers or "floor" in numbers:
+            return f"smooth decay: {ends} ({weight})"
         return (
-            f"smooth decay: the score halves at {format_tokens(numbers['middle'])} and takes "
+            f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
         )
     if found.kind == "lost in the middle":
@@ -239,14 +266,24 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
 
 
+def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
+    parts = [
+        f"{format_tokens(length)} ({100 * score:.0f})"
+        if length is not None
+        else f"depth {depth:.0%} ({100 * score:.0f})"
+        for length, depth, score in diagnosis.behind
+    ]
+    where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"
+    return f"none of the known shapes{where}, {mean} over all"
+
+
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = shapes(run)
     if found is not None:
-        lines.append(
-            "Effective length is the longest prompt at which a falling curve through its scores still reaches "
-            f"{format_line(found)}."
-        )
+        meant = "the longest prompt at which a falling curve through its scores still reaches"
+        meant = meant if found.falls else "here the longest length measured whose own score reaches"
+        lines.append(f"Effective length is {meant} {format_line(found)}.")
         if warning := effective_warning(found):
             lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:
