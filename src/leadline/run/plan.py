@@ -30,11 +30,12 @@ from leadline.core.contracts import (
     options_of,
 )
 from leadline.core.errors import LengthError, StoreError, UsageError
+from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs
 from leadline.run.logprobs import logprob_model
-from leadline.store.manifest import Manifest, holds_secret, now, redact, session
+from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
 
