@@ -108,10 +108,7 @@ def _without_secrets(outcome: Outcome) -> Outcome:
     """Servers may quote the request in their errors, including the key."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
-    if (
-        isinstance(outcome, Completion)
-        and redact_used(outcome.text + outcome.thinking) != outcome.text + outcome.thinking
-    ):
-        texts = {"text": redact_used(outcome.text), "thinking": redact_used(outcome.thinking)}
-        return msgspec.structs.replace(outcome, **texts)
+    if isinstance(outcome, Completion):
+        text, thinking = redact_used(outcome.text), redact_used(outcome.thinking)
+        return msgspec.structs.replace(outcome, text=text, thinking=thinking)
     return outcome
