@@ -12,7 +12,8 @@ import pytest
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.types import Completion
 from leadline.store.runs import read_records
-from support.leadline_process import call
+from support.commands import Say
+from support.leadline_process import write_haystack
 from support.openai_documents import document_for, open_model
 from support.raw_server import MODELS, RawServer, answering, whole
 
@@ -26,10 +27,12 @@ def server() -> Iterator[RawServer]:
     running.close()
 
 
-def run(server: RawServer, out: Path, *words: str, options: str = "") -> tuple[int, str]:
+def run(say: Say, server: RawServer, folder: Path, *words: str, options: str = "") -> tuple[int, str]:
+    """`leadline run` of six samples into folder/run; its exit code and all of its output."""
     model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&window=64k{options}"
-    grid = ("--lengths", "2k", "--depths", "3", "--samples", "2", "--attempts", "1")
-    code, shown, said = call("run", "niah", "--model", model, *grid, "--out", str(out), *words)
+    grid = ("--lengths", "1k", "--depths", "3", "--samples", "2", "--attempts", "1", "--no-figure")
+    hay = f"haystack={write_haystack(folder)}"
+    code, shown, said = say("run", "niah", "--model", model, *grid, "--set", hay, "--out", str(folder / "run"), *words)
     return code, shown + said
 
 
@@ -39,16 +42,17 @@ def everything(folder: Path) -> str:
 
 @pytest.mark.parametrize(("variable", "ending"), [("GATEWAY", ""), ("GATEWAY_API_KEY", " \r\n")])
 def test_a_key_that_a_server_quotes_is_written_and_shown_nowhere(
-    server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, ending: str
+    say: Say, server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, ending: str
 ) -> None:
     monkeypatch.setenv(variable, KEY + ending)
     asked = count()
 
     def quote() -> bytes:
-        if next(asked) < 2:  # the two requests of the opening
+        number = next(asked)
+        if number < 2:  # the two requests of the opening
             return whole(answering("x", model=f"fake {server.head}"))
         error = {"error": {"message": f"you sent {server.head}", "type": f"Bearer {KEY}"}}
-        number = next(asked) % 4
+        number %= 4
         if number == 0:
             return whole(json.dumps(error).encode(), status=400)
         if number == 1:
@@ -59,14 +63,14 @@ def test_a_key_that_a_server_quotes_is_written_and_shown_nowhere(
 
     server.write = lambda sock: sock.sendall(quote())
     monkeypatch.setitem(MODELS, "data", [{"id": "fake", "root": KEY, "meta": {"ftype": KEY}, "owned_by": KEY}])
-    _, shown = run(server, tmp_path / "run", options=f"&api_key_env={variable}")
+    _, shown = run(say, server, tmp_path, options=f"&api_key_env={variable}")
     assert f"Bearer {KEY}" in server.head  # it was sent, without the line break
     records = list(read_records(tmp_path / "run"))
     assert len(records) == 6
     assert any(record.failed for record in records)
     page, table = str(tmp_path / "p.html"), str(tmp_path / "t.csv")
     for words in (["--json"], ["-o", page, "--data", table]):
-        _, out, said = call("report", str(tmp_path / "run"), *words)
+        _, out, said = say("report", str(tmp_path / "run"), *words)
         shown += out + said
     found = shown + everything(tmp_path)
     for form in (KEY, KEY.replace("/", "\\/"), "".join(f"\\u{ord(c):04x}" for c in KEY)):
@@ -87,28 +91,28 @@ def test_a_key_that_a_server_quotes_is_written_and_shown_nowhere(
     ],
 )
 def test_a_key_among_the_options_is_refused_before_anything_is_written(
-    server: RawServer, tmp_path: Path, options: str
+    say: Say, server: RawServer, tmp_path: Path, options: str
 ) -> None:
-    code, shown = run(server, tmp_path / "run", options=options)
+    code, shown = run(say, server, tmp_path, options=options)
     assert code == 64, shown
     found = shown + everything(tmp_path)
     assert "7f3a9c" not in found
 
 
 def test_the_value_of_the_key_in_other_options_is_refused(
-    server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    say: Say, server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GATEWAY", "planted-7f3a9c0123")
     options = '&api_key_env=GATEWAY&extra={"user": "planted-7f3a9c0123"}'
-    code, shown = run(server, tmp_path / "run", options=options)
+    code, shown = run(say, server, tmp_path, options=options)
     assert code == 64, shown
     assert "7f3a9c" not in shown + everything(tmp_path)
 
 
-def test_the_password_of_a_tracker_is_not_shown(server: RawServer, tmp_path: Path) -> None:
+def test_the_password_of_a_tracker_is_not_shown(say: Say, server: RawServer, tmp_path: Path) -> None:
     place = "mlflow:http://user:pl@nted-7f3a9c@127.0.0.1:9"
-    _, shown = run(server, tmp_path / "run", "--log-to", place)
-    _, out, said = call("log", str(tmp_path / "run"), "--to", place)
+    _, shown = run(say, server, tmp_path, "--log-to", place)
+    _, out, said = say("log", str(tmp_path / "run"), "--to", place)
     found = shown + out + said + everything(tmp_path)
     assert "127.0.0.1:9" in shown
     assert "7f3a9c" not in found
@@ -141,7 +145,7 @@ def test_a_password_with_an_at_sign_is_redacted_whole() -> None:
 
 
 def test_the_model_and_fingerprint_of_the_reply_are_on_the_record_and_a_change_is_said(
-    server: RawServer, tmp_path: Path
+    say: Say, server: RawServer, tmp_path: Path
 ) -> None:
     model = open_model(server.base_url)
     server.write = lambda sock: sock.sendall(whole(answering("7", model="fake-2", system_fingerprint="fp_1")))
@@ -153,7 +157,7 @@ def test_the_model_and_fingerprint_of_the_reply_are_on_the_record_and_a_change_i
     server.write = lambda sock: sock.sendall(
         whole(answering("7", model="fake", system_fingerprint=f"fp_{int(next(asked) > 4)}"))
     )
-    _, shown = run(server, tmp_path / "run", "--workers", "1")
+    _, shown = run(say, server, tmp_path, "--workers", "1")
     assert "the server's model changed during the run: answers are from fake fp_0 (3), fake fp_1 (3)" in shown
     served = {r.outcome.system_fingerprint for r in read_records(tmp_path / "run") if isinstance(r.outcome, Completion)}
     assert served == {"fp_0", "fp_1"}

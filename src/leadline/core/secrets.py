@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 HIDDEN = "***"
 _SHORTEST = 8
@@ -53,7 +53,7 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 def holds_secret(text: str) -> bool:
-    return redact(text) != text
+    return any(redact(form) != form for form in (text, unquote(text)))
 
 
 def _without(text: str, values: set[str]) -> str:

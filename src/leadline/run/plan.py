@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -326,7 +327,7 @@ def _refuse_secrets(spec: Spec) -> None:
     if holds_secret(spec.model):
         raise UsageError(
             "the model's name contains a secret, and names are written to disk",
-            where=redact(spec.model),
+            where=redact(unquote(spec.model)),
             fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
 

@@ -109,6 +109,6 @@ def _without_secrets(outcome: Outcome) -> Outcome:
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
     if isinstance(outcome, Completion):
-        text, thinking = redact_used(outcome.text), redact_used(outcome.thinking)
-        return msgspec.structs.replace(outcome, text=text, thinking=thinking)
+        named = ("text", "thinking", "finish", "model", "system_fingerprint")
+        return msgspec.structs.replace(outcome, **{name: redact_used(getattr(outcome, name)) for name in named})
     return outcome
