@@ -38,6 +38,8 @@ MAX_IDLE_CONNECTIONS = 1024
 READ_BYTES = 1 << 16
 """Decoded bytes read at a time: small, since a compressed body may become a thousand times larger."""
 MAX_REPLY_BYTES = 64 << 20
+REPLY_BYTES_PER_BYTE = 32
+"""Added to the limit for each byte sent: a reply may hold log-probabilities of every token of the prompt."""
 MESSAGE_CHARACTERS = 500
 """Longer texts of a server's errors are cut: they are on every record."""
 
@@ -86,10 +88,10 @@ class HttpClient:
     def get(self, url: str) -> HttpReply:
         return self.send("GET", url, None)
 
-    def post(self, url: str, body: bytes, *, max_bytes: int | None = None) -> HttpReply:
-        return self.send("POST", url, body, max_bytes=max_bytes)
+    def post(self, url: str, body: bytes) -> HttpReply:
+        return self.send("POST", url, body)
 
-    def send(self, method: str, url: str, body: bytes | None, *, max_bytes: int | None = None) -> HttpReply:
+    def send(self, method: str, url: str, body: bytes | None) -> HttpReply:
         """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout."""
         headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
         try:
@@ -105,7 +107,7 @@ class HttpClient:
                 preload_content=False,
             )
             with closing(response):  # after an exception (Ctrl-C too) the connection is not used again
-                data = _read(response, max_bytes or MAX_REPLY_BYTES)
+                data = _read(response, MAX_REPLY_BYTES + REPLY_BYTES_PER_BYTE * len(body or b""))
         except RequestFailed:
             raise
         except Exception as error:  # whatever a server may cause in urllib3 and http.client
