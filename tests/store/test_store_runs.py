@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import LockedError, OtherRunError, StoreError
+from leadline.core.secrets import redact
 from leadline.core.types import Cell, Completion
-from leadline.store.manifest import command_line, read_manifest, redact, session
+from leadline.store.manifest import command_line, read_manifest, session
 from leadline.store.runs import PROMPTS, RECORDS, count_done, open_run, read_records
 from support.plain_records import manifest, record
 

@@ -406,6 +406,10 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """The model's own count, the receipt."""
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    model: str = ""
+    """The model's name in the server's reply, which may differ from the one asked for."""
+    system_fingerprint: str = ""
+    """The server's name for its configuration and weights."""
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):

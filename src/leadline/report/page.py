@@ -320,6 +320,7 @@ def receipts(run: Run) -> Pairs:
         ("same token count as sent", format_count(totals.receipts.equal, "sample")),
         ("different token count", format_count(totals.receipts.different, "sample")),
         ("no token count returned", format_count(totals.receipts.not_given, "sample")),
+        *((f"answered by {sanitise(name)}", format_count(n, "sample")) for name, n in totals.served_by.most_common(20)),
     ]
 
 

@@ -179,6 +179,8 @@ def footnotes(run: Run) -> list[str]:
             f"{format_count(totals.receipts.different, 'receipt')} differ: the server counted another number of tokens "
             "than was sent, so these answers may be about a truncated text."
         )
+    if totals.model_change:
+        lines.append(f"Note: {sanitise(totals.model_change, None)}.")
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
 

@@ -61,6 +61,8 @@ class Totals:
     receipts: Receipts = field(default_factory=Receipts)
     notes: Counter[str] = field(default_factory=Counter)
     """What models said about samples, and of how many."""
+    served_by: Counter[str] = field(default_factory=Counter)
+    """Answers by the model and configuration (system_fingerprint) that the server's reply named."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -89,6 +91,17 @@ class Totals:
             self.receipts.add(record.receipt)
             self.completion_tokens += outcome.completion_tokens or 0
             self.cached_tokens += outcome.cached_tokens or 0
+            if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
+                self.served_by[named] += 1
+
+    @property
+    def model_change(self) -> str:
+        """That the server named more than one model or configuration during the run; empty if it did not."""
+        if len(self.served_by) < 2:
+            return ""
+        shown = [f"{name} ({count:,})" for name, count in self.served_by.most_common(5)]
+        more = " ..." if len(self.served_by) > 5 else ""
+        return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
 
     @property
     def asked(self) -> int:

@@ -32,6 +32,7 @@ def summary(run: Run) -> dict[str, Any]:
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
+        **({"served_by": dict(totals.served_by)} if totals.served_by else {}),
         "receipts": {
             "equal": totals.receipts.equal,
             "different": totals.receipts.different,

@@ -10,6 +10,7 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError
+from leadline.core.secrets import redact, redact_used
 from leadline.core.types import (
     Completion,
     Document,
@@ -25,7 +26,6 @@ from leadline.core.types import (
     Score,
 )
 from leadline.run.retry import Asked
-from leadline.store.manifest import redact
 
 # --- Receipts: did the model read as many tokens as we sent?
 
@@ -108,4 +108,7 @@ def _without_secrets(outcome: Outcome) -> Outcome:
     """Servers may quote the request in their errors, including the key."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
+    if isinstance(outcome, Completion):
+        named = ("text", "thinking", "finish", "model", "system_fingerprint")
+        return msgspec.structs.replace(outcome, **{name: redact_used(getattr(outcome, name)) for name in named})
     return outcome

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,20 +18,12 @@ from typing import Any
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
+from leadline.core.secrets import redact
 
 PACKAGES = (
     "leadline", "numpy", "scipy", "pydantic", "msgspec", "urllib3", "tokenizers", "tiktoken",
     "transformers", "torch", "safetensors", "accelerate", "ray",
 )  # fmt: skip
-
-_SECRET_NAME = re.compile(r"(key|token|secret|password|passwd|credential|auth)s?$", re.IGNORECASE)
-_SECRET_PAIR = re.compile(
-    r"(?i)\b([\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|password|passwd|authorization))=([^&\s]+)"
-)
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_SHORTEST_SECRET = 8
-"""Shorter values of the environment are ordinary words ("none", "dummy") and are not redacted."""
-HIDDEN = "***"
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,23 +74,6 @@ def command_line(argv: Sequence[str]) -> str:
         return ""
     program, *words = argv
     return redact(shlex.join([os.path.basename(program), *words]))
-
-
-def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text without passwords in addresses, values named like secrets, or secrets of the environment."""
-    for secret in _secrets(os.environ if environment is None else environment):
-        text = text.replace(secret, HIDDEN)
-    text = _USERINFO.sub(f"{HIDDEN}@", text)
-    return _SECRET_PAIR.sub(rf"\1={HIDDEN}", text)
-
-
-def holds_secret(text: str) -> bool:
-    return redact(text) != text
-
-
-def _secrets(environment: Mapping[str, str]) -> list[str]:
-    values = {v for k, v in environment.items() if _SECRET_NAME.search(k) and len(v) >= _SHORTEST_SECRET}
-    return sorted(values, key=len, reverse=True)  # longest first: a secret may begin with another
 
 
 MANIFEST = "manifest.json"
