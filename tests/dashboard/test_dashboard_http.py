@@ -179,7 +179,7 @@ def test_a_run_that_cannot_be_read_is_an_error_page(tmp_path: Path) -> None:
     (tmp_path / "run" / "records.jsonl").write_text("nonsense\nnonsense\n")
     with dashboard(tmp_path) as address:
         answer = get(address, f"/run/{ids(address)['run']}")
-    assert answer.status == 500
+    assert answer.status == 422
     assert "line 1 is not a record" in answer.text
     assert "remove that line" in answer.text
 

@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from leadline.core.errors import LeadlineError, MissingExtra, ServerError
+from leadline.core.errors import LeadlineError, MissingExtra, ServerError, StoreError
 from leadline.dashboard.index import IndexEntry
 from leadline.dashboard.pages import CachedPage, Dashboard, RunQuery, error_page
 from leadline.dashboard.security import HostGuard
@@ -113,7 +113,10 @@ class _Handlers:
         yield b"retry: 2000\n\n"
         seen, status = -1, "running"
         while status == "running":
-            state = await run_in_threadpool(self._dashboard.live_state, entry, seen)
+            try:
+                state = await run_in_threadpool(self._dashboard.live_state, entry, seen)
+            except LeadlineError:  # the page itself says why when it is loaded again
+                return
             yield _event("state", state)
             seen, status = state["version"], state["status"]
             if status == "running" and not await self._tick(request):
@@ -151,9 +154,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _leadline_error(request: Request, error: Exception) -> Response:
-    """What, where and fix, as on the command line."""
+    """What, where and fix, as on the command line. A run that cannot be read is no fault of the server."""
     assert isinstance(error, LeadlineError)
-    return _page(error_page(error.what, f"{error.where} {error.fix}".strip()), 500)
+    status = 422 if isinstance(error, StoreError) else 500
+    return _page(error_page(error.what, f"{error.where} {error.fix}".strip()), status)
 
 
 # --- the server ---------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from leadline.core.cache import write_cache
-from leadline.core.errors import LeadlineError
-from leadline.core.format import format_percent, format_percent_range, sanitise
-from leadline.dashboard.index import IndexEntry, Stamp, records_stamp
+from leadline.core.format import format_percent, format_percent_range
+from leadline.dashboard.index import IndexEntry, Stamp, problem_of, records_stamp
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import effective_in, length_range
 
@@ -152,10 +151,8 @@ class Headlines:
 def _made(folder: Path) -> Headline:
     try:
         return headline_of(load_run(folder))
-    except LeadlineError as error:
-        return Headline(problem=sanitise(error.what, 200))
     except Exception as error:  # one damaged run must not end the thread
-        return Headline(problem=f"cannot be read: {sanitise(repr(error), 200)}")
+        return Headline(problem=problem_of(error))
 
 
 def _read_cache(file: Path | None) -> dict[str, CachedHeadline]:

@@ -297,7 +297,8 @@ def provenance(run: Run) -> list[tuple[str, Pairs]]:
         about = {"started": session.started, "leadline": session.leadline, "python": session.python}
         about |= {"platform": session.platform, "cores": str(session.cores), **session.packages}
         sections.append((title, list(about.items())))
-    return [(title, pairs) for title, pairs in sections if pairs]
+    shown = [(title, [(sanitise(k, None), sanitise(v, None)) for k, v in pairs]) for title, pairs in sections]
+    return [(title, pairs) for title, pairs in shown if pairs]
 
 
 def cost(run: Run) -> Pairs:

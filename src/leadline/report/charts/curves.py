@@ -327,7 +327,7 @@ REACHED = "#3291b4"
 def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
     """A bar up to the effective length, with its interval and a mark at the claimed window."""
     shortest, longest = found.scores[0].length, found.scores[-1].length
-    end = max(longest, run.window or 0)
+    end = float(max(longest, run.window or 0))  # JSON has no integers as large as a damaged manifest may state
     start = shortest / 2
     reached = start if found.bound == "below" else found.length
     row: DataRow = {
@@ -359,7 +359,7 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
         ),
     ]
     if run.window:
-        row["window"] = run.window
+        row["window"] = float(run.window)
         layers.append(
             base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )

@@ -157,7 +157,8 @@ class PageFigure:
     """A figure of an HTML page: drawing begins now, and a template that shows it waits for the result.
 
     Text and lines use the page's light or dark colours. What a click on a mark selects becomes `data-select`. Ids
-    carry the figure's name, because two figures of one page must not share a gradient.
+    carry the figure's name, because two figures of one page must not share a gradient. A figure that cannot be drawn
+    is a sentence with the reason and its text alternative: the rest of the page is still worth reading.
     """
 
     def __init__(self, figure: Figure, name: str) -> None:
@@ -165,11 +166,14 @@ class PageFigure:
         self._drawn = renderer().submit("vegalite_to_svg", vl_spec=figure.spec(background="transparent"))
 
     def __html__(self) -> str:
-        svg = _LONG_NUMBER.sub(r"\1", self._drawn.result())
+        label = html.escape(self._figure.alternative, quote=True)
+        try:
+            svg = _LONG_NUMBER.sub(r"\1", self._drawn.result())
+        except RenderError as error:
+            return f'<p class="warning">{html.escape(sanitise(error.what))}</p><p class="small">{label}</p>'
         svg = _SELECTION.sub(r'data-select="\1" aria-label="', svg)
         for colour, variable in _PAGE_COLOURS.items():
             svg = svg.replace(f'"{colour}"', f'"{variable}"')
         svg = re.sub(r'id="(\w+)"', rf'id="{self._name}-\1"', svg)
         svg = re.sub(r"url\(#(\w+)\)", rf"url(#{self._name}-\1)", svg)
-        label = html.escape(self._figure.alternative, quote=True)
         return svg.replace("<svg ", f'<svg role="group" aria-label="{label}" ', 1)
