@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from leadline.dashboard.headlines import headline_of
 from leadline.dashboard.index import RunIndex, problem_of
+from leadline.dashboard.live import headline_of
 from leadline.dashboard.pages import Dashboard, RunQuery
 from leadline.report.charts.render import renderer
 from leadline.results.run import load_run

@@ -19,10 +19,9 @@ import pytest
 from starlette.requests import Request
 
 from leadline.core.errors import ServerError
-from leadline.dashboard.app import DashboardServer, _Handlers, listen_on
+from leadline.dashboard.app import HEADERS, DashboardServer, _Handlers, host_name, listen_on
 from leadline.dashboard.live import READ_SECONDS
 from leadline.dashboard.pages import Dashboard
-from leadline.dashboard.security import HEADERS, host_name
 from leadline.report.page import fingerprint
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, hostile_records

@@ -22,9 +22,8 @@ from markupsafe import Markup
 from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError, StoreError
 from leadline.core.format import format_count, sanitise
-from leadline.dashboard.headlines import Headline, Headlines
 from leadline.dashboard.index import IndexEntry, RunIndex, problem_of, records_stamp
-from leadline.dashboard.live import LiveRuns
+from leadline.dashboard.live import Headline, Headlines, LiveRuns
 from leadline.report.page import (
     FIGURE_HINT,
     ServedPage,

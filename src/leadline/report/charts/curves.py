@@ -19,9 +19,6 @@ from leadline.core.format import (
 )
 from leadline.report.charts.heatmap import columns_for, length_columns
 from leadline.report.charts.theme import (
-    HEAD,
-    LINE,
-    MUTED,
     QUIET,
     SERIES,
     DataRow,
@@ -33,8 +30,7 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
-from leadline.report.heatmap_data import format_task, selection
+from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MUTED, colour_at, format_task, selection
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
