@@ -19,10 +19,9 @@ import pytest
 from starlette.requests import Request
 
 from leadline.core.errors import ServerError
-from leadline.dashboard.app import DashboardServer, _Handlers, listen_on
+from leadline.dashboard.app import HEADERS, DashboardServer, _Handlers, host_name, listen_on
 from leadline.dashboard.live import READ_SECONDS
 from leadline.dashboard.pages import Dashboard
-from leadline.dashboard.security import HEADERS, host_name
 from leadline.report.page import fingerprint
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, hostile_records
@@ -179,7 +178,7 @@ def test_a_run_that_cannot_be_read_is_an_error_page(tmp_path: Path) -> None:
     (tmp_path / "run" / "records.jsonl").write_text("nonsense\nnonsense\n")
     with dashboard(tmp_path) as address:
         answer = get(address, f"/run/{ids(address)['run']}")
-    assert answer.status == 500
+    assert answer.status == 422
     assert "line 1 is not a record" in answer.text
     assert "remove that line" in answer.text
 

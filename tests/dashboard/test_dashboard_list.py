@@ -11,8 +11,8 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.dashboard import index as index_module
-from leadline.dashboard.headlines import Headline, Headlines, headline_of
 from leadline.dashboard.index import IndexEntry, RunIndex
+from leadline.dashboard.live import Headline, Headlines, headline_of
 from leadline.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
 from leadline.results.run import load_run
 from leadline.results.verdict import length_range, verdict

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 
 from leadline.core.errors import UsageError
-from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
+from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate

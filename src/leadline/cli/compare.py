@@ -12,8 +12,17 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import sanitise
-from leadline.report.comparison import ROLES, ComparedRun, compared_runs, compared_runs_markdown
-from leadline.report.gate_output import comparison_markdown, format_check, format_pairs, gate_markdown, junit_xml
+from leadline.report.comparison import (
+    ROLES,
+    ComparedRun,
+    compared_runs,
+    compared_runs_markdown,
+    comparison_markdown,
+    format_check,
+    format_pairs,
+    gate_markdown,
+    junit_xml,
+)
 from leadline.results.decisions import format_gate
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, pair

@@ -11,10 +11,7 @@ import numpy as np
 
 from leadline.core.format import format_count, format_depth, format_length, format_percent, sanitise
 from leadline.report.charts.theme import (
-    HEAD,
-    MUTED,
     QUIET,
-    TEXT,
     DataRow,
     Figure,
     Spec,
@@ -24,8 +21,7 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.colours import ACCURACY, DIFFERENCE
-from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
+from leadline.report.heatmap_data import ACCURACY, DIFFERENCE, HEAD, MUTED, TEXT, HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, format_cell
 from leadline.stats.smooth import SmoothSurface, smooth
