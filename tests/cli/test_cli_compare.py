@@ -60,6 +60,17 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert said.count("- candidate: sim:cliff?window=600") == 1
 
 
+@pytest.mark.parametrize(("options", "errors", "skipped"), [([], "0", "1"), (["--strict"], "1", "0")])
+def test_an_undecided_check_is_an_error_in_junit_only_if_asked(
+    runs: Path, tmp_path: Path, options: list[str], errors: str, skipped: str
+) -> None:
+    file = tmp_path / "gate.xml"
+    words = ["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1", "--junit", str(file)]
+    assert answer([*words, *options]) == 2
+    suite = ElementTree.parse(file).getroot()
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", errors, skipped)
+
+
 def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["compare", str(runs / "good"), str(runs / "bad")]) == 0
     said = capsys.readouterr().out.splitlines()
