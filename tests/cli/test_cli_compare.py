@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -58,6 +59,17 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert "### Leadline gate: fail" in said
     assert f"- base: sim:perfect, {runs / 'good'}".replace("_", "\\_") in said
     assert said.count("- candidate: sim:cliff?window=600") == 1
+
+
+def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_names(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]
+    samples = re.findall(r"pass this one from `--samples (\d+)` on", text)[0]
+    grid = ["--lengths", "512,1k,2k,4k", "--depths", "11", "--samples", samples, "--no-figure"]
+    for name in ("base", "candidate"):
+        model = "sim:perfect?tokenizer=bytes"
+        assert answer(["run", "niah", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
+    assert answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
 
 
 @pytest.mark.parametrize(("options", "errors", "skipped"), [([], "0", "1"), (["--strict"], "1", "0")])
