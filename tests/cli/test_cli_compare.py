@@ -65,7 +65,7 @@ def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_name
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]
     samples = re.findall(r"pass this one from `--samples (\d+)` on", text)[0]
-    grid = ["--lengths", "512,1k,2k,4k", "--depths", "11", "--samples", samples, "--no-figure"]
+    grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
     for name in ("base", "candidate"):
         model = "sim:perfect?tokenizer=bytes"
         assert answer(["run", "niah", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
