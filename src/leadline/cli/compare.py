@@ -52,6 +52,9 @@ def compare(
     ] = "excluded",
     cells: Annotated[bool, typer.Option("--cells", help="Show every cell too.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the gate's result to this file as JUnit XML.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="In JUnit XML an undecided check is an error instead of skipped.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare runs with different prompts or settings.")] = False,
@@ -67,7 +70,7 @@ def compare(
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
-        junit.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about))
+        junit.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict))
     if json:
         print_json(_as_json(found, result, cells, sides, obstacles))
     elif markdown:

@@ -181,15 +181,18 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
 # --- a comparison or gate as text ---------------------------------------------------------------
 
 
-def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None) -> str:
-    """One test case a check. An undecided check is an error, not a failure: nothing is known to be worse.
+def junit_xml(
+    result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None, strict: bool = False
+) -> str:
+    """One test case a check. An undecided check is skipped, since nothing is known to be worse; `strict`: an error.
 
     `about` becomes the properties of the suite. Case names depend on the gate alone, so they are stable across builds.
     """
     failures = sum(check.verdict == "fail" for check in result.checks)
-    errors = sum(check.verdict == "undecided" for check in result.checks)
+    undecided = str(sum(check.verdict == "undecided" for check in result.checks))
+    errors, skipped = (undecided, "0") if strict else ("0", undecided)
     root = ElementTree.Element(
-        "testsuite", name=suite, tests=str(len(result.checks)), failures=str(failures), errors=str(errors), skipped="0"
+        "testsuite", name=suite, tests=str(len(result.checks)), failures=str(failures), errors=errors, skipped=skipped
     )
     if about:
         properties = ElementTree.SubElement(root, "properties")
@@ -202,7 +205,8 @@ def junit_xml(result: GateResult, *, suite: str = "leadline", about: Mapping[str
         if check.verdict == "fail":
             ElementTree.SubElement(case, "failure", message=format_check(check))
         elif check.verdict == "undecided":
-            ElementTree.SubElement(case, "error", message=format_check(check), type="undecided")
+            tag = "error" if strict else "skipped"
+            ElementTree.SubElement(case, tag, message=format_check(check), type="undecided")
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 

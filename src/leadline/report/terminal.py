@@ -27,7 +27,7 @@ from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import shapes, verdict
+from leadline.results.verdict import reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
@@ -44,7 +44,7 @@ def show_run(run: Run, console: Console) -> None:
     colour = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    for sentence in shapes(run):
+    for sentence in filter(None, [reading_warning(run), *shapes(run)]):
         console.print(Text(sentence))
     if run.table.tasks or run.no_context.tasks:
         console.print(length_table(run, plain=not colour))

@@ -35,12 +35,13 @@ READING_WORDS = {
     "shared": "a document for each length",
     "nested": "one document for all lengths",
 }
+HARDER = "harder than fresh reading and not comparable with published results"
 READING_NOTES = {
     "fresh": "every question had a document of its own, as in published results",
-    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is harder "
-    "than fresh reading and not comparable with published results",
+    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is "
+    f"{HARDER}",
     "nested": "one long document answered all lengths and depths; the other facts in it are distractors, so this is "
-    "harder than fresh reading and not comparable with published results",
+    f"{HARDER}",
 }
 
 
@@ -82,6 +83,13 @@ def _verdict(run: Run) -> Verdict:
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
     )
+
+
+def reading_warning(run: Run) -> str:
+    """For reading modes that are harder than the published protocol; else empty."""
+    if not run.table.tasks or HARDER not in READING_NOTES.get(run.reading, ""):
+        return ""
+    return f"{run.reading.capitalize()} reading: the other facts are distractors; {HARDER}."
 
 
 def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:

@@ -24,6 +24,7 @@ from leadline.report.charts.theme import (
 from leadline.report.heatmap_data import ACCURACY, DIFFERENCE, HEAD, MUTED, TEXT, HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, format_cell
+from leadline.results.verdict import reading_warning
 from leadline.stats.smooth import SmoothSurface, smooth
 
 TASKS_PANEL = -1
@@ -291,7 +292,10 @@ def _heading(run: Run) -> Spec:
     if whole.missing:
         counts.append(f"{whole.missing:,} not asked yet")
     facts = [sanitise(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
-    return {"text": sanitise(run.label, 60), "subtitle": " · ".join(facts)}
+    subtitle: str | list[str] = " · ".join(facts)
+    if warning := reading_warning(run):
+        subtitle = [subtitle, warning]
+    return {"text": sanitise(run.label, 60), "subtitle": subtitle}
 
 
 def _caption(run: Run) -> str:
