@@ -16,7 +16,8 @@ LeadlineError
     LockedError       75  another process is writing this run
   RunStopped          75  the run stopped early and can be resumed
     Interrupted      130  the user stopped it
-  FailedSamples        1  the run finished, but some samples have no answer
+  FailedSamples        1  the run finished, but some samples have no valid answer
+  TruncatedPrompts    65  a gate cannot judge a run whose prompts were not read as sent
 
 The codes follow sysexits.h; 1 and 2 are left for verdicts.
 """
@@ -146,3 +147,7 @@ class Interrupted(RunStopped):
 
 class FailedSamples(LeadlineError):
     exit_code = 1
+
+
+class TruncatedPrompts(LeadlineError):
+    exit_code = 65

@@ -13,7 +13,7 @@ import msgspec
 
 from leadline.core.errors import StoreError
 from leadline.core.format import format_depth, format_length, sanitise
-from leadline.core.types import Completion, Failure, Record
+from leadline.core.types import Completion, Record
 from leadline.results.progress import Progress, SampleCounter, Status, finished_if_whole, status_of
 from leadline.results.run import Run
 from leadline.store.manifest import read_manifest
@@ -87,7 +87,7 @@ class RecordFollower:
 
 @dataclass(frozen=True, slots=True)
 class FailedSample:
-    """A sample that got no answer, as shown to people."""
+    """A failed sample, as shown to people."""
 
     at: float
     place: str
@@ -97,12 +97,12 @@ class FailedSample:
         return f"{self.place}: {self.why}"
 
     @classmethod
-    def of(cls, record: Record, failure: Failure) -> FailedSample:
-        cell = record.cell
+    def of(cls, record: Record) -> FailedSample:
+        cell, (kind, message) = record.cell, record.why_failed
         place = f"{sanitise(cell.task, 60)}, length {format_length(cell.length)}"
         if cell.depth is not None:
             place += f", depth {format_depth(cell.depth)}"
-        why = f"{failure.why}: {sanitise(failure.message, 300)}"
+        why = f"{kind}: {sanitise(message, 300)}"
         return cls(record.started + record.seconds, f"{place}, sample {cell.sample}", why)
 
 
@@ -170,8 +170,8 @@ class RunMonitor:
         before = self._newest.pop(key, None)  # inserted again at the end: in the order of the newest records
         self._counter.add(record, before)
         self._newest[key] = without_texts(record)
-        if isinstance(record.outcome, Failure):
-            self.failures.append(FailedSample.of(record, record.outcome))
+        if record.failed:
+            self.failures.append(FailedSample.of(record))
 
     @property
     def asked(self) -> int:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
-from leadline.core.types import Cell, Failure, Outcome, Record
+from leadline.core.types import Cell, Failure, FailureClass, Outcome, Record
 from leadline.store.files import AppendFile, replace_file
 from leadline.store.lock import LOCK, Lock
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
@@ -31,10 +31,11 @@ class Seen(msgspec.Struct, frozen=True):
 
     cell: Cell
     outcome: Outcome
+    failure_class: FailureClass
 
     @property
     def done(self) -> bool:
-        return not isinstance(self.outcome, Failure)
+        return not isinstance(self.outcome, Failure) and self.failure_class != "input_truncated"
 
 
 _encoder = msgspec.json.Encoder()
