@@ -1,4 +1,4 @@
-"""Prompts that a server did not read as sent: shown and counted, in no mean, first in every verdict, refused by gates."""
+"""Prompts that a server did not read as sent: in no mean, first in every verdict, refused by gates."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from leadline.report.comparison import differences_from_first
 from leadline.results.run import load_run
 from leadline.run.recording import receipt_for
 from leadline.store.runs import RECORDS, read_records
-from support.commands import Say
+from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
 from support.leadline_process import write_haystack
-from support.scorer_probes import NUMBER
+from support.scorer_probes import make_probe
 
 GATE = ("--gate", "overall >= -50")
 
@@ -30,13 +30,13 @@ def server() -> Iterator[FakeServer]:
         yield running
 
 
-def run(say: Say, server: FakeServer, folder: Path, faults: Faults, *more: str, resumed: Faults | None = None):
+def run(say: Say, server: FakeServer, folder: Path, faults: Faults) -> CommandResult:
     """`leadline run` of 2 x 3 x 2 samples with answers that are right whatever was read."""
     server.faults = faults
     return say(
         "run", "niah", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--lengths", "600,3000",
-        "--depths", "3", "--samples", "2", "--haystack", str(write_haystack(folder.parent)), "--no-figure",
-        "--out", str(folder), *more,
+        "--depths", "3", "--samples", "2", "--set", f"haystack={write_haystack(folder.parent)}", "--no-figure",
+        "--out", str(folder),
     )  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def test_a_short_count_is_explained_by_cached_tokens_only_if_they_make_it_whole(
     reported: int, cached: int, short: bool
 ) -> None:
     outcome = Completion("x", prompt_tokens=reported, cached_tokens=cached)
-    receipt = receipt_for(NUMBER, outcome)
+    receipt = receipt_for(make_probe("4821907"), outcome)
     assert receipt.short is short
     assert receipt.theirs == reported
     assert receipt.ok is (not short)

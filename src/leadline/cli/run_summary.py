@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from leadline.cli.output import print_json, warn
-from leadline.core.errors import FailedSamples, RenderError
+from leadline.core.errors import FailedSamples, RenderError, RunStopped
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 
@@ -26,6 +26,12 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
             typer.echo(found["saving"])
     if run.totals.failed:
         raise failed_samples(run)
+    if run.totals.missing:
+        raise RunStopped(
+            f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",
+            where=str(run.folder),
+            fix="run the same command again: only these are asked",
+        )
 
 
 def failed_samples(run: Run) -> FailedSamples:

@@ -14,6 +14,7 @@ LeadlineError
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
+    UnreadableRecord  74  a record that could not be read back, so it was not written
   RunStopped          75  the run stopped early and can be resumed
     Interrupted      130  the user stopped it
   FailedSamples        1  the run finished, but some samples have no valid answer
@@ -135,6 +136,10 @@ class OtherRunError(StoreError):
 
 class LockedError(StoreError):
     exit_code = 75
+
+
+class UnreadableRecord(StoreError):
+    """Caught by the run, which records a failure instead."""
 
 
 class RunStopped(LeadlineError):

@@ -50,7 +50,8 @@ class Headline:
 def headline_of(run: Run) -> Headline:
     whole = run.table.whole
     if whole.mean is None:
-        return Headline(run.totals.done, run.totals.failed, run.totals.truncated)
+        problem = sanitise(str(run.unreadable[0]), 200) if run.unreadable else ""
+        return Headline(run.totals.done, run.totals.failed, run.totals.truncated, problem=problem)
     effective = effective_in(run, run.table.samples)
     return Headline(
         done=run.totals.done,

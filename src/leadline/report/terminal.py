@@ -197,6 +197,9 @@ def footnotes(run: Run) -> list[str]:
     if any(t.estimate and t.done < t.planned for t in cells):
         lines.append("*: fewer answers than planned.")
     lines += receipt_notes(totals.receipts)
+    if run.unreadable:
+        named = "; ".join(sanitise(str(line), 200) for line in run.unreadable[:3])
+        lines.append(f"{format_count(len(run.unreadable), 'line')} set aside: {named}.")
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
 

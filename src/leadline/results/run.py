@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -20,7 +20,7 @@ from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import read_records
+from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
 ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
@@ -167,10 +167,15 @@ class Run:
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, records: Iterable[Record], failures: Failures = "excluded"
+        self,
+        folder: Path,
+        manifest: Manifest,
+        records: Iterable[Record],
+        failures: Failures = "excluded",
+        unreadable: Sequence[UnreadableLine] = (),
     ) -> None:
-        """`records` are the newest of every cell and are read once; `failures` says how samples without an answer enter
-        the means."""
+        """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
+        means."""
         self.folder = folder
         self.manifest = manifest
         self.totals = Totals()
@@ -196,10 +201,14 @@ class Run:
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
         """Status, counts, speed and time left."""
+        self.unreadable = tuple(unreadable)
+        """Lines that are not records."""
 
     @classmethod
     def open(cls, folder: Path | str, failures: Failures = "excluded") -> Self:
-        return cls(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
+        unreadable: list[UnreadableLine] = []
+        records = read_records(folder, unreadable)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable)
 
     @property
     def records(self) -> Iterator[Record]:

@@ -37,6 +37,7 @@ def summary(run: Run) -> dict[str, Any]:
             name: {part: effective_values(found) for part, found in parts.items()}
             for name, parts in effective_parts(run).items()
         },
+        "unreadable_lines": [str(line) for line in run.unreadable],
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,

@@ -84,6 +84,18 @@ class Recorder:
             seconds=answer.seconds,
         )
 
+    def malformed(self, record: Record, why: str) -> Record:
+        """A failure in the place of an answer that could not be read back from a file, such as a wrong type."""
+        failure = Failure("malformed", f"the model's answer cannot be recorded: {why}")
+        return msgspec.structs.replace(
+            record,
+            outcome=failure,
+            receipt=Receipt(record.prompt_tokens, None),
+            scores={},
+            failure_class="error",
+            detail=failure.why,
+        )
+
     def _grade(self, probe: Probe, outcome: Outcome, receipt: Receipt) -> tuple[dict[str, Score], FailureClass, str]:
         """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
