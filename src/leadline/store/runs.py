@@ -267,7 +267,7 @@ def plain_place(folder: Path) -> Path:
 
 
 def open_run(folder: Path, manifest: Manifest) -> RunWriter:
-    """Starts the run, or resumes it when the folder has a run with the same identity."""
+    """Starts the run, or resumes it when the folder has a run with the same identity, or one that asked for less."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
