@@ -155,7 +155,7 @@ def test_records_that_someone_damages_while_they_are_written_are_noticed_at_once
         writer = open_run(tmp_path / notice, manifest())
         writer.append(record(0))
         damage(tmp_path / notice / RECORDS)
-        act = {"append": partial(writer.append, record(1)), "sync": writer.sync}
+        act: dict[str, Callable[[], None]] = {"append": partial(writer.append, record(1)), "sync": writer.sync}
         with pytest.raises(StoreError, match=RECORDS):
             act.get(notice, partial(writer.close, ended=True))()
         if notice != "end":
@@ -165,7 +165,7 @@ def test_records_that_someone_damages_while_they_are_written_are_noticed_at_once
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"spec": {"model": "sim:perfect", "samples": 5, "tasks": [{"name": "niah", "options": {}}]}}, "spec.samples"),
+        ({"spec": {"model": "sim:perfect", "samples": 2, "tasks": [{"name": "niah", "options": {}}]}}, "spec.samples"),
         ({"fingerprints": {"model.tokenizer": "t2", "task.niah.version": "1"}}, "model.tokenizer is 't1' there"),
         ({"fingerprints": {"model.tokenizer": "t1"}}, "task.niah.version is '1' there and absent here"),
         (

@@ -171,12 +171,11 @@ def extends(there: Manifest, here: Manifest) -> bool:
     document of such a cell would now answer others too: further depths in shared reading, lengths in nested reading.
     """
     old, new = dict(there.spec), dict(here.spec)
-    grown = {name: (old.pop(name, 0), new.pop(name, 0)) for name in ("samples", "lengths", "depths")}
-    if old != new or there.fingerprints != here.fingerprints or old.get("until"):
+    samples = old.pop("samples", 0), new.pop("samples", 0)
+    grown = {name: (old.pop(name, ()), new.pop(name, ())) for name in ("lengths", "depths")}
+    if old != new or there.fingerprints != here.fingerprints or old.get("until") or samples[0] > samples[1]:
         return False
-    if grown["samples"][0] > grown["samples"][1]:
-        return False
-    more = {name for name in ("lengths", "depths") if sorted(grown[name][0]) != sorted(grown[name][1])}
+    more = {name for name in grown if sorted(grown[name][0]) != sorted(grown[name][1])}
     if not all(set(grown[name][0]) < set(grown[name][1]) for name in more):
         return False
     reading = new.get("reading", "fresh")

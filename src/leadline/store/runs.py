@@ -41,7 +41,7 @@ _encoder = msgspec.json.Encoder()
 _record = msgspec.json.Decoder(Record)
 _seen = msgspec.json.Decoder(Seen)
 
-DecodeError = msgspec.DecodeError
+DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode` and `decode_seen` raise for a line that is not a record."""
 
 
@@ -205,10 +205,10 @@ class RunWriter:
     def append(self, record: Record) -> None:
         """When this returns, the record survives the death of this process. Raises UnreadableRecord, and writes
         nothing, if it could not be read back."""
-        line = encode(record)
         try:
+            line = encode(record)
             decode(line)
-        except DecodeError as error:
+        except (*DecodeError, TypeError, OverflowError) as error:
             raise UnreadableRecord(f"this record could not be read back: {error}", where=record.cell.key) from None
         self._records.append(line)
         self.recorded.add(record.cell.key)
