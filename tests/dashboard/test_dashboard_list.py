@@ -227,7 +227,7 @@ def test_records_that_cannot_be_read_are_said_so_in_their_row(runs: Path) -> Non
         wait_for(headlines, entries)
         found = headlines.of(entries[0])
         assert found is not None
-        assert "not a record" in found.problem
+        assert "line 1 of records.jsonl cannot be read" in found.problem
     finally:
         headlines.close()
 

@@ -7,6 +7,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -247,6 +248,10 @@ REPLIES: list[Any] = [
 ]  # fmt: skip
 
 
+def _send_whole(body: bytes, sock: socket.socket) -> None:
+    sock.sendall(whole(body))
+
+
 @pytest.mark.parametrize("owner", ["vllm", "llamacpp", "sglang"])
 def test_hostile_pages_at_opening_are_errors_in_our_words(
     server: RawServer, monkeypatch: pytest.MonkeyPatch, owner: str
@@ -257,7 +262,7 @@ def test_hostile_pages_at_opening_are_errors_in_our_words(
         for reply in REPLIES:
             monkeypatch.setitem(MODELS, "data", data)
             server.other = json.dumps(reply).encode()
-            server.write = lambda sock, reply=reply: sock.sendall(whole(json.dumps(reply).encode()))
+            server.write = partial(_send_whole, json.dumps(reply).encode())
             try:
                 open_model(server.base_url, timeout=5, tokenizer="").close()
             except LeadlineError as error:

@@ -24,6 +24,7 @@ from leadline.report.comparison import (
     junit_xml,
 )
 from leadline.results.decisions import format_gate
+from leadline.results.run import refuse_truncated
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, pair
 from leadline.stats.compare import compare as compare_pairs
@@ -40,7 +41,8 @@ def compare(
         str,
         typer.Option(
             help='Smallest accepted changes in points: "overall >= -1; task:* >= -3; length:128k >= -5; '
-            'effective >= -10%". Exit code 0: all met; 1: one is broken; 2: more samples are needed to decide.'
+            'effective >= -10%". Exit code 0: all met; 1: one is broken; 2: more samples are needed to decide; 65: '
+            "prompts were truncated, so nothing can be decided."
         ),
     ] = "",
     correction: Annotated[
@@ -63,7 +65,13 @@ def compare(
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_comparable(*manifests, anyway)
-    sides = compared_runs((base, candidate), manifests)
+    truncated = [sum(record.truncated for record in read_records(run)) for run in (base, candidate)]
+    sides = compared_runs((base, candidate), manifests, truncated)
+    for side in sides:
+        if clauses:
+            refuse_truncated(side.run, side.truncated)
+        if side.truncated:
+            warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     found = compare_pairs(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None

@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -36,6 +36,8 @@ class Headline:
 
     done: int = 0
     failed: int = 0
+    truncated: int = 0
+    """Of the failed: prompts that were not read as sent."""
     mean: float | None = None
     average: str = ""
     spread: str = ""
@@ -51,11 +53,13 @@ class Headline:
 def headline_of(run: Run) -> Headline:
     whole = run.table.whole
     if whole.mean is None:
-        return Headline(run.totals.done, run.totals.failed)
+        problem = sanitise(str(run.unreadable[0]), 200) if run.unreadable else ""
+        return Headline(run.totals.done, run.totals.failed, run.totals.truncated, problem=problem)
     effective = effective_in(run, run.table.samples)
     return Headline(
         done=run.totals.done,
         failed=run.totals.failed,
+        truncated=run.totals.truncated,
         mean=whole.mean,
         average=f"{format_percent(whole.mean)}%",
         spread=f"{format_percent_range(whole.interval)}%",
@@ -65,7 +69,12 @@ def headline_of(run: Run) -> Headline:
 
 
 class CachedHeadline(NamedTuple):
-    """A headline, when its run was created, and the stamps of the manifest and the records that it was made from."""
+    """A headline, when its run was created, and the stamps of the manifest and the records that it was made from.
+
+    A cache file of another version cannot be decoded, so that its headlines are made anew.
+    """
+
+    version: Literal[2]
 
     created: str
     manifest: Stamp
@@ -131,7 +140,7 @@ class Headlines:
                     continue
                 self._queued.discard(entry.id)
             stamp = records_stamp(entry.folder)
-            self._known[entry.id] = CachedHeadline(entry.created, entry.stamp, stamp, _made(entry.folder))
+            self._known[entry.id] = CachedHeadline(2, entry.created, entry.stamp, stamp, _made(entry.folder))
             self.version += 1
             self._unsaved += 1
             if self._unsaved >= SAVE_AFTER:

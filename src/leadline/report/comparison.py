@@ -24,7 +24,7 @@ from leadline.report.charts.grid import difference_map, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
-from leadline.results.verdict import Verdict, length_range
+from leadline.results.verdict import Verdict, format_truncation, length_range
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Difference, compare, pair
 from leadline.stats.effective import EffectiveLength
@@ -46,19 +46,24 @@ class ComparedRun:
     name: str
     model: str
     run: str
+    truncated: int = 0
+    """Prompts that were not read as sent."""
 
     def __str__(self) -> str:
         """`stretched, hf:checkpoints/4000?rope=yarn:4, runs/zoo/stretched`."""
-        parts = (self.name, self.model if self.model not in self.name else "", self.run)
+        cut = f"{self.truncated:,} prompts not read as sent, in no mean" if self.truncated else ""
+        parts = (self.name, self.model if self.model not in self.name else "", self.run, cut)
         return ", ".join(part for part in parts if part)
 
 
-def compared_runs(folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> list[ComparedRun]:
+def compared_runs(
+    folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest], truncated: Sequence[int] = (0, 0)
+) -> list[ComparedRun]:
     """Base and candidate."""
     names = distinct_names([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
     return [
-        ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200))
-        for name, manifest, folder in zip(names, manifests, folders, strict=True)
+        ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200), cut)
+        for name, manifest, folder, cut in zip(names, manifests, folders, truncated, strict=True)
     ]
 
 
@@ -137,6 +142,11 @@ def _accuracy_cell(tally: Tally | None) -> ValueCell:
     return ValueCell(format_percent(tally.mean), format_percent_range(tally.interval))
 
 
+def truncation_note(name: str, run: Run) -> str:
+    """A warning before any difference with this run; empty if all its prompts were read as sent."""
+    return f"{sanitise(name, 80)}: {format_truncation(run).strip()}" if run.totals.truncated else ""
+
+
 # --- differences --------------------------------------------------------------------------------
 
 
@@ -166,6 +176,7 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
+    warnings = tuple(filter(None, map(truncation_note, names, runs))) + warnings
     if base.rule or candidate.rule:
         warnings += (STOPPED_BY_RULE,)
     if refusals:

@@ -74,12 +74,12 @@ def _verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    said = claim(run, whole)
+    said, first = claim(run, whole), format_truncation(run)
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
-        headline=f"{sanitise(run.label, 80)} {said}",
-        claim=said[0].upper() + said[1:],
+        headline=f"{first}{sanitise(run.label, 80)} {said}",
+        claim=first + said[0].upper() + said[1:],
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
     )
@@ -123,6 +123,17 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
 
 
+def format_truncation(run: Run) -> str:
+    """`3 of 20 prompts were not read as sent (...). `, which comes before every claim; empty if all were."""
+    totals = run.totals
+    if not totals.truncated:
+        return ""
+    return (
+        f"{totals.truncated:,} of {format_count(totals.asked, 'prompt')} {'was' if totals.asked == 1 else 'were'} not "
+        f"read as sent ({totals.messages['input_truncated']}) and measure nothing: they are in no mean. "
+    )
+
+
 def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
     if found is None:
@@ -130,7 +141,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         if not run.table.tasks:
             return "was measured by log-probabilities alone: nothing was asked."
         if whole.mean is None:
-            return "has answered nothing yet."
+            return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     if not found.falls:
         return f"{_reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
@@ -334,7 +345,8 @@ def _not_measured(run: Run) -> list[str]:
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
     if whole.failed:
-        lines.append(f"{format_count(whole.failed, 'sample')} failed; failed samples are in no mean.")
+        cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
+        lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")
     if whole.missing:
         lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
     if run.totals.receipts.different:

@@ -138,10 +138,29 @@ def _where_runs_are(folder: Path) -> str:
     return f"it is a folder of runs; give {', '.join(inside[:3])}{' ...' if len(inside) > 3 else ''}"
 
 
+def extends(there: Manifest, here: Manifest) -> bool:
+    """Whether `here` asks everything that `there` asked, and more: samples, lengths or depths.
+
+    A document depends on nothing but the coordinates of the cells it answers, so the records stay valid unless the
+    document of such a cell would now answer others too: further depths in shared reading, lengths in nested reading.
+    """
+    old, new = dict(there.spec), dict(here.spec)
+    samples = old.pop("samples", 0), new.pop("samples", 0)
+    grown = {name: (old.pop(name, ()), new.pop(name, ())) for name in ("lengths", "depths")}
+    if old != new or there.fingerprints != here.fingerprints or old.get("until") or samples[0] > samples[1]:
+        return False
+    more = {name for name in grown if sorted(grown[name][0]) != sorted(grown[name][1])}
+    if not all(set(grown[name][0]) < set(grown[name][1]) for name in more):
+        return False
+    reading = new.get("reading", "fresh")
+    shares_depths = reading != "fresh" or any(task.get("kind") == "measure" for task in here.tasks.values())
+    return not (("depths" in more and shares_depths) or ("lengths" in more and reading == "nested"))
+
+
 def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
-    """Raises unless everything that can change an answer is the same, so that the run may be resumed."""
+    """Raises unless the run in the folder may be resumed or extended: its answers are those that `here` would get."""
     differences = list(differences_between(there.identity(), here.identity()))
-    if not differences:
+    if not differences or extends(there, here):
         return
     shown = "; ".join(differences[:4])
     more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""

@@ -200,12 +200,16 @@ def _counts(usage: Any) -> dict[str, int]:
     if not isinstance(usage, Mapping):
         return {}
     details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    if cached is None:  # Moonshot, DeepSeek, Anthropic
+        names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+        cached = next((usage[name] for name in names if usage.get(name) is not None), None)
     found = {
         "prompt_tokens": usage.get("prompt_tokens"),
         "completion_tokens": usage.get("completion_tokens"),
-        "cached_tokens": details.get("cached_tokens") if isinstance(details, Mapping) else None,
+        "cached_tokens": cached,
     }
-    return {name: value for name, value in found.items() if type(value) is int and 0 <= value < 2**63}
+    return {name: value for name, value in found.items() if type(value) is int and 0 <= value < 1 << 53}  # no bool
 
 
 def _text(value: Any) -> str:

@@ -292,10 +292,8 @@ def _heading(run: Run) -> Spec:
     if whole.missing:
         counts.append(f"{whole.missing:,} not asked yet")
     facts = [sanitise(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
-    subtitle: str | list[str] = " · ".join(facts)
-    if warning := reading_warning(run):
-        subtitle = [subtitle, warning]
-    return {"text": sanitise(run.label, 60), "subtitle": subtitle}
+    subtitle, warning = " · ".join(facts), reading_warning(run)
+    return {"text": sanitise(run.label, 60), "subtitle": [subtitle, warning] if warning else subtitle}
 
 
 def _caption(run: Run) -> str:
