@@ -136,7 +136,9 @@ def test_several_runs_share_a_page(two: list[Run]) -> None:
     text = page(two)
     for words in ("2 runs compared", "Leaderboard", "sim:new compared with sim:old", "Side by side", "Worse: "):
         assert words in text
-    assert text.count("<svg ") == 1 + 2 + 1 + 2 * 4, "curves, two small maps, a difference, four figures a run"
+    assert text.count("<svg ") == 2 + 2 + 1 + 2 * 4, (
+        "curves (wide and narrow), two small maps, a difference, four figures a run"
+    )
 
 
 def test_markdown_holds_the_table_and_the_pictures(two: list[Run]) -> None:
