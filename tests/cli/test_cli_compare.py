@@ -95,11 +95,6 @@ def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytes
     found = json.loads(capsys.readouterr().out)
     good = {"name": "sim:perfect (good)", "model": "sim:perfect", "run": str(runs / "good"), "truncated": 0}
     assert found["base"] == good
-        "name": "sim:perfect (good)",
-        "model": "sim:perfect",
-        "run": str(runs / "good"),
-        "truncated": 0,
-    }
     assert found["candidate"]["name"] == "sim:perfect (seed)"
     assert [words.partition(":")[0] for words in found["differing"]] == ["seed differs (0 / 9)"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -249,7 +250,11 @@ def quiet_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_wandb_gets_numbers_over_our_own_step_and_the_picture(quiet_wandb: Path) -> None:
     where = write(f"wandb:team/project?mode=offline&dir={quiet_wandb}", ENTRY)
     assert Path(where).is_dir()
-    records = list(wandb_records(quiet_wandb))
+    deadline = time.monotonic() + 60  # its own process writes the file
+    while not any(r.WhichOneof("record_type") == "run" for r in (records := list(wandb_records(quiet_wandb)))):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.2)
     (run,) = [r.run for r in records if r.WhichOneof("record_type") == "run"]
     assert (run.entity, run.project, run.display_name) == ("team", "project", "hf:out/checkpoint")
     logged: dict[str, str] = {}
