@@ -160,7 +160,7 @@ def test_the_command_fetches_names_files_and_works_offline_afterwards(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(downloads, "DOWNLOADS", {"thing": item(Mirror(server.url))})
+    monkeypatch.setitem(downloads.DOWNLOADS, "thing", item(Mirror(server.url)))
     with pytest.raises(SourceError, match="not on this machine"):
         find_data("thing")
     assert answer(["sources", "pull"]) == 0
