@@ -6,15 +6,18 @@ official `eval.py`. Four tasks count only the first line of an answer.
 
 from __future__ import annotations
 
+import json
 import re
 import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from leadline.core.errors import MissingExtra
-from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, token_f1
+from leadline.core.types import Completion, Probe, Score
+from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, token_f1
+from leadline.store.benchmark_files import LONGBENCH, Dataset
 
 CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
@@ -111,45 +114,6 @@ def code_similarity(prediction: str, reference: str, backend: EditBackend) -> fl
     return edit_similarity(line, reference, backend)
 
 
-@dataclass(frozen=True, slots=True)
-class LongBenchTask:
-    """One data set: how it is scored, and how many tokens an answer may have."""
-
-    name: str
-    category: str
-    metric: str
-    new_tokens: int
-    first_line: bool = False
-    in_e: bool = False
-
-
-TASKS = {
-    task.name: task
-    for task in (
-        LongBenchTask("narrativeqa", "single-document QA", "qa_f1", 128),
-        LongBenchTask("qasper", "single-document QA", "qa_f1", 128, in_e=True),
-        LongBenchTask("multifieldqa_en", "single-document QA", "qa_f1", 64, in_e=True),
-        LongBenchTask("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64),
-        LongBenchTask("hotpotqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        LongBenchTask("2wikimqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        LongBenchTask("musique", "multi-document QA", "qa_f1", 32),
-        LongBenchTask("dureader", "multi-document QA", "rouge_zh", 128),
-        LongBenchTask("gov_report", "summarisation", "rouge", 512, in_e=True),
-        LongBenchTask("qmsum", "summarisation", "rouge", 512),
-        LongBenchTask("multi_news", "summarisation", "rouge", 512, in_e=True),
-        LongBenchTask("vcsum", "summarisation", "rouge_zh", 512),
-        LongBenchTask("trec", "few-shot", "classification", 64, first_line=True, in_e=True),
-        LongBenchTask("triviaqa", "few-shot", "qa_f1", 32, first_line=True, in_e=True),
-        LongBenchTask("samsum", "few-shot", "rouge", 128, first_line=True, in_e=True),
-        LongBenchTask("lsht", "few-shot", "classification", 64, first_line=True),
-        LongBenchTask("passage_count", "synthetic", "count", 32, in_e=True),
-        LongBenchTask("passage_retrieval_en", "synthetic", "retrieval", 32, in_e=True),
-        LongBenchTask("passage_retrieval_zh", "synthetic", "retrieval_zh", 32),
-        LongBenchTask("lcc", "code", "code_similarity", 64, in_e=True),
-        LongBenchTask("repobench-p", "code", "code_similarity", 64, in_e=True),
-    )
-}
-
 METRICS: dict[str, Callable[[str, str], float]] = {
     "qa_f1": qa_f1,
     "qa_f1_zh": qa_f1_chinese,
@@ -162,7 +126,7 @@ METRICS: dict[str, Callable[[str, str], float]] = {
 
 
 def score(
-    task: LongBenchTask,
+    task: Dataset,
     prediction: str,
     references: Sequence[str],
     classes: Sequence[str] | None = None,
@@ -180,7 +144,7 @@ def score(
 
 
 def strict_score(
-    task: LongBenchTask, prediction: str, references: Sequence[str], classes: Sequence[str] | None
+    task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None
 ) -> float:
     """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
     if task.metric in ("count", "retrieval", "retrieval_zh"):
@@ -188,6 +152,39 @@ def strict_score(
     if task.metric == "classification":
         return float(score(task, prediction, references, classes) == 1.0)
     return score(task, prediction, references, classes)
+
+
+Variant = Literal["difflib", "levenshtein", "strict", "google"]
+
+
+@dataclass(frozen=True, slots=True)
+class LongBenchScorer:
+    """The metric of the sample's data set; the record's labels name the data set and hold its classes.
+
+    `difflib` and `levenshtein` differ in code tasks only, `strict` gives no part of the credit to a list of guesses,
+    `google` is ROUGE-L of the rouge_score package for summaries.
+    """
+
+    name: str
+    variant: Variant = "difflib"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        dataset, text = LONGBENCH[probe.labels["dataset"]], completion.text
+        classes = json.loads(probe.labels.get("classes", "[]"))
+        if self.variant == "google":
+            value = max((rouge_l_google(text, reference) for reference in probe.targets), default=0.0)
+            return Score(value, explanation="rougeL (rouge_score, stemmed)")
+        if self.variant == "strict":
+            return Score(strict_score(dataset, text, probe.targets, classes), explanation=f"{dataset.metric}, strict")
+        value = score(dataset, text, probe.targets, classes, self.variant)
+        backend = f" ({self.variant})" if dataset.metric == "code_similarity" else ""
+        return Score(value, explanation=f"{dataset.metric}{backend}")
+
+
+OFFICIAL = LongBenchScorer("longbench")
+LEVENSHTEIN = LongBenchScorer("longbench.levenshtein", "levenshtein")
+STRICT = LongBenchScorer("longbench.strict", "strict")
+GOOGLE = LongBenchScorer("rouge.google", "google")
 
 
 # --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------
@@ -201,6 +198,24 @@ def v2_choice(response: str) -> str | None:
     """The letter an answer states, asterisks aside; None without one."""
     text = response.replace("*", "")
     return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScorer:
+    """1 for the right letter, 0 for another or none. `compensated` gives 0.25 where no letter is stated."""
+
+    name: str
+    compensated: bool = False
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        letter = v2_choice(completion.text)
+        if letter is None:
+            return Score(V2_COMPENSATION if self.compensated else 0.0, explanation="no letter stated")
+        return Score(float(letter in probe.targets), answer=letter)
+
+
+V2 = ChoiceScorer("longbench_v2")
+V2_COMPENSATED = ChoiceScorer("longbench_v2.compensated", compensated=True)
 
 
 # --- BABILong (arXiv 2406.10149): one place or person of a closed list ------------------------------
