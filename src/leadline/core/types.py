@@ -564,6 +564,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return isinstance(self.outcome, Failure) or self.truncated
 
     @property
+    def settled(self) -> bool:
+        """Whether it need not be asked again: it was answered, or left out on purpose."""
+        return not self.failed or (isinstance(self.outcome, Failure) and self.outcome.why == "left_out")
+
+    @property
     def why_failed(self) -> tuple[str, str]:
         """The kind of failure and a message, of a sample that failed."""
         if isinstance(self.outcome, Failure):

@@ -143,9 +143,7 @@ def score(
     return max((rule(prediction, r) for r in references), default=0.0)
 
 
-def strict_score(
-    task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None
-) -> float:
+def strict_score(task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None) -> float:
     """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
     if task.metric in ("count", "retrieval", "retrieval_zh"):
         return float(len(set(_INTEGER.findall(prediction))) == 1 and score(task, prediction, references) > 0)

@@ -1,7 +1,7 @@
 """Data files of published benchmarks, read into one form: LongBench (v1 and E), LongBench v2, InfiniteBench.
 
-A data set is a `.jsonl` file in a folder or in a zip archive as published, or `data.json` for LongBench v2. Every row is
-checked; a row of another version of the data is an error that names the line.
+A data set is a `.jsonl` file in a folder or in a zip archive as published, or `data.json` for LongBench v2. Every row
+is checked; a row of another version of the data is an error that names the line.
 """
 
 from __future__ import annotations

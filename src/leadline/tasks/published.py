@@ -107,7 +107,7 @@ class PublishedTask(Worded):
         )
 
     def place(self, download: str) -> Path:
-        return find_data(self.data or download)
+        return find_data(self.data or download, folders=True)
 
 
 def _known(dataset: str, datasets: Mapping[str, Any], benchmark: str) -> str:
@@ -157,7 +157,8 @@ LONGBENCH_PARTS: dict[str, dict[str, PromptPart]] = {
     "2wikimqa": _PASSAGES,
     "musique": _PASSAGES,
     "dureader": _parts(
-        "请先通读下面的几篇文章，再回答一个问题。\n\n文章：\n", "\n\n请根据上面的文章回答问题。\n\n问题：{input}\n回答："
+        "请先通读下面的几篇文章，再回答一个问题。\n\n文章：\n",
+        "\n\n请根据上面的文章回答问题。\n\n问题：{input}\n回答：",
     ),
     "gov_report": _parts(
         "Below is a report of a government agency. Write a one-page summary of it.\n\nReport:\n",
@@ -385,7 +386,7 @@ class InfiniteBench(PublishedTask):
         }
 
     def opened(self) -> BenchmarkFile:
-        return open_infinitebench(self.place(self.data or "infinitebench"), self.dataset)
+        return open_infinitebench(self.place("infinitebench"), self.dataset)
 
     def scores(self) -> tuple[str, ...]:
         return ("infinitebench",)
@@ -418,12 +419,16 @@ def _suite(name: str, summary: str, task: str, datasets: Sequence[str], length: 
 
 
 LONGBENCH_SUITE = _suite(
-    "longbench", "LongBench: 21 data sets, 4,750 samples, prompts of at most 32k", "longbench", list(LONGBENCH), "32k"
+    "longbench",
+    "LongBench: 21 data sets, 4,750 samples, prompts of at most 32k",
+    "longbench_dataset",
+    list(LONGBENCH),
+    "32k",
 )
 LONGBENCH_E_SUITE = _suite(
     "longbench-e",
     "LongBench-E: 13 data sets in even length bins",
-    "longbench",
+    "longbench_dataset",
     [name for name, one in LONGBENCH.items() if one.in_e],
     "32k",
     edition="e",
@@ -436,7 +441,7 @@ LONGBENCH_V2_SUITE = Suite(
 INFINITEBENCH_SUITE = _suite(
     "infinitebench",
     "InfiniteBench: 12 data sets, prompts of at most 128k",
-    "infinitebench",
-    [name for name in INFINITEBENCH if name != "math_calc"],
+    "infinitebench_dataset",
+    list(INFINITEBENCH),
     "128k",
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError
-from leadline.core.types import Document, Draft, Failure, Frame, Probe, Question
+from leadline.core.types import Document, Draft, Failure, FailureKind, Frame, Probe, Question
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -29,7 +29,9 @@ def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Docum
                 draft, question = cut_middle(draft, question, limit, tokenizer, frame)
                 probe = _probe(draft, question, tokenizer, frame)
             else:
-                probe = replace(probe, not_asked=_too_long(probe.prompt_tokens, limit, left_out=draft.overlong == "drop"))
+                kind: FailureKind = "left_out" if draft.overlong == "drop" else "context_length"
+                problem = f"the prompt has {probe.prompt_tokens:,} tokens and {limit:,} are allowed"
+                probe = replace(probe, not_asked=Failure(kind, problem))
         probes.append(probe)
     text = frame.before + draft.head
     ids = tokenizer.encode(text)
@@ -56,11 +58,6 @@ def _probe(draft: Draft, question: Question, tokenizer: Tokenizer, frame: Frame)
         question, text, tail, prompt[cut:], cut=cut, cut_characters=len(text), body=len(frame.before),
         prompt_tokens=len(prompt) + frame.extra_tokens, body_tokens=max(len(ids) - start, 0),
     )  # fmt: skip
-
-
-def _too_long(tokens: int, limit: int, *, left_out: bool) -> Failure:
-    message = f"the prompt has {tokens:,} tokens and {limit:,} are allowed"
-    return Failure("left_out" if left_out else "context_length", message)
 
 
 def cut_middle(
