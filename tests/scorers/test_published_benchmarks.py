@@ -16,9 +16,8 @@ pytest.importorskip("jieba")
 from leadline.core.errors import SourceError, UnknownName
 from leadline.run.grade_published import grade_published
 from leadline.scorers import longbench
-from leadline.scorers.infinitebench import TASKS as INFINITEBENCH
 from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
-from leadline.store.benchmark_files import LONGBENCH
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
 from leadline.store.prediction_files import read_prediction_files
 
 SHARED = Path(__file__).parents[3] / "shared"

@@ -132,7 +132,7 @@ FIND = {
     ),
     "prefix": PromptPart(("The number is",)),
 }
-LOWEST, HIGHEST = 100, 900
+LOWEST, HIGHEST = 1000, 9000
 """Numbers of the list; larger ones are planted."""
 
 
@@ -153,7 +153,7 @@ class MathFind(Synthetic):
         (cell,) = cells
         draw = rng(seed, "math_find", *cell.coordinates)
         count = RANKS.index(self.rank) + 1
-        above = sorted(draw.sample(range(HIGHEST, 1000), count), reverse=True)
+        above = sorted(draw.sample(range(HIGHEST, 10_000), count), reverse=True)
         depths = fact_depths(cell, self.spread, count, draw)
         facts = tuple(
             Fact(f"{cell.key}#{n}", f"{number},", depth, cell.length)
