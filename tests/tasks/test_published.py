@@ -14,10 +14,11 @@ from leadline.cli.main import answer
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Document, Failure, Record
+from leadline.core.types import Cell, Completion, Document, Failure, Record
 from leadline.run.measure import measure
 from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
 from leadline.store.runs import read_records
+from leadline.tasks.wording import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
@@ -199,7 +200,6 @@ def test_longbench_v2_is_scored_by_its_letter_and_divided_as_published(tmp_path:
     )
     [probe] = document.probes
     letter = probe.targets[0]
-    from leadline.core.types import Completion
 
     def score(text: str, scorer: str = "longbench_v2") -> float:
         return registry.scorer(scorer).score(probe, Completion(text)).value
@@ -241,3 +241,15 @@ def test_the_real_files_are_read_and_a_perfect_reader_gets_full_marks(tmp_path: 
         records = run(tmp_path / name, task, lengths="16k", samples=20)
         assert len(records) == 20
         assert all(r.score == 1.0 for r in records)
+
+
+def test_a_template_file_has_a_section_for_each_data_set(folder: Path) -> None:
+    templates = folder / "official.toml"
+    templates.write_text('[hotpotqa]\nquestion = "\\n\\nQ: {input}\\nA:"\n[trec]\ninstruction = "Type?\\n"\n')
+    tasks = [
+        TaskSpec(name="longbench_dataset", label=name, options={"dataset": name, "data": str(folder)})
+        for name in ("hotpotqa", "trec")
+    ]
+    first, second = with_templates(tasks, templates)
+    assert first.options["wording"] == {"question": ("\n\nQ: {input}\nA:",)}
+    assert second.options["wording"] == {"instruction": ("Type?\n",)}
