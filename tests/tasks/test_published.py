@@ -22,26 +22,9 @@ from leadline.tasks.wording import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, write_rows
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "golden"
-
-
-def longbench_row(number: int, words: int = 300, **changes: Any) -> dict[str, Any]:
-    return {
-        "input": f"Who keeps lamp {number}?",
-        "context": " ".join(f"word{n}" for n in range(words)) + f" Keeper {number} keeps lamp {number}.",
-        "answers": [f"Keeper {number}"],
-        "length": words,
-        "dataset": "hotpotqa",
-        "language": "en",
-        "all_classes": None,
-        "_id": f"{number:048x}",
-    } | changes
-
-
-def write_rows(path: Path, rows: list[Any]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 @pytest.fixture
@@ -184,14 +167,7 @@ def test_every_data_set_has_a_prompt_that_names_its_question(tmp_path: Path) -> 
 
 
 def test_longbench_v2_is_scored_by_its_letter_and_divided_as_published(tmp_path: Path) -> None:
-    rows = [
-        {
-            "_id": str(n), "domain": "Single-Document QA", "sub_domain": "Legal", "difficulty": ("easy", "hard")[n % 2],
-            "length": "short", "question": "Which?", "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d",
-            "answer": "ABCD"[n % 4], "context": "Some text.",
-        }
-        for n in range(8)
-    ]  # fmt: skip
+    rows = [longbench_v2_row(n) for n in range(8)]
     path = tmp_path / "data.json"
     path.write_text(json.dumps(rows))
     task = registry.task(TaskSpec(name="longbench_v2", options={"data": str(path)}))
@@ -217,7 +193,7 @@ def test_longbench_v2_is_scored_by_its_letter_and_divided_as_published(tmp_path:
 
 @pytest.mark.parametrize("family", ["gpt4", "kimi", "claude2"])
 def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family: str) -> None:
-    row = {"id": 3, "context": "THE BOOK", "input": "Who?", "answer": ["Ann"], "options": ["Ann", "Bo", "Cy", "Di"]}
+    row = infinitebench_row(3) | {"context": "THE BOOK", "input": "Who?", "answer": ["Ann"]}
     for name in INFINITEBENCH:
         write_rows(tmp_path / f"{name}.jsonl", [row])
         options = {"dataset": name, "data": str(tmp_path), "family": family}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.longbench import normalise_chinese, normalise_english
+from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
 from leadline.scorers.overlap import rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import INFINITEBENCH
 
@@ -157,7 +157,7 @@ class InfiniteBenchScorer:
     name: str = "infinitebench"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
-        metric = INFINITEBENCH[probe.labels["dataset"]].metric
+        metric = dataset_of(probe, INFINITEBENCH, self.name).metric
         if "reference" in probe.labels:
             reference = json.loads(probe.labels["reference"])
         elif metric == "leading_run":

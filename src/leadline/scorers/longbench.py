@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Literal
 
-from leadline.core.errors import MissingExtra
+from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.types import Completion, Probe, Score
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
@@ -152,6 +152,18 @@ def strict_score(task: Dataset, prediction: str, references: Sequence[str], clas
     return score(task, prediction, references, classes)
 
 
+def dataset_of(probe: Probe, datasets: Mapping[str, Dataset], scorer: str) -> Dataset:
+    """The data set that a probe's labels name."""
+    name = probe.labels.get("dataset", "")
+    if name not in datasets:
+        raise UsageError(
+            f"scorer {scorer} needs a sample of its benchmark",
+            where=probe.cell.key,
+            fix="use it with the benchmark's own tasks; see docs/longbench.md",
+        )
+    return datasets[name]
+
+
 Variant = Literal["difflib", "levenshtein", "strict", "google"]
 
 
@@ -167,11 +179,12 @@ class LongBenchScorer:
     variant: Variant = "difflib"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
-        dataset, text = LONGBENCH[probe.labels["dataset"]], completion.text
-        classes = json.loads(probe.labels.get("classes", "[]"))
+        text = completion.text
         if self.variant == "google":
             value = max((rouge_l_google(text, reference) for reference in probe.targets), default=0.0)
             return Score(value, explanation="rougeL (rouge_score, stemmed)")
+        dataset = dataset_of(probe, LONGBENCH, self.name)
+        classes = json.loads(probe.labels.get("classes", "[]"))
         if self.variant == "strict":
             return Score(strict_score(dataset, text, probe.targets, classes), explanation=f"{dataset.metric}, strict")
         value = score(dataset, text, probe.targets, classes, self.variant)
