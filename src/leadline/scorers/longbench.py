@@ -100,7 +100,14 @@ def count(prediction: str, reference: str) -> float:
 
 
 def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)") -> float:
-    return _share_of_integers(prediction, re.findall(pattern, reference)[0])
+    named = re.findall(pattern, reference)
+    if not named:
+        raise UsageError(
+            f"the reference {reference[:40]!r} names no paragraph",
+            where="LongBench retrieval",
+            fix="give the data or predictions of passage_retrieval_en or passage_retrieval_zh",
+        )
+    return _share_of_integers(prediction, named[0])
 
 
 def retrieval_chinese(prediction: str, reference: str) -> float:

@@ -199,7 +199,7 @@ class _MusiqueQuestion(msgspec.Struct):
 
 
 def _read(path: Path) -> Iterator[_RawQuestion]:
-    """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with their `context`, MuSiQue a
+    """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
     question with its `paragraphs` on every line."""
     try:
         text = path.read_bytes()
