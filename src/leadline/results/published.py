@@ -52,18 +52,17 @@ class _Samples:
 
 def group_scores(records: Iterable[Record]) -> list[GroupScore]:
     """In the order of tasks and limits, all samples first. Records of other tasks are left out."""
+    published = [record for record in records if "sample_id" in record.labels]
+    tasks = {(record.labels["dataset"], record.cell.task) for record in published}
+    once = len({dataset for dataset, _ in tasks}) == len(tasks)  # a sweep of data sets needs no other name
     found: dict[tuple[str, int, str], _Samples] = {}
-    for record in records:
-        if "sample_id" not in record.labels:
-            continue
-        cell = record.cell
+    for record in published:
+        task = record.labels["dataset"] if once else record.cell.task
         for group in (ALL, *(record.labels[name] for name in DIVISIONS if record.labels.get(name))):
-            found.setdefault((cell.task, cell.length, group), _Samples()).add(record)
+            found.setdefault((task, record.cell.length, group), _Samples()).add(record)
     order = list(dict.fromkeys(task for task, _, _ in found))
-    ordered = sorted(
-        found.items(), key=lambda item: (order.index(item[0][0]), item[0][1], item[0][2] != ALL, item[0][2])
-    )
-    return [_score(*place, samples) for place, samples in ordered]
+    places = sorted(found, key=lambda place: (order.index(place[0]), place[1], place[2] != ALL, place[2]))
+    return [_score(*place, found[place]) for place in places]
 
 
 def _score(task: str, length: int, group: str, samples: _Samples) -> GroupScore:

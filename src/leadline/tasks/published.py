@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from leadline.core.contracts import Origin
 from leadline.core.errors import UnknownName
@@ -32,6 +32,15 @@ from leadline.store.benchmark_files import (
 from leadline.tasks.wording import PromptPart, Worded
 from leadline.text.downloads import find_data
 
+LongBenchName = Literal[
+    "narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader",
+    "gov_report", "qmsum", "multi_news", "vcsum", "trec", "triviaqa", "samsum", "lsht", "passage_count",
+    "passage_retrieval_en", "passage_retrieval_zh", "lcc", "repobench-p",
+]  # fmt: skip
+InfiniteBenchName = Literal[
+    "passkey", "number_string", "kv_retrieval", "longbook_sum_eng", "longbook_qa_eng", "longbook_choice_eng",
+    "longdialogue_qa_eng", "longbook_qa_chn", "code_debug", "code_run", "math_calc", "math_find",
+]  # fmt: skip
 E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
 """LongBench-E's length bins, by the length in words that its files state."""
 
@@ -108,12 +117,6 @@ class PublishedTask(Worded):
 
     def place(self, download: str) -> Path:
         return find_data(self.data or download, folders=True)
-
-
-def _known(dataset: str, datasets: Mapping[str, Any], benchmark: str) -> str:
-    if dataset not in datasets:
-        raise UnknownName(f"data set of {benchmark}", dataset, datasets)
-    return dataset
 
 
 # --- LongBench ------------------------------------------------------------------------------------
@@ -219,13 +222,8 @@ class LongBench(PublishedTask):
 
     version: ClassVar[str] = "1"
 
-    dataset: str = Field("multifieldqa_en", description=f"one of {', '.join(LONGBENCH)}")
+    dataset: LongBenchName = Field("multifieldqa_en", description="data set; several make a sweep")
     edition: Literal["v1", "e"] = Field("v1", description="v1, or e for LongBench-E with its even length bins")
-
-    @field_validator("dataset")
-    @classmethod
-    def _is_known(cls, dataset: str) -> str:
-        return _known(dataset, LONGBENCH, "LongBench")
 
     def parts(self) -> Mapping[str, PromptPart]:
         return LONGBENCH_PARTS[self.dataset]
@@ -359,17 +357,12 @@ class InfiniteBench(PublishedTask):
 
     version: ClassVar[str] = "1"
 
-    dataset: str = Field("longbook_qa_eng", description=f"one of {', '.join(INFINITEBENCH)}")
+    dataset: InfiniteBenchName = Field("longbook_qa_eng", description="data set; several make a sweep")
     family: Literal["gpt4", "kimi", "claude2"] = Field(
         "gpt4",
         description="order of the prompt as published for a model: gpt4 puts the question last, kimi first, claude2 "
         "(also used for YaRN-Mistral, Yi and ChatGLM3) last and opens the answer",
     )
-
-    @field_validator("dataset")
-    @classmethod
-    def _is_known(cls, dataset: str) -> str:
-        return _known(dataset, INFINITEBENCH, "InfiniteBench")
 
     def parts(self) -> Mapping[str, PromptPart]:
         about, task, opening = INFINITEBENCH_TEXTS[self.dataset]
