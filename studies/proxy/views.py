@@ -12,10 +12,19 @@ from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
 from leadline.models.hf import reader as hf_reader
-from leadline.models.hf.attention import attend, attend_where, fold, merge, merge_into
+from leadline.models.hf.attention import (
+    DocumentPass,
+    PassDone,
+    RowsPass,
+    Store,
+    attend,
+    attend_where,
+    fold,
+    merge,
+    merge_into,
+)
 from leadline.models.hf.model import HFModel
 from leadline.models.hf.provider import HF
-from leadline.models.hf.store import DocumentPass, PassDone, RowsPass, Store
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader

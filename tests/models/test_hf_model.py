@@ -17,8 +17,8 @@ from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownN
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.hf import memory as forecast
+from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineRequest
-from leadline.models.hf.greedy import generate_plain
 from leadline.models.hf.memory import DecoderShape
 from leadline.models.hf.model import HFModel
 from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny

@@ -18,12 +18,10 @@ import torch
 from torch import Tensor
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.models.hf.fuse import fuse
-from leadline.models.hf.greedy import Generated, generate, generate_plain
-from leadline.models.hf.memory import ROWS_BYTES
-from leadline.models.hf.nll import plain_nll, shared_nll
+from leadline.models.hf.attention import UnsupportedAttention
+from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
+from leadline.models.hf.memory import ROWS_BYTES, DecoderShape
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
-from leadline.models.hf.store import UnsupportedAttention
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -71,15 +69,16 @@ class Engine:
         self.stops = tuple(stops)
         self.reuse = reuse
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
-        self.chunk = chunk or default_chunk(model, self.reader.device)
-        self.reader.chunk = self.chunk
+        self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
+        self.fused: list[str] = []
+        self.support = SharedReadingSupport(0, "shared reading is switched off")
         with self._on_device():
-            self.fused = fuse(model) if fused else []
-            self.support = (
-                shared_reading_support(model, self.reader)
-                if shared
-                else SharedReadingSupport(0, "shared reading is switched off")
-            )
+            if fused and self.reader.device.type == "cuda":
+                from leadline.models.hf.kernels import fuse  # Triton is imported only on a GPU
+
+                self.fused = fuse(model)
+            if shared:
+                self.support = shared_reading_support(model, self.reader)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
@@ -98,10 +97,9 @@ class Engine:
     def nll(self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> TokenNLL | None:
         """NLL in nats per scored token; None when it does not fit into memory."""
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
-        use_plain = bool(self.support.refusal(longest))
 
         def score(some: Sequence[int]) -> dict[int, TokenNLL]:
-            if use_plain:
+            if self.support.refusal(longest):
                 return {0: plain_nll(self.reader, ids, continuations, spans)}
             return {0: shared_nll(self.reader, ids, continuations, spans, batch_size=self.batch_size)}
 
@@ -114,15 +112,13 @@ class Engine:
     def batch_size(self, rows: Sequence[PromptRow], new_tokens: int) -> int:
         """The number of rows whose own keys and values fit into ROWS_BYTES together."""
         width = max(len(row.own) for row in rows) + new_tokens
-        return max(1, ROWS_BYTES // (width * self.kv_bytes))
+        return max(1, ROWS_BYTES // max(1, width * self.kv_bytes))
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache, estimated from the configuration."""
-        config = self.model.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
+        """Bytes of one token in the KV cache; 0 for a model that keeps a state instead."""
+        shape = DecoderShape.of(self.model.config.to_dict())
+        return shape.kv_bytes(str(self.model.dtype).removeprefix("torch."))
 
     def free_bytes(self) -> int | None:
         """Free memory of a CUDA device; None elsewhere."""

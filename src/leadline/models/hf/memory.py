@@ -29,7 +29,11 @@ OVERHEAD = GIB
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all."""
+    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all.
+
+    Models that keep a state instead of keys and values (Mamba, RWKV) have no attention heads and no KV cache; their
+    layers cost what a gated feed-forward layer of their inner width does.
+    """
 
     layers: int
     hidden: int
@@ -47,14 +51,20 @@ class DecoderShape:
         """From the values of a config.json; its text part for multimodal models."""
         text = {**config, **(config.get("text_config") or {})}
         hidden = _first(text, "hidden_size", "n_embd", "d_model")
-        heads = _first(text, "num_attention_heads", "n_head")
+        heads = _first(text, "num_attention_heads", "n_head", default=0)
         return cls(
             layers=_first(text, "num_hidden_layers", "n_layer"),
             hidden=hidden,
-            intermediate=_first(text, "moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
+            intermediate=_first(
+                text,
+                "moe_intermediate_size",
+                "intermediate_size",
+                "n_inner",
+                default=int(text.get("expand") or 4) * hidden,
+            ),
             heads=heads,
             key_heads=_first(text, "num_key_value_heads", default=heads),
-            width=_first(text, "head_dim", default=hidden // heads),
+            width=_first(text, "head_dim", default=hidden // heads) if heads else 0,
             vocabulary=_first(text, "vocab_size"),
             experts=(
                 _first(text, "num_experts_per_tok", default=1),
@@ -195,7 +205,7 @@ ROWS_BYTES = 3 * GIB // 4
 def longest_that_fits(shape: DecoderShape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
     """Tokens of the longest document that fits into the memory, with chunks of this size."""
     free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype)
-    return max(0, free // shape.kv_bytes(dtype))
+    return max(0, free // (shape.kv_bytes(dtype) or 1))
 
 
 def check_fits(

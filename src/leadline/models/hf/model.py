@@ -15,8 +15,8 @@ from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import RunStopped, TokenizerError, UsageError
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
-from leadline.models.hf.greedy import Generated
 from leadline.models.hf.load import Loaded, stop_tokens
 from leadline.models.hf.memory import GIB, DecoderShape, forecast
 from leadline.models.hf.provider import HF
