@@ -24,7 +24,7 @@ from leadline.models.hf.attention import (
     merge_into,
 )
 from leadline.models.hf.model import HFModel
-from leadline.models.hf.provider import HF
+from leadline.models.hf import HF
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader

@@ -16,8 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from leadline.core.cache import cache_folder
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.models.hf import smollm2
-from leadline.models.hf.provider import HF, ROPE_SCALINGS, parse_rope, quiet_transformers
+from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,32 +113,39 @@ def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> 
 
 
 def _scale_positions(config: Any, rope: str, where: str) -> None:
-    kind, factor = parse_rope(rope)
+    """Write the scaling into the configuration. `ntk` raises the base so that the lowest frequency is interpolated by
+    the factor and the highest is kept; `theta` sets the base. The window grows with the factor, not with the base."""
+    kind, value = parse_rope(rope)
     old = dict(getattr(config, "rope_parameters", None) or {})
     if not old or any(isinstance(v, dict) for v in old.values()):
         raise UsageError("this model has no single rotary embedding to scale", where=where, fix="leave out rope=")
     original = int(old.get("original_max_position_embeddings") or config.max_position_embeddings)
-    new = {"rope_type": kind, "factor": factor, "rope_theta": old.get("rope_theta", 10000.0)}
-    if "partial_rotary_factor" in old:
-        new["partial_rotary_factor"] = old["partial_rotary_factor"]
+    partial, theta = old.get("partial_rotary_factor"), float(old.get("rope_theta", 10000.0))
+    new = {"rope_type": kind, "factor": value, "rope_theta": theta}
     if kind == "yarn":
         new["original_max_position_embeddings"] = original
+    if kind in ("ntk", "theta"):
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        rotated = int(width * (partial or 1.0))
+        base = value if kind == "theta" else theta * value ** (rotated / (rotated - 2))
+        new = {"rope_type": "default", "rope_theta": base}
+    if partial is not None:
+        new["partial_rotary_factor"] = partial
     config.max_position_embeddings = original  # dynamic scaling compares the length with this
+    if kind == "ntk":
+        config.max_position_embeddings = int(original * value)
     config.rope_parameters = new
 
 
 def window_of(config: Any) -> int | None:
     """The context window, position scaling included."""
     text = config.get_text_config()
-    window = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    names = ("max_position_embeddings", "n_positions", "context_length")
+    window = next((int(found) for name in names if (found := getattr(text, name, None))), None)
     rope = getattr(text, "rope_parameters", None) or {}
-    factor = rope.get("factor") if isinstance(rope, dict) else None
-    if not window:
-        return None
-    original = rope.get("original_max_position_embeddings") or window
-    if rope.get("rope_type") in ROPE_SCALINGS and factor:
-        return max(int(window), int(original * factor))
-    return int(window)
+    if window and rope.get("rope_type") in ("linear", "dynamic", "yarn") and rope.get("factor"):
+        return max(window, int((rope.get("original_max_position_embeddings") or window) * rope["factor"]))
+    return window
 
 
 # --- weights ------------------------------------------------------------------------------------

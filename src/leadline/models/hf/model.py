@@ -19,7 +19,7 @@ from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.load import Loaded, stop_tokens
 from leadline.models.hf.memory import GIB, DecoderShape, forecast
-from leadline.models.hf.provider import HF
+from leadline.models.hf import HF
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
 from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
 
@@ -34,7 +34,7 @@ class HFModel:
     """One model in this process. Not thread-safe: one worker, one document at a time."""
 
     def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
-        folder = options.text_folder or loaded.folder
+        folder = Path(options.tokenizer).expanduser() if options.tokenizer else loaded.folder
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
         self._tokenizer = open_tokenizer(str(folder))
         self._decoder = tokenizers.Tokenizer.from_file(str(find_tokenizer_file(folder)))
@@ -131,9 +131,12 @@ class HFModel:
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
-        message = f"out of memory with {tokens} tokens, whose KV cache needs {tokens * each / GIB:.1f} GiB"
+        message = f"out of memory with {tokens} tokens"
+        if each:
+            message += f", whose KV cache needs {tokens * each / GIB:.1f} GiB"
         if free is not None:
-            message += f"; {free / GIB:.1f} GiB are free, enough for about {max(0, free - GIB) // each} tokens"
+            message += f"; {free / GIB:.1f} GiB are free"
+            message += f", enough for about {max(0, free - GIB) // each} tokens" if each else ""
         return Failure("out_of_memory", message)
 
     def _guarded(self, work: Callable[[], T]) -> T:

