@@ -107,7 +107,8 @@ def test_stretching_positions_goes_through_transformers_own_configuration(
 
 
 @pytest.mark.parametrize(
-    ("rope", "theta", "window"), [("ntk:2", 10000 * 2 ** (8 / 6), 1024), ("theta:1e6", 1e6, 512), ("theta:5e5", 5e5, 512)]
+    ("rope", "theta", "window"),
+    [("ntk:2", 10000 * 2 ** (8 / 6), 1024), ("theta:1e6", 1e6, 512), ("theta:5e5", 5e5, 512)],
 )
 def test_another_base_of_the_rotary_embedding_gives_its_frequencies(
     tmp_path: Path, rope: str, theta: float, window: int
@@ -263,7 +264,7 @@ def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
-    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: forecast.DeviceRates(5e14, 4e12))
+    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: (5e14, 4e12))
     shape = DecoderShape(
         layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256
     )

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.attention import UnsupportedAttention
@@ -48,8 +47,7 @@ class EngineAnswer:
     """The generated tokens, or None when they did not fit into memory."""
 
     answer: Generated | None
-    plain_reason: str = ""
-    """Why the plain path was used; empty for the shared path."""
+    plain_reason: str = ""  # why the plain path was used; empty for the shared path
 
 
 class Engine:
@@ -213,10 +211,8 @@ def default_chunk(model: Any, device: torch.device) -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    message = str(error)
-    return "out of memory" in message or "can't allocate memory" in message or "not enough memory" in message
+    said = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in said)
 
 
 # --- which models can be read by shared prefix --------------------------------------------------
@@ -251,31 +247,23 @@ def shared_reading_support(model: Any, reader: Reader) -> SharedReadingSupport:
 
 def _support_by_config(model: Any) -> SharedReadingSupport:
     config = model.config.get_text_config()
-    if getattr(model, "_is_stateful", False):
-        return SharedReadingSupport(0, "its layers keep a state instead of keys and values")
-    if not getattr(model, "_supports_attention_backend", False):
-        return SharedReadingSupport(0, "its attention cannot be replaced through transformers")
-    if getattr(config, "attn_logit_softcapping", None):
-        return SharedReadingSupport(0, "its attention scores are capped")
-    if getattr(config, "num_kv_shared_layers", None):
-        return SharedReadingSupport(0, "its layers share keys and values")
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if other := layer_types - {"full_attention", "sliding_attention"}:
-        return SharedReadingSupport(0, f"it has layers of the type {sorted(other)[0]}")
+    other = sorted(layer_types - {"full_attention", "sliding_attention"})
+    for refused, reason in (
+        (getattr(model, "_is_stateful", False), "its layers keep a state instead of keys and values"),
+        (not getattr(model, "_supports_attention_backend", False), "transformers cannot replace its attention"),
+        (getattr(config, "attn_logit_softcapping", None), "its attention scores are capped"),
+        (getattr(config, "num_kv_shared_layers", None), "its layers share keys and values"),
+        (other, f"it has layers of the type {', '.join(other)}"),
+    ):
+        if refused:
+            return SharedReadingSupport(0, reason)
+    support = SharedReadingSupport(math.inf)
     window = getattr(config, "sliding_window", None)
-    slides = "sliding_attention" in layer_types or (window and not getattr(config, "layer_types", None))
-    support = (
-        SharedReadingSupport(window, f"sliding window of {window} tokens")
-        if slides and window
-        else SharedReadingSupport(math.inf)
-    )
-    return _with_positions(config, support)
-
-
-def _with_positions(config: Any, support: SharedReadingSupport) -> SharedReadingSupport:
+    if window and ("sliding_attention" in layer_types or not getattr(config, "layer_types", None)):
+        support = SharedReadingSupport(window, f"sliding window of {window} tokens")
     rope = getattr(config, "rope_parameters", None) or {}
-    parts = [v for v in rope.values() if isinstance(v, dict)] or [rope]
-    for part in parts:
+    for part in [v for v in rope.values() if isinstance(v, dict)] or [rope]:
         reason = _LENGTH_DEPENDENT.get(str(part.get("rope_type")))
         if reason:
             original = part.get("original_max_position_embeddings") or config.max_position_embeddings
@@ -289,7 +277,10 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
     cut = tokens // 2
-    want = _own_logits(model, reader, ids)
+    reader.use_own_attention()
+    with torch.inference_mode():
+        tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
+        want = model(input_ids=tensor, use_cache=False).logits[0, [tokens - 1, cut - 1]]
     chunk, reader.chunk = reader.chunk, cut // 2 + 1
     try:
         reader.read(ids[:cut], reuse=False)
@@ -303,17 +294,8 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     finally:
         reader.chunk = chunk
         reader.forget()
-    want = want[[tokens - 1, cut - 1]]
     error_norm = float((got.float() - want.float()).norm() / want.float().norm())
     exact = want.dtype in (torch.float32, torch.float64)
     if not error_norm <= (1e-3 if exact else 0.1):  # written so that NaN is a disagreement
         return f"shared reading differs from its own pass (relative error {error_norm:.1e})"
     return ""
-
-
-def _own_logits(model: Any, reader: Reader, ids: Any) -> Tensor:
-    tokens = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
-    reader.use_own_attention()
-    with torch.inference_mode():
-        logits: Tensor = model(input_ids=tokens, use_cache=False).logits[0]
-    return logits

@@ -53,22 +53,16 @@ def _locate(name: str, options: HF) -> tuple[Path, Path | None, str]:
         return path.parent, path, f"gguf:{_sampled_digest([path])}"
     if path.is_dir():
         return path, None, folder_fingerprint(path)
-    folder = _download(name, options.revision)
-    return folder, None, f"hub:{folder.name}"
-
-
-def _download(name: str, revision: str) -> Path:
+    unused = ["*.bin", "*.pth", "*.gguf", "original/*"]
     try:
-        found = snapshot_download(
-            name, revision=revision or None, ignore_patterns=["*.bin", "*.pth", "*.gguf", "original/*"]
-        )
+        folder = Path(snapshot_download(name, revision=options.revision or None, ignore_patterns=unused))
     except Exception as error:  # the hub library's errors have no common class
         raise SourceError(
             f"could not download {name} from the hub: {_first_line(error)}",
             where=f"hf:{name}",
             fix="give a folder that holds the model, or check the name, the network and HF_TOKEN",
         ) from None
-    return Path(found)
+    return folder, None, f"hub:{folder.name}"
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -237,15 +231,12 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
 
 def stop_tokens(model: Any, folder: Path) -> list[int]:
     """End-of-text ids from the model's configuration files."""
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, model.config.get_text_config()):
-        ids = getattr(source, "eos_token_id", None)
-        found |= {int(i) for i in ([ids] if isinstance(ids, int) else ids or [])}
+    configs = (model.generation_config, model.config, model.config.get_text_config())
+    ends = [getattr(config, "eos_token_id", None) for config in configs]
     saved = folder / "generation_config.json"
     if saved.is_file():
-        ids = json.loads(saved.read_text()).get("eos_token_id")
-        found |= {int(i) for i in ([ids] if isinstance(ids, int) else ids or [])}
-    return sorted(found)
+        ends.append(json.loads(saved.read_text()).get("eos_token_id"))
+    return sorted({int(i) for ids in ends for i in ([ids] if isinstance(ids, int) else ids or [])})
 
 
 def _first_line(error: Exception) -> str:
