@@ -266,8 +266,8 @@ def forecast(
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
         f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
-        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the {format_flops(flops_per_second)} "
-        f"measured on {devices[0]}",
+        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the "
+        f"{format_flops(flops_per_second)} measured on {devices[0]}",
     )
 
 
