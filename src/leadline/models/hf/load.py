@@ -57,11 +57,9 @@ def _locate(name: str, options: HF) -> tuple[Path, Path | None, str]:
     try:
         folder = Path(snapshot_download(name, revision=options.revision or None, ignore_patterns=unused))
     except Exception as error:  # the hub library's errors have no common class
-        raise SourceError(
-            f"could not download {name} from the hub: {_first_line(error)}",
-            where=f"hf:{name}",
-            fix="give a folder that holds the model, or check the name, the network and HF_TOKEN",
-        ) from None
+        fix = "give a folder that holds the model, or check the name, the network and HF_TOKEN"
+        what = f"could not download {name} from the hub: {_first_line(error)}"
+        raise SourceError(what, where=f"hf:{name}", fix=fix) from None
     return folder, None, f"hub:{folder.name}"
 
 
@@ -90,12 +88,9 @@ def _sampled_digest(files: list[Path], *, samples: int = 16, size: int = 1 << 14
 def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> Any:
     where = f"hf:{name}"
     if not source and not (folder / "config.json").is_file():
-        files = sorted(p.name for p in folder.iterdir())[:6]
-        raise SourceError(
-            f"{folder} has no config.json",
-            where=where,
-            fix=f"give the folder that transformers saved; this one holds {', '.join(files) or 'nothing'}",
-        )
+        files = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+        fix = f"give the folder that transformers saved; this one holds {files}"
+        raise SourceError(f"{folder} has no config.json", where=where, fix=fix)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code, **source)
     except (OSError, ValueError, KeyError) as error:
@@ -193,11 +188,8 @@ def _load_weights(
 
 def _reraise_out_of_memory(error: Exception, where: str) -> None:
     if isinstance(error, torch.OutOfMemoryError):
-        raise SourceError(
-            f"the weights do not fit on the device: {_first_line(error)}",
-            where=where,
-            fix="spread it with device_map=auto, or use a server model (openai:)",
-        ) from None
+        fix = "spread it with device_map=auto, or use a server model (openai:)"
+        raise SourceError(f"the weights do not fit on the device: {_first_line(error)}", where=where, fix=fix) from None
 
 
 # --- tokenizer ----------------------------------------------------------------------------------
@@ -221,11 +213,8 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
                 raise ValueError("transformers has no fast tokenizer for it")
             shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
-        raise SourceError(
-            f"it has no usable tokenizer: {_first_line(error)}",
-            where=str(folder),
-            fix="put a tokenizer.json beside the weights, or give tokenizer=FOLDER",
-        ) from None
+        fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"
+        raise SourceError(f"it has no usable tokenizer: {_first_line(error)}", where=str(folder), fix=fix) from None
     return kept
 
 
