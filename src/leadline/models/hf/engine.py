@@ -264,11 +264,10 @@ def _support_by_config(model: Any) -> SharedReadingSupport:
         support = SharedReadingSupport(window, f"sliding window of {window} tokens")
     rope = getattr(config, "rope_parameters", None) or {}
     for part in [v for v in rope.values() if isinstance(v, dict)] or [rope]:
-        reason = _LENGTH_DEPENDENT.get(str(part.get("rope_type")))
-        if reason:
+        if changing := _LENGTH_DEPENDENT.get(str(part.get("rope_type"))):
             original = part.get("original_max_position_embeddings") or config.max_position_embeddings
             # Up to the original length such an encoding does not change.
-            return SharedReadingSupport(min(support.max_tokens, original), reason, nested_problem=reason)
+            return SharedReadingSupport(min(support.max_tokens, original), changing, nested_problem=changing)
     return support
 
 
