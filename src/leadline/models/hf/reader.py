@@ -69,7 +69,6 @@ class Reader:
     """A causal model that reads a document once. Not thread-safe."""
 
     def __init__(self, model: Any, *, chunk: int) -> None:
-
         self.model = model
         self.body = model.base_model
         own = model.config._attn_implementation
