@@ -83,7 +83,8 @@ def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) ->
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=5, window=65536)))
     assert (
         said.claim
-        == "Can use at least 128k tokens, more than the 64k it claims: it never fell below the line at any length measured."
+        == "Can use at least 128k tokens, more than the 64k it claims: it never fell below the line at any length "
+        "measured."
     )
     records = list(planted_records(cliff, samples=5))
     said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
