@@ -9,7 +9,8 @@ from itertools import groupby
 import numpy as np
 
 from leadline.core.types import Cell, Completion, Probe
-from leadline.scorers.ruler import STRICT, V1, post_process
+from leadline.scorers.normalise import post_process
+from leadline.scorers.ruler import STRICT, V1
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
 

@@ -38,7 +38,7 @@ def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
 
 # --- From an answer to a record: scored when it is an answer, classed always, never scored when it is a f
 
-Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt], tuple[FailureClass, str]]
+Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt, str], tuple[FailureClass, str]]
 
 
 class Recorder:
@@ -54,7 +54,7 @@ class Recorder:
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe, outcome)
-        scores, failure_class, detail = self._grade(probe, outcome, receipt)
+        scores, failure_class, detail = self._grade(probe, document, outcome, receipt)
         return Record(
             cell=probe.cell,
             reading=self._reading,
@@ -80,7 +80,9 @@ class Recorder:
             seconds=answer.seconds,
         )
 
-    def _grade(self, probe: Probe, outcome: Outcome, receipt: Receipt) -> tuple[dict[str, Score], FailureClass, str]:
+    def _grade(
+        self, probe: Probe, document: Document, outcome: Outcome, receipt: Receipt
+    ) -> tuple[dict[str, Score], FailureClass, str]:
         """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
             # A metric may have no number in one document, such as LongPPL if no token needs the far context.
@@ -90,7 +92,8 @@ class Recorder:
             if isinstance(outcome, Failure)
             else {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
         )
-        return scores, *self._classify(probe, outcome, scores, receipt)
+        read = document.text[document.body_start_characters : probe.cut_characters]
+        return scores, *self._classify(probe, outcome, scores, receipt, read)
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
         scorer = self._scorers.get(name)

@@ -19,7 +19,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
 from leadline.tasks.word_list import WordList
-from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
 from leadline.tasks.zipf_text import ZipfText, zeta
 
@@ -112,7 +112,7 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, sh
         answer_prefix=prefix,
         targets=partial(most_frequent, count=count),
         allowance=allowance,
-        scorers=("ruler.v1", "ruler.strict", "match.all"),
+        scorers=SCORERS["all"],
         family="counting",
         demonstration=tuple(shown),
     )

@@ -19,7 +19,7 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import PLURAL, SINGULAR, draw_new_value, listed
 from leadline.text.sources import Unit, open_source
 
@@ -68,7 +68,6 @@ class Needle(Worded):
     version: ClassVar[str] = "1"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
-    default_scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
     haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
@@ -208,7 +207,7 @@ class _CellNeedles:
             return Question(
                 cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
-                allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
+                allowance=task.allowance, scorers=SCORERS["any"], facts=tuple(f.id for f in self.facts),
                 labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
@@ -220,7 +219,7 @@ class _CellNeedles:
             answer_prefix=task.fill("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
-            scorers=task.default_scorers,
+            scorers=SCORERS["all"],
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
             labels={"wording": self._wording()},

@@ -6,31 +6,21 @@ number of documents. docs/ruler.md lists what is the same as in the paper and wh
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from leadline.core.spec import Suite
 from leadline.tasks.counting import CommonWords, FrequentWords
 from leadline.tasks.needle import Needle
 from leadline.tasks.tracing import Tracing
 
-
-class Retrieval(Needle):
-    """Find values by their keys in a long text, scored as in RULER.
-
-    arXiv 2404.06654, section 3.1. Depth is where the needle that is asked for starts; see `niah`.
-    """
-
-    default_scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
-
-
-NIAH_SINGLE_1 = Retrieval(haystack="noise", answer_tokens=128)
-NIAH_SINGLE_2 = Retrieval(haystack="prose", answer_tokens=128)
-NIAH_SINGLE_3 = Retrieval(haystack="prose", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIKEY_1 = Retrieval(haystack="prose", keys=4, answer_tokens=128)
-NIAH_MULTIKEY_2 = Retrieval(haystack="needles", answer_tokens=128)
-NIAH_MULTIKEY_3 = Retrieval(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIVALUE = Retrieval(haystack="prose", values=4, answer_tokens=128)
-NIAH_MULTIQUERY = Retrieval(haystack="prose", queries=4, answer_tokens=128)
+NIAH_SINGLE_1 = Needle(haystack="noise", answer_tokens=128)
+NIAH_SINGLE_2 = Needle(haystack="prose", answer_tokens=128)
+NIAH_SINGLE_3 = Needle(haystack="prose", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIKEY_1 = Needle(haystack="prose", keys=4, answer_tokens=128)
+NIAH_MULTIKEY_2 = Needle(haystack="needles", answer_tokens=128)
+NIAH_MULTIKEY_3 = Needle(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIVALUE = Needle(haystack="prose", values=4, answer_tokens=128)
+NIAH_MULTIQUERY = Needle(haystack="prose", queries=4, answer_tokens=128)
 VT = Tracing()
 CWE = CommonWords()
 FWE = FrequentWords()

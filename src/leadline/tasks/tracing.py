@@ -19,7 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_forms, demonstration_part
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -163,7 +163,7 @@ class Tracing(Worded):
             answer_prefix=self.fill("prefix", **held),
             targets=chain.names,
             allowance=self.answer_tokens,
-            scorers=("ruler.v1", "ruler.strict", "match.all"),
+            scorers=SCORERS["all"],
             facts=part.needed,
             distractors=tuple(name for name in everything if name not in chain.names),
             labels={"hops": str(self.hops), "chains": str(self.chains)},

@@ -23,7 +23,14 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
+from leadline.core.types import Match
 from leadline.tasks.words import listed
+
+SCORERS: dict[Match, tuple[str, ...]] = {
+    "all": ("match.all", "ruler.v1", "ruler.strict"),
+    "any": ("match.any", "ruler.v1", "ruler.strict"),
+}
+"""The scorers of every task that asks questions, the headline first."""
 
 
 @dataclass(frozen=True, slots=True)
