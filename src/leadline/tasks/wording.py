@@ -33,6 +33,16 @@ SCORERS: dict[Match, tuple[str, ...]] = {
 """The scorers of every task that asks questions, the headline first."""
 
 
+RULER_ANSWER_CHARACTERS = 42
+"""The longest answer of RULER's needle tasks: one UUID, or four numbers of seven digits in a sentence."""
+
+
+def answer_allowance(tokens: int, characters: int, enough_for: int = RULER_ANSWER_CHARACTERS) -> int:
+    """Tokens for an answer of so many characters: `tokens`, RULER's fixed number, for answers as long as RULER's
+    (`enough_for`), and at least one for each character of a longer answer, which is enough in every tokenizer."""
+    return tokens if characters <= enough_for else max(tokens, characters)
+
+
 @dataclass(frozen=True, slots=True)
 class PromptPart:
     """One text of a task, or several of which each sample draws one."""
