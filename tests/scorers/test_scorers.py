@@ -248,7 +248,7 @@ PIECES = ["7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder",
           ", ", ". ", " ", "\n", " or ", "\x00", "-", "7654321.0", "５５", "is", "?"]  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     answer=st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=40),
     targets=st.lists(
