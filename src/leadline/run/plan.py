@@ -34,7 +34,6 @@ from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs
 from leadline.run.logprobs import logprob_model
-from leadline.scorers.normalise import VERSION as SCORERS_VERSION
 from leadline.store.manifest import Manifest, holds_secret, now, redact, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
@@ -162,8 +161,6 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
         if code := registry.plugin_digest(asked.name):
             yield f"task.{asked.title}.code", code
-        if task.request != "logprobs":
-            yield "scorers.version", SCORERS_VERSION
         for scorer in task.scorers:
             if code := registry.plugin_digest(scorer):
                 yield f"scorer.{registry.scorer_title(scorer)}.code", code
