@@ -211,6 +211,8 @@ GIVES_THE_VALUE = [
     "The answer is 7654321. I did not find any others.", "7654321, which is not 1234567", "Why not? 7654321",
     "I do not know for sure, but I think 7654321", "Not 1234567, 7654321", "7654321 (I am not certain)",
     "7654321\n\nNo other numbers were found", "Not only 7654321 but also 3", "It is 7654321, not the other one",
+    "7654321 is not 1234567", "If I am not mistaken it is 7654321", "It cannot be anything other than 7654321",
+    "There is nothing but 7654321", "No problem! 7654321", "I can't believe it: 7654321", "7654321,1234567",
 ]  # fmt: skip
 DOES_NOT_GIVE_IT = [
     "17654321", "76543210", "x7654321", "7654321-22", "7654321.5", "0.7654321", "7654321km", "17654321.0", "7654321_2",
@@ -223,6 +225,8 @@ DOES_NOT_GIVE_IT = [
     "7654321 cannot be found", "I am unable to locate 7654321", "I do not know whether it is 7654321",
     "1234567 instead of 7654321", "the answer cannot be 7654321", "7654321 was never mentioned",
     "nobody mentions 7654321", "The text lacks 7654321", "7654321 (not found)",
+    "anything but 7654321", "I doubt it is 7654321", "7654321 (incorrect)", "none of 1234567, 7654321", "7654321,000",
+    "neither 1234567, 7654321 nor 5555555", "It isn\u2019t 7654321", "I do not see 7654321 anywhere",
 ]  # fmt: skip
 
 
@@ -238,6 +242,27 @@ def test_an_answer_that_gives_the_value_is_right(answer: str) -> None:
 def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> None:
     probe = make_probe("7654321")
     assert [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, STRICT, V1)] == [0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(("question", "value"), [("Who did not come?", 1.0), ("Who came? Do not explain.", 0.0)])
+def test_the_answer_to_a_negative_question_may_be_negative(question: str, value: float) -> None:
+    probe = make_probe("Arden Pell", question=question, match="any")
+    assert ANY.score(probe, said("Arden Pell did not come.")).value == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole", "published"),
+    [
+        ("7654321, 1234567", 2 / 3, 2 / 3), ("7654321 and 1234567, not 5555555", 2 / 3, 1), ("17654321", 0, 1 / 3),
+        ("7654321 or 55555550", 1 / 3, 2 / 3), ("none of 7654321, 1234567 and 5555555", 0, 1),
+        ("5555555.0", 1 / 3, 1 / 3),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_values_is_that_part_of_the_score(answer: str, whole: float, published: float) -> None:
+    probe = make_probe("7654321", "1234567", "5555555")
+    assert ALL.score(probe, said(answer)).value == pytest.approx(whole)
+    assert V1.score(probe, said(answer)).value == pytest.approx(published)
+    assert STRICT.score(probe, said(answer)).value <= whole + 1e-9
 
 
 def test_a_denied_candidate_costs_nothing() -> None:

@@ -13,6 +13,7 @@ from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell
 from leadline.store.runs import read_records
+from leadline.tasks.ruler import RULER
 
 DOCS = Path(__file__).parents[2] / "docs/ruler.md"
 SWEEP = re.compile(r"^leadline run ((?:niah|vt|cwe|fwe|qa_fiction_1) --model M --set [^#\n]+)", re.M)
@@ -30,8 +31,8 @@ LONG = [
 
 @pytest.mark.parametrize("command", [*SHOWN, *LONG])
 def test_a_perfect_reader_is_right_in_every_sweep(command: str, tmp_path: Path) -> None:
-    words = shlex.split(command.replace("--model M", "--model sim:perfect"))
-    asked = ["--lengths", "16k", "--depths", "1", "--samples", "1", "--no-figure", "--json"]
+    words = shlex.split(command.replace("--model M", "--model sim:perfect?tokenizer=bytes"))  # the longest answers
+    asked = ["--lengths", "32k", "--depths", "1", "--samples", "1", "--no-figure", "--json"]
     assert run_command(["run", *words, *asked, "--out", str(tmp_path / "run")]) == 0
     records = list(read_records(tmp_path / "run"))
     assert records
@@ -46,8 +47,8 @@ def test_the_documentation_shows_sweeps() -> None:
     ("name", "options", "tokens"),
     [
         ("niah", {}, 64), ("niah", {"values": 4}, 128), ("niah_multivalue", {}, 128), ("niah_single_3", {}, 128),
-        ("vt", {}, 30), ("vt", {"hops": 2}, 30), ("cwe", {}, 120), ("fwe", {}, 50), ("vt", {"hops": 8}, 63),
-        ("fwe", {"top": 20}, 160), ("niah", {"queries": 16}, 144),
+        ("vt", {}, 30), ("vt", {"hops": 2}, 30), ("cwe", {}, 120), ("fwe", {}, 50), ("vt", {"hops": 8}, 71),
+        ("fwe", {"top": 20}, 168), ("niah", {"queries": 16}, 152),
     ],
 )  # fmt: skip
 def test_rulers_number_stays_where_it_suffices(name: str, options: dict[str, int], tokens: int) -> None:
@@ -55,3 +56,20 @@ def test_rulers_number_stays_where_it_suffices(name: str, options: dict[str, int
     task = registry.task(TaskSpec(name=name, options=options))
     [question] = task.write([Cell(name, 16_000, 0.5, 0)], seed=0).questions
     assert question.allowance == tokens
+
+
+def test_the_protocols_allowance_stays_and_is_warned_of_where_it_is_too_short(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Five names of five letters in a sentence are 38 bytes, more than RULER's 30 tokens in a tokenizer of bytes."""
+    asked = ["plan", "vt", "--model", "sim:perfect?tokenizer=bytes", "--lengths", "8k", "--depths", "1"]
+    assert run_command([*asked, "--set", "fixed_allowance=true"]) == 0
+    said = capsys.readouterr()
+    assert "vt: a right answer has 39 tokens in this tokenizer and the allowance is 30" in said.out + said.err
+    assert run_command(asked) == 0
+    said = capsys.readouterr()
+    assert "cut off" not in said.out + said.err
+
+
+def test_the_protocol_suite_keeps_rulers_allowances() -> None:
+    assert all(task["fixed_allowance"] for task in RULER.values["tasks"])

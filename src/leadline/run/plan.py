@@ -266,11 +266,10 @@ def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
         fitter = _make_fitter(tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
-        costs = {
-            title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, fitter))
-            for title, task in tasks.items()
-        }
-        notes += _forecast(spec, tasks, model, allowed)
+        built = {title: _smallest_and_largest(spec, title, task, fitter) for title, task in tasks.items()}
+        _allow_what_was_built(allowed, built)
+        costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
+        notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed))
         manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks))
         return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
     except BaseException:
@@ -359,6 +358,27 @@ def _check_card(spec: Spec, card: ModelCard) -> list[str]:
             fix=f"leave out lengths above {card.window:,}",
         )
     return [f"beyond the window of {card.window:,}: {listed}"]
+
+
+def _allow_what_was_built(allowed: dict[str, dict[int, int]], built: Mapping[str, Sequence[Document]]) -> None:
+    """Raises the allowances of drafts to those of documents, which may be more in the model's own tokens."""
+    for title, documents in built.items():
+        for probe in (p for d in documents for p in d.probes):
+            length = probe.cell.length
+            allowed[title][length] = max(allowed[title].get(length, 0), probe.allowance)
+
+
+def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -> Iterator[str]:
+    """A warning for each task whose right answer does not fit into its allowance."""
+    for title, documents in built.items():
+        asked = [p for d in documents for p in d.probes if p.logprobs is None]
+        short = [(fitter.answer_tokens(p.targets, p.match), p.allowance) for p in asked]
+        if short and max(needed - allowance for needed, allowance in short) > 0:
+            needed, allowance = max(short, key=lambda pair: pair[0] - pair[1])
+            yield (
+                f"{title}: a right answer has {needed} tokens in this tokenizer and the allowance is {allowance}, so "
+                "even a perfect reader is cut off: set answer_tokens higher, or leave out fixed_allowance"
+            )
 
 
 def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]]) -> tuple[str, ...]:

@@ -14,11 +14,11 @@ from leadline.scorers.normalise import bare, clean, folded, visible
 
 Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
-# Hyphen, apostrophe and underscore join two words into one word, as a point joins digits into one number. Han and kana
-# are written without spaces, so each sign is a word.
+# Hyphen, apostrophe and underscore join two words into one word, as a point or a comma joins digits into one number.
+# Han and kana are written without spaces, so each sign is a word.
 _LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PART = rf"[^\W_{_LONE_SIGN}]+"
-_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
+_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*")
 _POINT_ZERO = re.compile(r"(?<=\d)\.0+$|(?<=\w)'s$")
 """`7654321.0` is the number 7654321, and `Arden's` the word Arden."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
@@ -226,28 +226,39 @@ _REFUSED = re.compile(
 
 _SCOPE_CHARACTERS = 240
 _SENTENCE_END = re.compile(
-    r"[.!?](?=\s|$)|[\n;\u3002]|</?\w+>|\s-\s|\b(?:but|however|although|though|yet|instead(?! of)|so)\b"
+    r"[.!?](?=\s|$)|[\n;\u3002]|</?\w+>|\s-\s|(?<!anything )\b(?:but|however|although|though|yet|instead(?! of)|so)\b"
 )
 _CLAUSE = re.compile(r",(?=[^,]*\b(?:is|are|was|were|it's|that's|has|have|must|should|would|seems?|belongs?|equals)\b)")
 _DOUBLE = re.compile(
     r"\b(?:not|isn't|no|without)(?: an?| any| the)? (?:only|just|merely|doubt|question|problem|further ado)\b"
-    r"|\b(?:no|none|nothing|no one|nobody|not|isn't)(?: [\w'-]+){0,2} (?:other than|except(?: for)?|besides)\b"
+    r"|\b(?:not|\w+n't|cannot) (?:mistaken|wrong|incorrect|doubt(?: that)?|believe it)\b"
+    r"|\b(?:no|none|nothing|no one|nobody|not|\w+n't|cannot)(?: [\w'-]+){0,2} (?:other than|except(?: for)?|besides)\b"
     r"|\bnothing (?:else )?but\b"
 )
 _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|nor|none|nobody|nowhere|lacks|cannot|\w+n't|without|except(?: for)?|excluding|unlike"
     r"|wrong(?:ly)?|incorrect(?:ly)?|false|(?:instead|rid) of|(?:rather|other) than|unable to|fail(?:s|ed)? to"
-    r"|refuse to|decline to)(?![\w'-])"
+    r"|refuse to|decline to|doubt(?:s|ful)?|anything but)(?![\w'-])"
 )
+_LISTED_AS_DENIED = re.compile(r"\b(?:neither|none of|not any of)(?: [\w-]+,?){1,8},?(?: (?:and|or|nor))? ?$")
 _MODAL = r"(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would|should|must|may|might)"
 _DENIED_AFTER = re.compile(
     r"[\s\"'`*)\]]*(?:"
     r"(?:(?!(?:is|are|was|that|which|who|and|or|so|as)\b)[\w'-]+ ){0,4}?"
-    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)|cannot\b|can't\b|won't\b"
+    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)(?! [\"'`*]*\d)|cannot\b|can't\b|won't\b"
     r"|(?:is|was|would be|seems) (?:also )?(?:wrong|incorrect|false|absent|missing|nowhere|no )\b)"
+    r"|[(\[]\s*(?:wrong|incorrect|false)\b"
     r"|[-:(]?\s*(?:not|nowhere) (?:to be )?(?:found|in|mentioned|present|there|given|listed|correct|right)\b"
     r"|\?\W*(?:no|not|nope|wrong)\b)"
 )
+
+
+_INTERROGATIVE = re.compile(r"[^.!?\n]*\?")
+
+
+def asks_for_what_is_not(question: str) -> bool:
+    """Whether the question itself is negative, as in "Who did not come?", so that a right answer may be negative."""
+    return any(_NEGATION.search(sentence) for sentence in _INTERROGATIVE.findall(folded(question)))
 
 
 def _denies(before: str, after: str) -> bool:
@@ -255,6 +266,8 @@ def _denies(before: str, after: str) -> bool:
     sentence = _SENTENCE_END.split(_DOUBLE.sub(" ", before))[-1]
     clause = _CLAUSE.split(sentence + "\x00")[-1]
     if _NEGATION.search(clause.rpartition(",")[2]) or _NOT_FOUND.search(clause):
+        return True
+    if _LISTED_AS_DENIED.search(clause.rstrip("\x00")):
         return True
     return _DENIED_AFTER.match(after) is not None
 

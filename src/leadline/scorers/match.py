@@ -14,17 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.answer_forms import Words
+from leadline.scorers.answer_forms import Words, asks_for_what_is_not
 from leadline.scorers.normalise import bare, clean, post_process
 
 _SHOWN_CHARACTERS = 200
 
 
-def given_targets(targets: Sequence[str], answer: str) -> list[str]:
+def given_targets(probe: Probe, answer: str) -> list[str]:
     """The targets that an answer gives, duplicates included."""
     said = Words(answer)
     plain = post_process(answer).lower()
-    return [t for t in targets if t.lower() in plain and (said.affirmed([t]) or _is_only_signs(t))]
+    given = said.found if asks_for_what_is_not(probe.question) else said.affirmed
+    return [t for t in probe.targets if t.lower() in plain and (given([t]) or _is_only_signs(t))]
 
 
 def _is_only_signs(target: str) -> bool:
@@ -42,7 +43,7 @@ class MatchAll:
     name: str = "match.all"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
-        given = given_targets(probe.targets, completion.text)
+        given = given_targets(probe, completion.text)
         missing = [t for t in probe.targets if t not in given]
         return Score(
             value=len(given) / len(probe.targets) if given else 0.0,
@@ -56,7 +57,7 @@ class MatchAny:
     name: str = "match.any"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
-        given = given_targets(probe.targets, completion.text)
+        given = given_targets(probe, completion.text)
         return Score(value=1.0 if given else 0.0, answer=listed(given[:1]))
 
 

@@ -51,7 +51,7 @@ class RulerStrict:
     name: str = "ruler.strict"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
-        given = given_targets(probe.targets, completion.text)
+        given = given_targets(probe, completion.text)
         if not given:
             return Score(value=0.0, explanation="no target as whole words")
         offered = candidates(form_of(probe), probe.targets, completion.text, question=probe.question)

@@ -34,11 +34,13 @@ LISTS = ("cwe", "fwe")
 LENGTHS = "4k,8k,16k,32k,64k,128k"
 
 
-def _tasks(anywhere: tuple[str, ...], **prose: Any) -> list[dict[str, Any]]:
-    """All thirteen: `anywhere` have placement=anywhere, `prose` are options for tasks with a haystack of prose."""
+def _tasks(anywhere: tuple[str, ...], *, fixed: bool = False, **prose: Any) -> list[dict[str, Any]]:
+    """All thirteen: `anywhere` have placement=anywhere, `prose` are options for tasks with a haystack of prose.
+    `fixed` keeps the paper's answer allowances in every tokenizer."""
+    every: dict[str, Any] = {"fixed_allowance": True} if fixed else {}
     placed: dict[str, Any] = {"placement": "anywhere"}
     return [
-        {"name": name, **(placed if name in anywhere else {}), **(prose if name in PROSE_TASKS else {})}
+        {"name": name, **every, **(placed if name in anywhere else {}), **(prose if name in PROSE_TASKS else {})}
         for name in TASKS
     ]
 
@@ -46,7 +48,7 @@ def _tasks(anywhere: tuple[str, ...], **prose: Any) -> list[dict[str, Any]]:
 RULER = Suite(
     name="ruler",
     summary="the paper's protocol: 13 tasks, 4k to 128k, 500 documents each, evidence anywhere",
-    values={"tasks": _tasks(TASKS), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
+    values={"tasks": _tasks(TASKS, fixed=True), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
 )
 RULER_QUICK = Suite(
     name="ruler-quick",
