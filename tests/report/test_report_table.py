@@ -128,7 +128,8 @@ def test_the_report_says_where_the_published_score_lies_above_the_headlines_inte
     records = [_scored(c, 0.0 if c.length == 2048 and c.sample < 4 else 1.0, 1.0) for c in cells]
     run = load_run(write_run(tmp_path / "run", records, samples=6))
     [gap] = scorer_gaps(run.table)
-    assert (gap.length, gap.published, gap.headline.mean) == (2048, 1.0, pytest.approx(1 / 3))
+    assert (gap.length, gap.published) == (2048, 1.0)
+    assert gap.headline.mean == pytest.approx(1 / 3)
     said = (
         "niah: ruler.v1, which counts substrings, lies above the interval of the headline score: "
         "100% against 33% at 2k."

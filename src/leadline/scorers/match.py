@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from leadline.core.types import Completion, Probe, Score
 from leadline.scorers.answer_forms import Words, asks_for_what_is_not
-from leadline.scorers.normalise import bare, clean, post_process
+from leadline.scorers.normalise import VERSION, bare, clean, post_process
 
 _SHOWN_CHARACTERS = 200
 
@@ -41,6 +42,7 @@ def listed(values: Sequence[str]) -> str:
 @dataclass(frozen=True, slots=True)
 class MatchAll:
     name: str = "match.all"
+    version: ClassVar[str] = VERSION
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         given = given_targets(probe, completion.text)
@@ -55,6 +57,7 @@ class MatchAll:
 @dataclass(frozen=True, slots=True)
 class MatchAny:
     name: str = "match.any"
+    version: ClassVar[str] = VERSION
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         given = given_targets(probe, completion.text)
@@ -64,6 +67,7 @@ class MatchAny:
 @dataclass(frozen=True, slots=True)
 class MatchExact:
     name: str = "match.exact"
+    version: ClassVar[str] = VERSION
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         said = bare(completion.text)

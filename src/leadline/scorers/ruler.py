@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from leadline.core.types import Completion, Probe, Score
 from leadline.scorers.answer_forms import Words, candidates, form_of, words
 from leadline.scorers.match import given_targets, listed
-from leadline.scorers.normalise import clean, post_process
+from leadline.scorers.normalise import VERSION, clean, post_process
 
 
 def string_match_all(prediction: str, references: Sequence[str]) -> float:
@@ -36,6 +37,7 @@ def string_match_part(prediction: str, references: Sequence[str]) -> float:
 @dataclass(frozen=True, slots=True)
 class RulerV1:
     name: str = "ruler.v1"
+    version: ClassVar[str] = "1"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         metric = string_match_part if probe.match == "any" else string_match_all
@@ -49,6 +51,7 @@ class RulerStrict:
     """`match.all` (or `match.any`) times precision = given / (given + further candidates)."""
 
     name: str = "ruler.strict"
+    version: ClassVar[str] = VERSION
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         given = given_targets(probe, completion.text)

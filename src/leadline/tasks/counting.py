@@ -128,7 +128,7 @@ class CommonWords(Counting):
     placement=anywhere they are spread over the whole list, as in the paper.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     num_cw: int = Field(10, ge=1, le=30, description="number of common words, all of which are asked for")
     freq_cw: int = Field(0, ge=0, description="occurrences of a common word; 0 chooses 30, or 6 below 4096 tokens")
@@ -208,7 +208,7 @@ class FrequentWords(Counting):
     band widens if they do not fit. With placement=anywhere they are spread over the whole text, as in the paper.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")

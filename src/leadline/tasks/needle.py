@@ -65,7 +65,7 @@ class Needle(Worded):
     `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
