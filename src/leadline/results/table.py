@@ -257,8 +257,12 @@ def scorer_gaps(table: Table) -> list[ScorerGap]:
     return [
         ScorerGap(*key, tally.estimate, published[key])
         for key, tally in table.by_task_and_length.items()
-        if tally.estimate and key in published and published[key] > tally.estimate.interval.high + 1e-9
+        if tally.estimate and key in published and published[key] - tally.estimate.mean > _half_width(tally.estimate)
     ]
+
+
+def _half_width(found: Estimate) -> float:
+    return (found.interval.high - found.interval.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
