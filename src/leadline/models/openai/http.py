@@ -1,7 +1,7 @@
 """HTTP for many threads: kept connections, one deadline for a whole request, bounded replies, no retries.
 
-The standard library connects and parses replies; requests are written here. For many small requests this takes half of
-urllib3's CPU time (docs/performance.md). Retries are decided by the run, so each call sends exactly one request.
+The standard library connects and parses replies; requests are written here. For many small requests the client takes
+half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run, so each call sends exactly one request.
 """
 
 from __future__ import annotations
@@ -164,11 +164,10 @@ class HttpClient:
 
     def _connect(self, seconds: float) -> socket.socket:
         place = self._proxy or self._url
-        host, connection = place.hostname or "", http.client.HTTPConnection
-        options: dict[str, Any] = {"timeout": seconds}
+        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+        made = http.client.HTTPConnection(host, port, timeout=seconds)
         if self._url.scheme == "https":
-            connection, options["context"] = http.client.HTTPSConnection, self._certificates
-        made = connection(host, place.port or (443 if place.scheme == "https" else 80), **options)
+            made = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._certificates)
         if self._proxy is not None and not self._forwarded:
             made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         try:
@@ -248,7 +247,7 @@ def _failed(error: Exception, timeout: float, url: SplitResult) -> RequestFailed
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
         plain = url._replace(scheme="http").geturl()
         return RequestFailed("connection", "this port answers http, not https", f"write base_url={plain}")
-    if isinstance(error, http.client.BadStatusLine) and str(error.line).startswith("\x15\x03"):  # an alert of TLS
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith("\x15\x03"):  # an alert of TLS
         secure = url._replace(scheme="https").geturl()
         return RequestFailed("connection", "this port answers https, not http", f"write base_url={secure}")
     lost = isinstance(error, OSError | http.client.HTTPException)
