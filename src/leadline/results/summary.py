@@ -100,6 +100,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "low": None if found.low_open else round(found.low),
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
+        "interpolated": None if found.interpolated is None else round(found.interpolated),
         "largest_measured": found.largest_measured,
         "falls": found.falls,
         "version": VERSION,

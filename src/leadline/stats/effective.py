@@ -1,7 +1,9 @@
 """Effective context length: the longest prompts at which the score still reaches a line, and how sure that is.
 
-Estimate: the means of the lengths get a falling (isotonic) fit, and between the last length whose fit reaches the line
-and the first whose fit does not, the crossing is interpolated on log2 length and the logit of the score.
+Estimate: the means of the lengths get a falling (isotonic) fit, and the effective length is the longest measured length
+whose fit reaches the line; its own score then does too, and the score of the next length does not. Where between the
+two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it: powers
+of two are what everybody measures, and a window of 4k and one of 7k look alike there.
 
 Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
 above the line to the first that is surely below it. Lengths are tested one after the other, from the shortest up and
@@ -29,8 +31,9 @@ from leadline.stats.intervals import normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
 from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
 
-VERSION = 2
-"""Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away."""
+VERSION = 3
+"""Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
+estimate is a measured length, with the interpolated crossing beside it."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the line."""
 STEEP = 0.7
@@ -73,7 +76,7 @@ class LengthScore:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLength:
-    """`length` is the crossing, or the longest length measured when it is at least that, or the shortest when below.
+    """`length` is the longest measured length that reaches the line, or the shortest measured when none does ("below").
 
     `low` and `high` are kept inside what was measured; `low_open` says that the true low end may lie below the
     shortest length, `high_open` that the high end lies beyond the longest.
@@ -97,6 +100,8 @@ class EffectiveLength:
     missing: int = 0
     """Combinations of task and length that have no answer and are left out, of `wanted`."""
     wanted: int = 0
+    interpolated: float | None = None
+    """Where the curve crosses the line between `length` and the next measured length, if it does."""
     falls: bool = True
     """False when the scores fail the line and reach it again at longer lengths: then `length` is the longest length
     that reaches it, and no curve is fitted."""
@@ -131,14 +136,14 @@ def effective_length(
     if falls:
         octaves = np.log2(lengths)
         at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
-        bound: Bound = "crossing" if np.isfinite(at) else "at least" if at > 0 else "below"
-        length = float(2.0 ** np.clip(at, octaves[0], octaves[-1]))
+        interpolated = float(2.0**at) if np.isfinite(at) else None
         reached = fitted >= threshold
     else:
+        interpolated = None
         reached = groups.means >= threshold
-        last = int(np.flatnonzero(reached)[-1])
-        bound = "at least" if last == len(lengths) - 1 else "crossing"
-        length = float(lengths[last])
+    last = int(np.max(np.flatnonzero(reached), initial=-1))
+    bound: Bound = "below" if last < 0 else "at least" if last == len(lengths) - 1 else "crossing"
+    length = float(lengths[max(last, 0)])
     sure = int(np.argmin([*(s == "above" for s in states), False]))  # lengths above, from the shortest up
     clear = int(np.argmin([*(s == "below" for s in states[::-1]), False]))  # lengths below, from the longest down
     run_of_reached = int(np.argmin([*reached, False]))
@@ -165,6 +170,7 @@ def effective_length(
         n_clusters=int(groups.n_clusters.min()),
         missing=wanted - len(counted.codes(("task", "length"))[0]),
         wanted=wanted,
+        interpolated=interpolated,
         falls=falls,
     )  # fmt: skip
 

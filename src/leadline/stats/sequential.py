@@ -335,11 +335,19 @@ def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLe
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
     low = max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
     high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
+    falls = found.falls and low == last
+    scores = tuple(replace(score, state=state) for score, state in zip(found.scores, status, strict=True))
+    length = found.length
+    if not falls:
+        length = float(max((s.length for s in scores if s.mean >= found.threshold), default=lengths[0]))
     return replace(
         found,
-        falls=found.falls and low == last,
-        low=min(found.length, float(lengths[low] if low >= 0 else lengths[0])),
-        high=max(found.length, float(lengths[high] if high < len(lengths) else lengths[-1])),
+        scores=scores,
+        length=length,
+        interpolated=found.interpolated if falls else None,
+        falls=falls,
+        low=min(length, float(lengths[low] if low >= 0 else lengths[0])),
+        high=max(length, float(lengths[high] if high < len(lengths) else lengths[-1])),
         low_open=low < 0,
         high_open=high == len(lengths),
     )
