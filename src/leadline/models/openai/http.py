@@ -1,7 +1,8 @@
 """HTTP for many threads: kept connections, one deadline for a whole request, bounded replies, no retries.
 
 The standard library connects and parses replies; requests are written here. For many small requests the client takes
-half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run, so each call sends exactly one request.
+half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run,
+so each call sends exactly one request.
 """
 
 from __future__ import annotations
