@@ -21,7 +21,7 @@ from leadline.core.errors import OtherRunError, StoreError
 from leadline.core.secrets import redact
 
 PACKAGES = (
-    "leadline", "numpy", "scipy", "pydantic", "msgspec", "urllib3", "tokenizers", "tiktoken",
+    "leadline", "numpy", "scipy", "pydantic", "msgspec", "tokenizers", "tiktoken",
     "transformers", "torch", "safetensors", "accelerate", "ray",
 )  # fmt: skip
 
