@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from leadline.core.types import Completion, Probe, Score
 from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
@@ -155,6 +155,7 @@ class InfiniteBenchScorer:
     """
 
     name: str = "infinitebench"
+    version: ClassVar[str] = "1"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         metric = dataset_of(probe, INFINITEBENCH, self.name).metric

@@ -12,7 +12,7 @@ import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.types import Completion, Probe, Score
@@ -184,6 +184,7 @@ class LongBenchScorer:
 
     name: str
     variant: Variant = "difflib"
+    version: ClassVar[str] = "1"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         text = completion.text
@@ -224,6 +225,7 @@ class ChoiceScorer:
 
     name: str
     compensated: bool = False
+    version: ClassVar[str] = "1"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         letter = v2_choice(completion.text)
