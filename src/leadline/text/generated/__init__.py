@@ -3,7 +3,7 @@
     volume("prose", 7)      the seventh volume of prose, about 600,000 characters, the same on every machine
 
 A domain is a grammar and a plan. The grammar maps a symbol to alternatives; `{symbol}` is expanded in turn, `{Symbol}`
-is capitalised, `{a symbol}` gets its article. A document first binds its own names, places and figures, so that they
+is capitalised, `{a symbol}` gets its article, `[one|other]` is a choice on the spot. A document first binds its own names, places and figures, so that they
 come back in every paragraph, and then writes its paragraphs by the plan. No fixed run of words in a pattern is long,
 so that two documents share hardly any phrase of eight words.
 """
@@ -25,6 +25,7 @@ DOMAINS = ("prose", "legal", "medical", "chat")
 
 Grammar = Mapping[str, Sequence[str]]
 _SLOT = re.compile(r"\{(a )?(\w+)\}")
+_CHOICE = re.compile(r"\[([^\]]+)\]")
 _VOWEL_SOUND = re.compile(r"(?!one\b|uni|use|eu)[aeiou]|hour|honest|8|11\b|18\b", re.IGNORECASE)
 
 
@@ -72,7 +73,7 @@ class CompiledDomain:
 
     def __init__(self, domain: Domain) -> None:
         self.domain = domain
-        self.patterns = {s: tuple(map(_parse, alternatives)) for s, alternatives in domain.grammar.items()}
+        self.patterns = {s: tuple(map(_parse, alternatives)) for s, alternatives in _with_named_choices(domain.grammar).items()}
 
 
 class _Writer:
@@ -100,6 +101,19 @@ class _Writer:
                 text = ("an " if _VOWEL_SOUND.match(text) else "a ") + text
             written.append(text[:1].upper() + text[1:] if capitalised else text)
         return "".join(written)
+
+
+def _with_named_choices(grammar: Grammar) -> dict[str, list[str]]:
+    """The grammar with every `[one|other]` as a symbol of its own."""
+    named: dict[str, list[str]] = {}
+
+    def name(match: re.Match[str]) -> str:
+        symbol = f"choice_{len(named)}"
+        named[symbol] = match.group(1).split("|")
+        return f"{{{symbol}}}"
+
+    plain = {s: [_CHOICE.sub(name, pattern) for pattern in alternatives] for s, alternatives in grammar.items()}
+    return plain | named
 
 
 def _parse(pattern: str) -> Pattern:
