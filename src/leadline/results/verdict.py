@@ -16,7 +16,6 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.results.run import Run
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
