@@ -95,6 +95,14 @@ class CountedBank:
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
         return np.array([piece[:1].isspace() for piece in self.bank.pieces], np.bool_)
 
+    @cached_property
+    def separator(self) -> str:
+        """White space between two texts of which neither brings its own: the line breaks that all pieces end with, or
+        a space."""
+        ends = {piece[len(piece.rstrip()) :] for piece in self.bank.pieces}
+        shortest = min(ends, key=len, default="")
+        return self.bank.ending or (shortest if all(end.endswith(shortest) for end in ends) else "") or " "
+
     def splits(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
         """Whether the joint of two texts is sound. Proven once for each pair of touching tokens."""
         if self.careful or not len(left_ids) or not len(right_ids):
