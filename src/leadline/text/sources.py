@@ -2,6 +2,7 @@
 
 noise                               five short sentences, repeated
 prose                               the language reference and the docstrings of Python's standard library
+essays                              generated essays about invented places: about 1.2M tokens, not to be found elsewhere
 code                                the source of Python's standard library
 PATH                                a file, folder or glob
 prose:0.5,code:0.3,PATH:0.2         a mixture with fixed proportions, drawn for each document
@@ -30,6 +31,7 @@ from leadline.core.errors import SourceError
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, rng
 from leadline.core.types import Filler, PieceBank
+from leadline.text import generated
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -333,6 +335,19 @@ def prose() -> TextSource:
 def code() -> TextSource:
     """The source of the standard library, cut at blank lines and between statements."""
     return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
+
+
+ESSAY_VOLUMES = 8
+
+
+@cache
+def essays() -> TextSource:
+    """Generated essays and local histories about invented places and people."""
+    return TextSource("essays", _essays, split_sentences, cache_key=f"{generated.VERSION} {ESSAY_VOLUMES}")
+
+
+def _essays() -> str:
+    return "\n\n".join(generated.volume("prose", number) for number in range(ESSAY_VOLUMES))
 
 
 def _python_prose() -> str:

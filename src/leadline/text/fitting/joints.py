@@ -57,20 +57,17 @@ class ContextTokenizer:
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[Ids]:
         """The ids of texts that other text precedes and follows, in one call of the tokenizer where possible."""
-        anchor = ANCHORS[0]
-        lead, follower = self._anchor(anchor), self._follower()
-        spaced = [piece[-1:].isspace() for piece in pieces]
-        encoded = self.tokenizer.encode_batch(
-            [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]
-        )
-        found = []
-        for ids, piece, space in zip(encoded, pieces, spaced, strict=True):
-            end = len(ids) - (len(follower) if space else 0)
-            if ids[: len(lead)].tolist() == lead and (not space or ids[end:].tolist() == follower):
-                found.append(ids[len(lead) : end])
-            else:
-                found.append(self.encode_between(piece))
-        return found
+        follower = self._follower()
+        found: dict[int, Ids] = {}
+        for anchor in ANCHORS:  # a line break may be joined with indentation after it
+            lead, rest = self._anchor(anchor), [i for i in range(len(pieces)) if i not in found]
+            spaced = [pieces[i][-1:].isspace() for i in rest]
+            texts = [anchor + pieces[i] + (FOLLOWER if space else "") for i, space in zip(rest, spaced, strict=True)]
+            for i, space, ids in zip(rest, spaced, self.tokenizer.encode_batch(texts) if texts else (), strict=True):
+                end = len(ids) - (len(follower) if space else 0)
+                if ids[: len(lead)].tolist() == lead and (not space or ids[end:].tolist() == follower):
+                    found[i] = ids[len(lead) : end]
+        return [found[i] if i in found else self.encode_between(piece) for i, piece in enumerate(pieces)]
 
     def encode_between(self, text: str) -> Ids:
         """The ids of a text that other text precedes and follows; not cached."""
