@@ -65,12 +65,14 @@ class Needle(Worded):
     `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
     default_scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
-    haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
+    haystack: str = Field(
+        "prose", description="noise, prose, essays, code, needles, a path, or a mixture prose:0.5,code:0.5"
+    )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")

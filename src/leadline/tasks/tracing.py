@@ -71,7 +71,7 @@ class Tracing(Worded):
     with placement=anywhere it is spread over the whole text, as in the paper. Other chains are placed at random.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracing"
 
