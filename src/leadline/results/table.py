@@ -1,8 +1,9 @@
 """Records to the table that every figure, page and terminal view is drawn from.
 
-A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and each
-is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and intervals are
-those of `leadline.stats`: over answered samples, clustered by document.
+A place is a task, a length and a depth: that which was asked for, or the depth of the grid that is nearest to where the
+fact really was, if no sentence ended near enough. Nothing leaves the count: a place has as many samples as were planned,
+and each is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and
+intervals are those of `leadline.stats`: over answered samples, clustered by document.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, get_args
 
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.types import FailureClass, Record
+from leadline.core.types import Cell, FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
 from leadline.stats.observations import Column, Failures, Key, Observations, observations
@@ -77,7 +78,10 @@ class Table:
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
+        moved: int = 0,
     ) -> None:
+        self.moved = moved
+        """Samples at another depth of the grid than was asked for."""
         self.samples = samples
         self.failures = failures
         """How samples without an answer enter the means."""
@@ -170,10 +174,24 @@ def tabulate(
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[Place, Counter[FailureClass]] = {}
     details: dict[tuple[str, int], Counter[str]] = {}
+    asked: dict[Place, int] = dict(planned)
+    rows: dict[str, list[float]] = {}
+    moved: set[Cell] = set()
+    for place in planned:
+        if place.depth is not None and place.depth not in rows.setdefault(place.task, []):
+            rows[place.task].append(place.depth)
+
+    def row(record: Record) -> float | None:
+        return _nearest_row(record, rows.get(record.cell.task, ()))
 
     def counted() -> Iterator[Record]:
         for record in records:
-            place = Place(record.cell.task, record.cell.length, record.cell.depth)
+            cell, depth = record.cell, row(record)
+            place = Place(cell.task, cell.length, depth)
+            if depth != cell.depth and cell not in moved:
+                moved.add(cell)
+                asked[Place(cell.task, cell.length, cell.depth)] -= 1
+                asked[place] += 1
             if place not in classes:
                 classes[place] = Counter()
             classes[place][record.failure_class] += 1
@@ -181,10 +199,19 @@ def tabulate(
                 details.setdefault(place[:2], Counter())[record.detail] += 1
             yield record
 
-    samples = observations(counted())
-    places = dict.fromkeys([*planned, *classes])
-    asked = {p: max(planned.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, details, failures, stopped=stopped)
+    samples = observations(counted(), depth_of=row)
+    places = dict.fromkeys([*asked, *classes])
+    asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
+    return Table(samples, asked, classes, details, failures, stopped=stopped, moved=len(moved))
+
+
+def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
+    """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact."""
+    asked = record.cell.depth
+    if asked is None or asked not in rows or len(record.facts) != 1:
+        return asked
+    real = record.facts[0].depth
+    return min(rows, key=lambda depth: (abs(depth - real), depth != asked))
 
 
 def planned_places(

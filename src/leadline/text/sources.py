@@ -71,7 +71,7 @@ def _sentences(paragraph: str) -> list[str]:
     return pieces
 
 
-LONG_BLOCK = 100
+LONG_BLOCK = 50
 """Characters of a piece of code from which the next statement begins another."""
 
 
@@ -82,7 +82,7 @@ def split_blocks(text: str) -> list[str]:
     """
     pieces, piece, before, opened = [], "", "", 0
     for line in text.replace("\r\n", "\n").replace("\t", "    ").splitlines(keepends=True):
-        inside = opened > 0 and len(piece) < 8 * LONG_BLOCK  # a bracket in a string is never closed
+        inside = opened > 0 and len(piece) < 16 * LONG_BLOCK  # a bracket in a string is never closed
         continues = inside or before.endswith(("\\", ",", "(", "[", "{", "=")) or line.strip()[:1] in ("", *")]}#")
         if piece.strip() and not continues and (not before or len(piece) >= LONG_BLOCK):
             pieces.append(piece)
@@ -322,7 +322,7 @@ def noise() -> TextSource:
 
 
 _PYTHON = f"Python {sys.version.split()[0]}"
-_LIBRARY = f"2 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
+_LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache
