@@ -11,7 +11,7 @@ about what the model could read; a zero would turn a flaky night into a finding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -93,14 +93,11 @@ class Observations:
         return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
 
 
-def observations(
-    records: Iterable[Record], *, scorer: str | None = None, depth_of: Callable[[Record], float | None] | None = None
-) -> Observations:
+def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
     Log-probability measures are left out: their scores are no shares (`leadline.stats.logprobs` has them).
 
-    `scorer` names the score to use; by default the first of each record. `depth_of` gives the depth of a record, if
-    that is not the one that was asked for.
+    `scorer` names the score to use; by default the first of each record.
     """
     latest: dict[Cell, Record] = {}
     for record in records:
@@ -108,11 +105,10 @@ def observations(
             latest[record.cell] = record
     cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
     values = [_value(latest[cell], scorer) for cell in cells]
-    depths = [depth_of(latest[c]) if depth_of else c.depth for c in cells]
     return Observations(
         task=np.array([c.task for c in cells], dtype=np.str_),
         length=np.array([c.length for c in cells], dtype=np.int64),
-        depth=np.array([np.nan if d is None else d for d in depths], dtype=np.float64),
+        depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
         cluster=np.array([latest[c].cluster for c in cells], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
