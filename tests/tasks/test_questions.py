@@ -162,7 +162,7 @@ def test_documents_of_the_same_article_come_first_and_anywhere(files: dict[str, 
 
     def of_the_town(related: bool) -> tuple[float, set[int]]:
         shares, places = [], set()
-        for sample in range(8):
+        for sample in range(16):
             document = one(Questions(data=files["squad"], related=related), 500, 1.0, sample)
             [probe] = document.probes
             town = probe.question.split(" of ")[-1].split()[0].rstrip("?")
