@@ -20,6 +20,7 @@ import numpy as np
 
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
+from leadline.core.files import decode_json, read_bytes
 from leadline.core.seeds import Split, bulk_rng, rng, side_of
 from leadline.core.types import Filler, PieceBank
 
@@ -186,19 +187,11 @@ class _HotpotQuestion(msgspec.Struct):
 
 def _read(path: Path) -> Iterator[_RawQuestion]:
     """SQuAD is an object with `data`, HotpotQA a list of questions with their `context`."""
-    try:
-        text = path.read_bytes()
-        if text.lstrip()[:1] == b"[":
-            return _from_hotpot(msgspec.json.decode(text, type=list[_HotpotQuestion]))
-        return _from_squad(msgspec.json.decode(text, type=_Squad))
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except msgspec.DecodeError as error:
-        raise SourceError(
-            f"neither in the format of SQuAD nor of HotpotQA: {error}",
-            where=str(path),
-            fix="see docs/questions.md for the fields that are read",
-        ) from None
+    what, fix = "neither in the format of SQuAD nor of HotpotQA", "see docs/questions.md for the fields that are read"
+    text = read_bytes(path, fix=fix)
+    if text.lstrip()[:1] == b"[":
+        return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
+    return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
 
 
 def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
