@@ -102,7 +102,7 @@ def _follow_on_screen(monitor: RunMonitor, console: Console) -> None:
 
 
 def _follow_in_lines(monitor: RunMonitor) -> None:
-    lines = Lines(typer.echo)
+    lines = Lines(echo)
     last: FailedSample | None = monitor.failures[-1] if monitor.failures else None
 
     def show_failures() -> None:
