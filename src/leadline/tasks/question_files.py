@@ -1,4 +1,4 @@
-"""Questions over documents, read from files in the formats of SQuAD and HotpotQA.
+"""Questions over documents, read from files in the formats of SQuAD, HotpotQA and MuSiQue.
 
 A question is kept only if its own documents answer it and no others: every accepted answer occurs in them, none occurs
 in the question, and few other documents contain one (those are left out of the pile). Trivial answers (yes, no, a
@@ -185,12 +185,35 @@ class _HotpotQuestion(msgspec.Struct):
     supporting_facts: list[tuple[str, int]]
 
 
+class _MusiqueParagraph(msgspec.Struct):
+    title: str
+    paragraph_text: str
+    is_supporting: bool = False
+
+
+class _MusiqueQuestion(msgspec.Struct):
+    question: str
+    answer: str
+    paragraphs: list[_MusiqueParagraph]
+    answer_aliases: list[str] = []
+    answerable: bool = True
+
+
 def _read(path: Path) -> Iterator[_RawQuestion]:
-    """SQuAD is an object with `data`, HotpotQA a list of questions with their `context`."""
-    what, fix = "neither in the format of SQuAD nor of HotpotQA", "see docs/questions.md for the fields that are read"
+    """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
+    question with its `paragraphs` on every line."""
+    what, fix = "not in the format of SQuAD, HotpotQA or MuSiQue", "see docs/questions.md for the fields that are read"
     text = read_bytes(path, fix=fix)
     if text.lstrip()[:1] == b"[":
         return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
+    if _is_musique(text):
+        return _from_musique(
+            [
+                decode_json(line, _MusiqueQuestion, f"{path}:{number}", what=what, fix=fix)
+                for number, line in enumerate(text.split(b"\n"), 1)
+                if line.strip()
+            ]
+        )
     return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
 
 
@@ -203,6 +226,22 @@ def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
                 if question.answers and not question.is_impossible:
                     answers = tuple(a.text for a in question.answers)
                     yield _RawQuestion(question.question, answers, (document,), documents)
+
+
+def _is_musique(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text.lstrip().split(b"\n", 1)[0], type=_MusiqueQuestion)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _from_musique(questions: list[_MusiqueQuestion]) -> Iterator[_RawQuestion]:
+    for question in questions:
+        if question.answerable:
+            documents = tuple(_FileDocument(p.title, p.paragraph_text) for p in question.paragraphs)
+            gold = tuple(d for d, p in zip(documents, question.paragraphs, strict=True) if p.is_supporting)
+            yield _RawQuestion(question.question, (question.answer,), gold, documents)
 
 
 def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_RawQuestion]:
