@@ -85,7 +85,7 @@ def decode_json(
     except (msgspec.DecodeError, UnicodeDecodeError) as problem:
         byte = re.search(r"\(byte (\d+)\)", str(problem))
         at = int(byte[1]) if byte else len(data) if "truncated" in str(problem) else None
-        if at is not None:
+        if at is not None and not re.search(r":\d+$", where):
             line = data.count(b"\n", 0, at) + 1
             where = f"{where}:{line}"
         raise error(f"{what}: {problem}", where=where, fix=fix) from None

@@ -207,9 +207,12 @@ def _read(path: Path) -> Iterator[_RawQuestion]:
     if text.lstrip()[:1] == b"[":
         return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
     if _is_musique(text):
-        lines = [line for line in text.split(b"\n") if line.strip()]
         return _from_musique(
-            [decode_json(line, _MusiqueQuestion, f"{path}:{n}", what=what, fix=fix) for n, line in enumerate(lines, 1)]
+            [
+                decode_json(line, _MusiqueQuestion, f"{path}:{number}", what=what, fix=fix)
+                for number, line in enumerate(text.split(b"\n"), 1)
+                if line.strip()
+            ]
         )
     return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
 
