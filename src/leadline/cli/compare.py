@@ -19,6 +19,7 @@ from leadline.report.comparison import (
     compared_runs_markdown,
     comparison_markdown,
     format_check,
+    format_few,
     format_pairs,
     gate_markdown,
     junit_xml,
@@ -122,7 +123,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
-            d.verdict,
+            f"{d.verdict}{format_few(d.estimate.n_clusters) if d.scope != 'cell' else ''}",
         )
         for d in (*found.differences, *(found.cells if cells else ()))
     ]

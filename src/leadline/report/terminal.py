@@ -27,7 +27,7 @@ from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import reading_warning, shapes, verdict
+from leadline.results.verdict import format_design_effect, reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
@@ -177,6 +177,7 @@ def footnotes(run: Run) -> list[str]:
     whole, totals = run.table.whole, run.totals
     cells = list(run.table.cells.values())
     lines = [run.table.counting_rule]
+    lines += filter(None, [format_design_effect(run)])
     if run.rule:
         lines.append(
             f"The run stopped by its rule (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."

@@ -16,6 +16,7 @@ from leadline.results.verdict import (
     shapes,
 )
 from leadline.stats.effective import VERSION, EffectiveLength
+from leadline.stats.marginals import design_effect
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -31,6 +32,7 @@ def summary(run: Run) -> dict[str, Any]:
         "reading": run.reading,
         "created": run.manifest.created,
         "counting": table.counting_rule,
+        "design_effect": _design_effect_values(run),
         "diagnosis": shapes(run),
         "effective_length": effective_values(effective_in(run, table.samples)),
         "effective_length_of_parts": {
@@ -61,6 +63,17 @@ def summary(run: Run) -> dict[str, Any]:
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def _design_effect_values(run: Run) -> dict[str, Any]:
+    found = design_effect(run.table.samples, failures=run.table.failures)
+    return {
+        "samples": found.samples,
+        "documents": found.documents,
+        "samples_per_document": found.size,
+        "intraclass_correlation": found.correlation,
+        "design_effect": found.effect,
     }
 
 

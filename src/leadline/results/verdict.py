@@ -21,6 +21,7 @@ from leadline.core.format import (
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
+from leadline.stats.marginals import design_effect
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
 
@@ -231,6 +232,32 @@ def effective_warning(found: EffectiveLength) -> str:
     uneven = "scores fail the line and reach it again at longer lengths" if not found.falls else ""
     gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
     return "; ".join(part for part in (uneven, few, gap) if part)
+
+
+def format_design_effect(run: Run) -> str:
+    """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
+    found = design_effect(run.table.samples, failures=run.table.failures)
+    if not found.samples:
+        return ""
+    if found.documents == found.samples:
+        return "Every sample has a haystack of its own: design effect 1."
+    share = f"{format_count(found.samples, 'sample')} from {format_count(found.documents, 'haystack')}"
+    if found.correlation is None:
+        effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
+    else:
+        effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
+    worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
+    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{_few_documents(run)}"
+
+
+def _few_documents(run: Run) -> str:
+    counts = {n: t.estimate.n_clusters for n, t in run.table.by_length.items() if t.estimate}
+    few = [format_length(n) for n, count in sorted(counts.items()) if count < FEW_CLUSTERS]
+    if not few:
+        return ""
+    where = "at every length" if len(few) == len(counts) else f"at {format_list(few)}"
+    least = format_count(min(counts.values()), "haystack")
+    return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
 
 
 def format_line(found: EffectiveLength) -> str:
