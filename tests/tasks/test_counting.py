@@ -19,7 +19,7 @@ from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import Split
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion, Document, Probe, Receipt
-from leadline.models.sim.answers import REFUSALS
+from leadline.models.sim.model import REFUSALS
 from leadline.scorers.answer_forms import FUNCTION_WORDS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify
 from leadline.tasks.counting import CommonWords, Counting, FrequentWords, most_frequent
