@@ -169,4 +169,5 @@ def test_samples_with_documents_of_their_own_have_a_design_effect_of_one() -> No
     alone = design_effect(planted(np.full((8, 11), 0.7), 3, np.random.default_rng(0)))
     assert (alone.documents, alone.size, alone.effect) == (264, 1.0, 1.0)
     unvaried = design_effect(planted(np.ones((8, 11)), 3, np.random.default_rng(0), reading="nested"))
-    assert (unvaried.documents, unvaried.correlation, unvaried.effect) == (3, None, pytest.approx(88))
+    assert unvaried.correlation is None
+    assert (unvaried.documents, round(unvaried.effect)) == (3, 88)
