@@ -12,6 +12,7 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import sanitise
+from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
     ComparedRun,
@@ -19,8 +20,6 @@ from leadline.report.comparison import (
     compared_runs_markdown,
     comparison_markdown,
     format_check,
-    format_few,
-    format_pairs,
     gate_markdown,
     junit_xml,
 )

@@ -94,19 +94,13 @@ def reading_warning(run: Run) -> str:
 
 
 def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
-    """The effective length of a part of a run's samples."""
-    return effective_of(samples, run.window, line, stopped=bool(run.rule))
-
-
-def effective_of(
-    samples: Observations, claimed: int | None, line: Line | None = None, *, stopped: bool = False
-) -> EffectiveLength | None:
-    """`stopped` says that the answers themselves decided how many there are: the ends then hold at every look."""
-    answered = samples.counted()
-    if len(np.unique(answered.length)) < 2:
+    """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
+    rule chose it among several. With a rule the ends of the interval hold at every look."""
+    answered = len(np.unique(samples.counted().length))
+    if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    found = effective_length(samples, line, claimed=claimed)
-    return anytime_effective(samples, found) if stopped else found
+    found = effective_length(samples, line, claimed=run.window)
+    return anytime_effective(samples, found) if run.rule else found
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
