@@ -21,11 +21,10 @@ from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source
 
-SCORERS = ("match.all", "ruler.v1", "ruler.strict")
 PASSKEY = {
     "instruction": PromptPart(
         ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
@@ -62,7 +61,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -102,7 +101,7 @@ class Passkey(Worded):
                     answer_prefix=self.fill("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
-                    scorers=SCORERS,
+                    scorers=SCORERS["all"],
                     facts=(fact.id,),
                     family="needle",
                     value_kind="numbers",
@@ -121,7 +120,7 @@ class _PlantedLine:
 class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -162,7 +161,7 @@ class Lines(Worded):
             answer_prefix=self.fill("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
-            scorers=SCORERS,
+            scorers=SCORERS["all"],
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
             family="needle",

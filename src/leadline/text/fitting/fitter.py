@@ -16,14 +16,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, TokenizerError
-from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
+from leadline.core.format import format_list
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Match, Planted, Probe, Question, Room
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.assembly import Assembly
 from leadline.text.fitting.bank import CountedBank, count_bank
@@ -62,7 +63,27 @@ class Fitter:
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         with self._lock:
-            return self._verbatim(draft) if draft.filler is None else self._fitted(draft, self._bank(draft.filler))
+            if draft.filler is None:
+                return self._verbatim(draft)
+            enough = tuple(map(self._with_enough_tokens, draft.questions))
+            return self._fitted(replace(draft, questions=enough), self._bank(draft.filler))
+
+    def answer_tokens(self, targets: Sequence[str], match: Match) -> int:
+        """Tokens of a right answer: all targets in a list, or the shortest where any one will do, and an end token."""
+        if not targets:
+            return 0
+        text = f" {format_list(targets)}." if match == "all" else f" {min(targets, key=len)}."
+        return len(self.tokenizer.encode(text)) + 1
+
+    def _with_enough_tokens(self, question: Question) -> Question:
+        """The question with an allowance that is enough for its answer in this tokenizer, unless it is fixed."""
+        targets = question.targets
+        if question.fixed_allowance or callable(targets):
+            return question
+        if sum(len(t.encode()) + 2 for t in targets) + 8 <= question.allowance:  # enough in any tokenizer
+            return question
+        needed = self.answer_tokens(targets, question.match)
+        return question if needed <= question.allowance else replace(question, allowance=needed)
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""
@@ -197,6 +218,15 @@ def _common_start(left: Ids, right: Ids) -> int:
 # --- the search ---------------------------------------------------------------------------------
 
 
+def _wanted(facts: Sequence[SizedFact], begun: int, scale: float) -> list[float]:
+    """For each fact, the tokens of pieces that should precede it in a stretch after `begun` tokens.
+
+    `scale` is the bank's count for each true token: above 1 where a tokenizer joins what the bank holds apart.
+    """
+    sizes = np.cumsum([0, *(f.tokens for f in facts)])
+    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes.tolist(), strict=False)]
+
+
 def _search(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
     """Composed to size if the haystack can do that, else whole pieces and cut ones in its order."""
     if hasattr(draft.filler, "compose"):
@@ -283,7 +313,8 @@ class _DocumentSearch:
         filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
         facts = sum(f.tokens for f in self.facts)
         where = f"{self.draft.id} at length {longest.length:,}"
-        return order_pieces(filler, self.counted, longest.cut - self.opening_tokens, facts, where)
+        room = longest.cut - self.opening_tokens
+        return order_pieces(filler, self.counted, room, facts, where, stretches=len(self.lengths))
 
     def document(self) -> Document | None:
         """The document; None when a composer cannot write one."""
@@ -310,11 +341,12 @@ class _DocumentSearch:
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, tried = self.assembly.checkpoint(), room, Counter[int]()
         for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
-            layout = self._choose(asks, Room(tokens, tried[tokens]), attempt)
+            wanted = _wanted(facts, begun, tokens / max(room, 1))
+            layout = self._choose(asks, Room(tokens, tried[tokens]), wanted, attempt)
             tried[tokens] += 1
             if layout is None:
                 continue
-            off = self._write(asks, layout, facts, begun, tokens / max(room, 1))
+            off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
                 self.rooms.append(Room(tokens, tried[tokens] - 1))
                 return True
@@ -326,21 +358,22 @@ class _DocumentSearch:
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
         return False
 
-    def _choose(self, asks: Sequence[_Ask], room: Room, attempt: int) -> Layout | None:
+    def _choose(self, asks: Sequence[_Ask], room: Room, wanted: Sequence[float], attempt: int) -> Layout | None:
         if self.composer is None:
-            return self.writer.choose(self.used, room.tokens, [a.cut - asks[0].cut for a in asks], attempt)
+            beyond = [a.cut - asks[0].cut for a in asks]
+            return self.writer.choose(self.used, room.tokens, beyond, wanted, attempt)
         stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
-        return None if stretches is None else Layout(stretches[-1], 0, (0,) * len(asks))
+        if stretches is None:
+            return None
+        return Layout(stretches[-1], 0, (0,) * len(asks), *self.writer.place(stretches[-1], wanted))
 
-    def _write(
-        self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[SizedFact], begun: int, scale: float
-    ) -> int | None:
+    def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
         """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took
-        or gave a few tokens, only the end is written again, with a longer or shorter cut."""
-        facts_at_end = self.writer.write_pieces(layout, facts, begun, scale)
+        or gave a few tokens, only the part from the cut on is written again, with a longer or shorter cut."""
+        self.writer.write_before_cut(layout, facts)
         state, offs = self.assembly.checkpoint(), []
         for _ in range(RECUTS):
-            self.writer.write_end(layout, facts_at_end)
+            self.writer.write_from_cut(layout, facts)
             off = self._settle(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
