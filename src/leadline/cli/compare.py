@@ -11,7 +11,8 @@ import typer
 
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, sanitise
+from leadline.core.format import sanitise
+from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
     ComparedRun,
@@ -19,7 +20,6 @@ from leadline.report.comparison import (
     compared_runs_markdown,
     comparison_markdown,
     format_check,
-    format_pairs,
     gate_markdown,
     junit_xml,
 )
@@ -133,7 +133,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
-            d.verdict,
+            f"{d.verdict}{format_few(d.estimate.n_clusters) if d.scope != 'cell' else ''}",
         )
         for d in (*found.differences, *(found.cells if cells else ()))
     ]
