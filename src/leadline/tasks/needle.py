@@ -7,6 +7,7 @@ sample draws its own needle, wording and part of the haystack, and the question 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -45,6 +46,8 @@ QUESTIONS_FOR_SEVERAL = (
     "\n\nQuestion: What are all the {kinds} that go with {key}?",
     "\n\nQuestion: According to the text, which {kinds} are the ones for {key}? Give every one.",
 )
+DEFAULT_KEYS = 4
+"""With a single needle "the first number of seven digits" is a right answer to any question."""
 PREFIX = "The {kind} for {key} is"
 PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
@@ -74,7 +77,12 @@ class Needle(Worded):
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
     value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
-    keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
+    keys: int = Field(
+        0,
+        ge=0,
+        le=500,
+        description="keys planted for a question; those not asked for are distractors. 0: four a document",
+    )
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds several needles asked for")
@@ -88,7 +96,7 @@ class Needle(Worded):
         given = [bool(self.needle), bool(self.question), bool(self.answers)]
         if any(given) and not all(given):
             raise ValueError("needle, question and answers belong together: give all three")
-        if self.queries > self.keys:
+        if self.queries > self.keys > 0:
             # As in RULER, where asking for four keys plants four.
             object.__setattr__(self, "keys", self.queries)
         return self
@@ -128,7 +136,7 @@ class Needle(Worded):
             )
         cluster = Cluster.of(cells)
         taken: set[str] = set()
-        planted = [self._cell(cell, seed, taken) for cell in cells]
+        planted = [self._cell(cell, seed, taken, self._keys_for(cells)) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
@@ -139,6 +147,14 @@ class Needle(Worded):
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
+
+    def _keys_for(self, cells: Sequence[Cell]) -> int:
+        """Keys planted for each cell. By default a document has four of one form at every length, so that a value
+        cannot be told by its form: in shared and nested reading those of other depths count."""
+        if self.keys or self.haystack == "needles":
+            return self.keys or self.queries
+        fewest = min(Counter(cell.length for cell in cells).values())
+        return max(self.queries, -(-DEFAULT_KEYS // fewest))
 
     def _filler(self, seed: int, taken: set[str]) -> Filler:
         if self.haystack == "needles":
@@ -151,12 +167,12 @@ class Needle(Worded):
         """What the texts call the values."""
         return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
 
-    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _CellNeedles:
+    def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int) -> _CellNeedles:
         """What is planted and asked for one cell, drawn from the cell's coordinates."""
         draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
-        needles = [self._needle(draw, taken) for _ in range(self.keys)]
+        needles = [self._needle(draw, taken) for _ in range(keys)]
         asked = needles[: self.queries]
         facts = self._facts(cell, needles, draw)
         return _CellNeedles(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)

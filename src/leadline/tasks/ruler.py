@@ -13,14 +13,15 @@ from leadline.tasks.counting import CommonWords, FrequentWords
 from leadline.tasks.needle import Needle
 from leadline.tasks.tracing import Tracing
 
-NIAH_SINGLE_1 = Needle(haystack="noise", answer_tokens=128)
-NIAH_SINGLE_2 = Needle(haystack="prose", answer_tokens=128)
-NIAH_SINGLE_3 = Needle(haystack="prose", value_kind="uuids", answer_tokens=128)
+NIAH_SINGLE = Needle(keys=1)
+NIAH_SINGLE_1 = Needle(haystack="noise", keys=1, answer_tokens=128)
+NIAH_SINGLE_2 = Needle(haystack="prose", keys=1, answer_tokens=128)
+NIAH_SINGLE_3 = Needle(haystack="prose", keys=1, value_kind="uuids", answer_tokens=128)
 NIAH_MULTIKEY_1 = Needle(haystack="prose", keys=4, answer_tokens=128)
-NIAH_MULTIKEY_2 = Needle(haystack="needles", answer_tokens=128)
-NIAH_MULTIKEY_3 = Needle(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIVALUE = Needle(haystack="prose", values=4, answer_tokens=128)
-NIAH_MULTIQUERY = Needle(haystack="prose", queries=4, answer_tokens=128)
+NIAH_MULTIKEY_2 = Needle(haystack="needles", keys=1, answer_tokens=128)
+NIAH_MULTIKEY_3 = Needle(haystack="needles", keys=1, key_kind="uuids", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIVALUE = Needle(haystack="prose", keys=1, values=4, answer_tokens=128)
+NIAH_MULTIQUERY = Needle(haystack="prose", keys=4, queries=4, answer_tokens=128)
 VT = Tracing()
 CWE = CommonWords()
 FWE = FrequentWords()
