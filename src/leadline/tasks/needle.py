@@ -20,9 +20,18 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, filled_in
+from leadline.tasks.wording import (
+    SCORERS,
+    PromptPart,
+    Worded,
+    answer_allowance,
+    filled_in,
+    noise_part,
+    serial,
+    worded_source,
+)
 from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
-from leadline.text.sources import Unit, open_source
+from leadline.text.sources import Unit
 
 INSTRUCTION = (
     "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
@@ -109,23 +118,24 @@ class Needle(Worded):
                 "prefix": PromptPart(("",)),
             }
         several, lines = self.queries * self.values > 1, self.haystack == "needles"
-        kinds = ("kind", "kinds")
+        kinds = ("kind", "kinds", "type", "types")
         return {
             "instruction": PromptPart((INSTRUCTION,), may=kinds, opens=True),
             "needle": PromptPart(
                 WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
             ),
             "question": PromptPart(
-                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True
+                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key|serial",), may=kinds, asks=True
             ),
-            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
+            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", "serial", *kinds)),
+            **noise_part(self.haystack),
         }
 
     def sources(self) -> Sequence[Source]:
         return () if self.haystack == "needles" else (self._source(),)
 
     def _source(self) -> Source:
-        return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
+        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if self.needle and len(cells) > 1:
@@ -165,7 +175,8 @@ class Needle(Worded):
     @property
     def kinds(self) -> dict[str, str]:
         """What the texts call the values."""
-        return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
+        kind = self.value_kind
+        return {"kind": SINGULAR[kind], "kinds": PLURAL[kind], "type": kind[:-1], "types": kind}
 
     def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int) -> _CellNeedles:
         """What is planted and asked for one cell, drawn from the cell's coordinates."""
@@ -231,11 +242,12 @@ class _CellNeedles:
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
         names = listed([n.key for n in self.asked])
+        keys = {"key": names, "serial": serial([n.key for n in self.asked]), **task.kinds}
         asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names)
         return Question(
             cell=self.cell,
-            text=asked.format(key=names, **task.kinds),
-            answer_prefix=task.fill("prefix", key=names, **task.kinds),
+            text=asked.format(**keys),
+            answer_prefix=task.fill("prefix", **keys),
             targets=targets,
             allowance=task.allowance,
             scorers=SCORERS["all"],
