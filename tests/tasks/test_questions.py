@@ -175,7 +175,7 @@ def test_documents_of_the_same_article_come_first_and_anywhere(files: dict[str, 
     near, places = of_the_town(True)
     far, _ = of_the_town(False)
     assert near > 0.4 > 0.25 > far
-    assert places == set(range(max(places) + 1))
+    assert len(set(range(max(places) + 1)) - places) <= 1  # the document that is cut is one of the others
 
 
 def test_too_few_documents_say_how_much_is_missing_unless_they_may_repeat(files: dict[str, str]) -> None:

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import betainc, betaincinv, logit, ndtri, xlogy
+import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
@@ -127,7 +126,7 @@ def effective_length(
     groups = group_means(counted, code, len(lengths))
     evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
-    fitted = np.asarray(isotonic_regression(groups.means, weights=weights, increasing=False).x)
+    fitted = falling(groups.means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.threshold)
     falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
     thresholds = _thresholds(line, evidence)
@@ -256,8 +255,8 @@ def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArr
         hits, misses = size * mean, size * (1 - mean)
         good, bad, line = (hits, misses, thresholds) if above else (misses, hits, 1 - thresholds)
         # The chance of more than `good`, and half that of just as many, were the score on the line (mid-p).
-        at_least = betainc(good, bad + 1, line) if good > 0 else np.ones(1)
-        more = betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
+        at_least = scipy.special.betainc(good, bad + 1, line) if good > 0 else np.ones(1)
+        more = scipy.special.betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
         found.append(float(np.mean(at_least + more) / 2))
     if len(found) == 1:
         return found[0]
@@ -270,9 +269,9 @@ def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
     levels = (np.arange(200) + 0.5) / 200
     if line.share is not None:
         mean, size = evidence.window(0, 0)
-        return np.asarray(line.share * betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
+        return np.asarray(line.share * scipy.special.betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
     if line.threshold_error:
-        return np.clip(line.threshold + line.threshold_error * ndtri(levels), 0.0, 1.0)
+        return np.clip(line.threshold + line.threshold_error * scipy.special.ndtri(levels), 0.0, 1.0)
     return np.array([line.threshold])
 
 
@@ -289,7 +288,12 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: i
 
     def gap(found: FloatArray) -> FloatArray:
         fit = np.clip(falling(found, n), 1e-9, 1 - 1e-9)
-        return np.asarray(np.sum(n * (xlogy(found, found / fit) + xlogy(1 - found, (1 - found) / (1 - fit))), axis=1))
+        return np.asarray(
+            np.sum(
+                n * (scipy.special.xlogy(found, found / fit) + scipy.special.xlogy(1 - found, (1 - found) / (1 - fit))),
+                axis=1,
+            )
+        )
 
     rng = bulk_rng(seed, "rises again")
     drawn = rng.binomial(n.astype(np.int64), threshold, size=(RISE_DRAWS, len(n))) / n
@@ -327,8 +331,10 @@ def crossings(
     after = cleared[inside]
     above, below, line = curves[inside, after - 1], curves[inside, after], thresholds[inside]
     edge = 0.5 / (weights.mean() + 1)
-    high, low = (logit(np.clip(v, edge, 1 - edge)) for v in (above, below))
-    fraction = np.clip((high - logit(np.clip(line, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    high, low = (scipy.special.logit(np.clip(v, edge, 1 - edge)) for v in (above, below))
+    fraction = np.clip(
+        (high - scipy.special.logit(np.clip(line, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0
+    )
     open_share = np.minimum(1.0, ((above - below) / STEEP) ** 2)
     fraction = (1 - open_share) * fraction + open_share * chance[inside]
     found[inside] = places[after - 1] + fraction * (places[after] - places[after - 1])

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaln, ndtr
+import scipy  # loads its parts when they are first used
 
 from leadline.stats.effective import EffectiveLength, Line
 from leadline.stats.intervals import Estimate, Interval
@@ -98,7 +98,7 @@ def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: fl
     s, f = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64) - successes
     with np.errstate(divide="ignore", invalid="ignore"):
         explained = np.where(s > 0, s * np.log(share), 0.0) + np.where(f > 0, f * np.log1p(-share), 0.0)
-    return np.asarray(betaln(s + 0.5, f + 0.5) - betaln(0.5, 0.5) - explained)
+    return np.asarray(scipy.special.betaln(s + 0.5, f + 0.5) - scipy.special.betaln(0.5, 0.5) - explained)
 
 
 def asymptotic_half_width(
@@ -256,7 +256,7 @@ def hopeless(
     gap = np.abs(np.asarray(mean) - line)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
     drift = np.asarray(scatter) * np.sqrt(np.maximum(1 / rounds - 1 / cap, 1e-12))
-    chance = ndtr((gap - needed) / drift) + ndtr((-gap - needed) / drift)
+    chance = scipy.special.ndtr((gap - needed) / drift) + scipy.special.ndtr((-gap - needed) / drift)
     return np.asarray((rounds >= SHARPEST) & (chance < HOPELESS))
 
 

@@ -61,7 +61,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -120,7 +120,7 @@ class _PlantedLine:
 class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 

@@ -218,6 +218,15 @@ def _common_start(left: Ids, right: Ids) -> int:
 # --- the search ---------------------------------------------------------------------------------
 
 
+def _wanted(facts: Sequence[SizedFact], begun: int, scale: float) -> list[float]:
+    """For each fact, the tokens of pieces that should precede it in a stretch after `begun` tokens.
+
+    `scale` is the bank's count for each true token: above 1 where a tokenizer joins what the bank holds apart.
+    """
+    sizes = np.cumsum([0, *(f.tokens for f in facts)])
+    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes.tolist(), strict=False)]
+
+
 def _search(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
     """Composed to size if the haystack can do that, else whole pieces and cut ones in its order."""
     if hasattr(draft.filler, "compose"):
@@ -304,7 +313,8 @@ class _DocumentSearch:
         filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
         facts = sum(f.tokens for f in self.facts)
         where = f"{self.draft.id} at length {longest.length:,}"
-        return order_pieces(filler, self.counted, longest.cut - self.opening_tokens, facts, where)
+        room = longest.cut - self.opening_tokens
+        return order_pieces(filler, self.counted, room, facts, where, stretches=len(self.lengths))
 
     def document(self) -> Document | None:
         """The document; None when a composer cannot write one."""
@@ -331,11 +341,12 @@ class _DocumentSearch:
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, tried = self.assembly.checkpoint(), room, Counter[int]()
         for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
-            layout = self._choose(asks, Room(tokens, tried[tokens]), attempt)
+            wanted = _wanted(facts, begun, tokens / max(room, 1))
+            layout = self._choose(asks, Room(tokens, tried[tokens]), wanted, attempt)
             tried[tokens] += 1
             if layout is None:
                 continue
-            off = self._write(asks, layout, facts, begun, tokens / max(room, 1))
+            off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
                 self.rooms.append(Room(tokens, tried[tokens] - 1))
                 return True
@@ -347,21 +358,22 @@ class _DocumentSearch:
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
         return False
 
-    def _choose(self, asks: Sequence[_Ask], room: Room, attempt: int) -> Layout | None:
+    def _choose(self, asks: Sequence[_Ask], room: Room, wanted: Sequence[float], attempt: int) -> Layout | None:
         if self.composer is None:
-            return self.writer.choose(self.used, room.tokens, [a.cut - asks[0].cut for a in asks], attempt)
+            beyond = [a.cut - asks[0].cut for a in asks]
+            return self.writer.choose(self.used, room.tokens, beyond, wanted, attempt)
         stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
-        return None if stretches is None else Layout(stretches[-1], 0, (0,) * len(asks))
+        if stretches is None:
+            return None
+        return Layout(stretches[-1], 0, (0,) * len(asks), *self.writer.place(stretches[-1], wanted))
 
-    def _write(
-        self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[SizedFact], begun: int, scale: float
-    ) -> int | None:
+    def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
         """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took
-        or gave a few tokens, only the end is written again, with a longer or shorter cut."""
-        facts_at_end = self.writer.write_pieces(layout, facts, begun, scale)
+        or gave a few tokens, only the part from the cut on is written again, with a longer or shorter cut."""
+        self.writer.write_before_cut(layout, facts)
         state, offs = self.assembly.checkpoint(), []
         for _ in range(RECUTS):
-            self.writer.write_end(layout, facts_at_end)
+            self.writer.write_from_cut(layout, facts)
             off = self._settle(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
