@@ -99,8 +99,10 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         print_json(found)
         return
     plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers")}
-    if scores := found.get("trivial_readers"):
-        plain["trivial readers"] = [f"{reader} {100 * value:.0f}%" for reader, value in scores.items()]
+    if "trivial_readers" in found:
+        plain["trivial readers"] = [
+            f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
+        ]
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (

@@ -70,8 +70,8 @@ class NumberedBank:
 
     bank: PieceBank
     labels: int
-    cuts: Mapping[int, tuple[int, int]]
-    """By document, its words as a range of pieces."""
+    cuts: Mapping[tuple[int, ...], tuple[int, int]]
+    """By a few documents in a row, their words as a range of pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,21 +109,25 @@ class NumberedPile:
                 where=self.bank.name,
                 fix="set repeat=true, ask at shorter lengths, or give a file with more documents",
             )
-        free = [d for d in self.pieces.cuts if d in set(self.others.first.tolist()) | set(self.others.then.tolist())]
+        cuts = self._free_cuts(set(order[:fits].tolist()))
+        first = room.again % max(len(cuts), 1)
         for count in range(fits, max(fits - TRIED_COUNTS, -1), -1):
             left = room.tokens - int(reach[count])
             if left == 0:
                 return [self._written(order[:count], counts, room)]
             left -= int(counts[golds + count])
-            start = room.again % max(len(free), 1)
-            for document in [d for d in free[start:] + free[:start] if d not in order[:count]]:
-                low, high = self.pieces.cuts[document]
-                ends = np.cumsum(counts[low:high])
-                found = np.flatnonzero(ends == left)
+            for low, high in cuts[first:] + cuts[:first]:
+                found = np.flatnonzero(np.cumsum(counts[low:high]) == left)
                 if len(found):
                     words = np.arange(low, low + int(found[0]) + 1)
                     return [np.concatenate([self._written(order[:count], counts, room), [golds + count], words])]
         return None
+
+    def _free_cuts(self, used: set[int]) -> list[tuple[int, int]]:
+        """Documents to cut off: none that could answer the question, and first those that are not in the text."""
+        free = {*self.others.first.tolist(), *self.others.then.tolist()}
+        mine = [documents for documents in self.pieces.cuts if free.issuperset(documents)]
+        return [self.pieces.cuts[d] for d in sorted(mine, key=lambda d: len(used.intersection(d)))]
 
     def _written(self, others: Indices, counts: Indices, room: Room) -> Indices:
         """The whole documents in their final order, each after its number."""
@@ -143,8 +147,8 @@ class NumberedPile:
 
 LABELS = 8192
 """The most documents of a numbered pile."""
-CUT_DOCUMENTS = 64
-"""Documents that can be cut off after any word."""
+CUT_TEXTS, CUT_TOGETHER = 64, 3
+"""Texts of so many documents each that can be cut off after any word, for the last document."""
 TRIED_COUNTS = 4
 COMMON_SHARE = 0.02
 """A question is dropped when more than this share of all documents contains one of its answers ..."""
@@ -192,10 +196,13 @@ class QuestionCorpus:
     @cached_property
     def numbered_bank(self) -> NumberedBank:
         labels = [self.numbered.format(number=n) for n in range(1, LABELS + 1)]
-        pieces, cuts = [*labels, *self.bank.pieces], {}
-        for number in rng("cut", self.name).sample(range(len(self.documents)), min(CUT_DOCUMENTS, len(self.documents))):
-            words = re.findall(r"^\S+|\s+\S+", self.documents[number])
-            cuts[number] = (len(pieces), len(pieces) + len(words))
+        pieces = [*labels, *self.bank.pieces]
+        cuts: dict[tuple[int, ...], tuple[int, int]] = {}
+        order = rng("cut", self.name).sample(range(len(self.documents)), len(self.documents))
+        for row in list(zip(*(order[n:] for n in range(CUT_TOGETHER)), strict=False))[:CUT_TEXTS]:
+            text = " ".join(self.documents[number] for number in row)
+            words = re.findall(r"^\S+|\s+\S+", text)
+            cuts[row] = (len(pieces), len(pieces) + len(words))
             pieces += words
         bank = PieceBank(self.name, digest(pieces), pieces, contiguous=False)
         return NumberedBank(bank, LABELS, cuts)
