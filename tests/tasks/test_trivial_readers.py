@@ -19,7 +19,7 @@ from support.scorer_probes import make_probe
 
 ANSWERED_BY_FORM = {
     "niah_single", "niah_single_1", "niah_single_2", "niah_single_3", "niah_multivalue", "niah_multiquery", "passkey",
-    "vt",
+    "vt", "number_string",
 }  # fmt: skip
 """Published tasks in which nothing but the answer has its form."""
 ANSWERED_BY_COUNTING = {"cwe", "fwe"}
