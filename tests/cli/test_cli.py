@@ -167,7 +167,7 @@ def test_catalogues_list_and_show(say: Say, kind: str, name: str) -> None:
 
 def test_a_task_is_shown_with_its_options_and_their_help(say: Say) -> None:
     options = {o["name"]: o for o in json.loads(say("tasks", "show", "niah", "--json").out)["options"]}
-    assert options["keys"]["default"] == 1
+    assert options["keys"]["default"] == 0
     assert options["keys"]["help"]
     assert "keys planted" in say("tasks", "show", "niah").out
 

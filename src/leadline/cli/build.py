@@ -11,7 +11,7 @@ import typer
 
 from leadline.cli import options
 from leadline.cli.options import Flags, spec_of
-from leadline.cli.output import echo, print_json, say
+from leadline.cli.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
 from leadline.run.export_prompts import write_prompts
@@ -61,6 +61,8 @@ def build(
     finally:
         close()
     seconds = time.monotonic() - started
+    for note in written.notes:
+        warn(note)
     if json:
         print_json({"files": [str(f) for f in written.files], "prompts": written.prompts, "seconds": seconds})
         return

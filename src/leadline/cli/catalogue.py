@@ -13,9 +13,10 @@ import typer
 from leadline.cli.output import echo, print_json, print_table, say
 from leadline.core import registry
 from leadline.core.contracts import ModelProvider, Options, Task
-from leadline.core.errors import UnknownName, UsageError
+from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
+from leadline.scorers.trivial_readers import trivial_scores
 from leadline.tasks.wording import Worded, template_of
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
 from leadline.text.downloads import pull as download
@@ -92,10 +93,16 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
             raise
         fix = f"did you mean leadline {others[0]} show {name}?"
         raise UsageError(error.what, where=error.where, fix=fix) from None
+    if kind == "tasks" and (scores := _trivial_scores(name)):
+        found["trivial_readers"] = scores
     if as_json:
         print_json(found)
         return
-    plain = {key: value for key, value in found.items() if key != "options"}
+    plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers")}
+    if "trivial_readers" in found:
+        plain["trivial readers"] = [
+            f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
+        ]
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (
@@ -108,6 +115,17 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
         print_table(rows, ("option", "type", "default", "help"))
+
+
+def _trivial_scores(name: str) -> dict[str, float]:
+    """What readers that do not look at the question score; empty for a task that cannot be built without data."""
+    task = registry.task(TaskSpec(name=name))
+    if task.request != "answer":
+        return {}
+    try:
+        return trivial_scores(task, name)
+    except LeadlineError:
+        return {}
 
 
 def _template(kind: PluginKind, name: str) -> str:

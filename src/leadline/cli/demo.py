@@ -18,15 +18,15 @@ from leadline.models.hf import smollm2
 
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
-    "tasks": [{"name": "niah", "answer_tokens": 12}],
+    "tasks": [{"name": "niah_single", "answer_tokens": 12}],
     "lengths": "512,1k,2k,4k,8k",
     "depths": 5,
     "samples": 1,
     "reading": "fresh",
 }
-"""A real model with 135M parameters over all of its 8k window. `fresh` as in published results: in a document with
-several facts the others are distractors, and so small a model then fails at lengths that it can use. Four fifths of
-the time go to 4k and 8k, so a second sample would double it."""
+"""A real model with 135M parameters over all of its 8k window. `fresh` and a single needle, as in the first published
+results: with several facts the others are distractors, and so small a model then fails at lengths that it can use.
+Four fifths of the time go to 4k and 8k, so a second sample would double it."""
 
 SIMULATED: dict[str, Any] = {
     "model": "sim:lost-in-the-middle?window=64k&strength=0.9&tokenizer=bytes",

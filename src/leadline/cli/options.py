@@ -43,7 +43,7 @@ READING_HELP = (
 SEED_HELP = "Random seed of the documents. [default: 0]"
 SET_HELP = (
     "Set a task option; `leadline tasks show NAME` lists them. keys=1,4,16 runs the task once with each value; "
-    'lists are JSON, as in answers=["x","y"]. Repeatable.'
+    'lists are JSON, as in answers=["x","y"]; qa_1.data=FILE is for one task of several. Repeatable.'
 )
 TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --template` prints one to start from."
 
@@ -220,12 +220,16 @@ def _configured(tasks: Sequence[TaskSpec], settings: Sequence[str]) -> list[dict
     found = {spec.title: registry.task(spec) for spec in tasks}
     known = {name for task in found.values() for name in type(task).model_fields}
     for key, _ in pairs:
-        if key not in known:
-            raise UnknownName("option", key, known, where="--set")
+        title, _, option = key.rpartition(".")
+        if title and title not in found:
+            raise UnknownName("task", title, found, where="--set")
+        if option not in known:
+            raise UnknownName("option", option, known, where="--set")
     configured: list[dict[str, Any]] = []
     for spec in tasks:
         task = found[spec.title]
-        choices = {key: parse_choices(task, key, text) for key, text in pairs if key in type(task).model_fields}
+        mine = [(key.removeprefix(f"{spec.title}."), text) for key, text in pairs]  # TASK.KEY is for one task
+        choices = {key: parse_choices(task, key, text) for key, text in mine if key in type(task).model_fields}
         for combination in itertools.product(*choices.values()):
             chosen = dict(zip(choices, combination, strict=True))
             swept = ",".join(f"{key}={chosen[key]}" for key, values in choices.items() if len(values) > 1)

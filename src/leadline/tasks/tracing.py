@@ -19,8 +19,18 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
-from leadline.text.sources import Unit, open_source
+from leadline.tasks.wording import (
+    SCORERS,
+    PromptPart,
+    Worded,
+    answer_allowance,
+    answer_forms,
+    demonstration_part,
+    noise_line,
+    noise_part,
+    worded_source,
+)
+from leadline.text.sources import Unit
 
 INSTRUCTION = (
     "The text below hides assignments to variables. A variable holds a number, or what another variable holds. "
@@ -88,13 +98,13 @@ class Tracing(Worded):
     answer_tokens: int = Field(30, ge=1, description="tokens for the answer; more for longer chains than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return PARTS
+        return PARTS | noise_part(self.haystack)
 
     def sources(self) -> Sequence[Source]:
         return (self._source(),)
 
     def _source(self) -> Source:
-        return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
+        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         cluster = Cluster.of(cells)
@@ -177,7 +187,7 @@ class Tracing(Worded):
 
     def _demonstrated(self, shown: Chain, draw: random.Random, length: int) -> str:
         """A short text with its own chain, question and right answer."""
-        noise = open_source("noise").filler(seed=0).bank.pieces[0]
+        noise = self.texts("noise")[0] + "\n" if self.haystack == "noise" else noise_line()
         count = DEMONSTRATION_LINES if length >= SHORT_BELOW else SHORT_DEMONSTRATION_LINES
         lines = [noise] * count
         before = sorted(draw.choices(range(count + 1), k=len(shown.names)))
