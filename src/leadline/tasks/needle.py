@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
@@ -31,7 +31,7 @@ from leadline.tasks.wording import (
     worded_source,
 )
 from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
-from leadline.text.sources import Unit
+from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
     "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
@@ -77,7 +77,7 @@ class Needle(Worded):
     `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -146,16 +146,15 @@ class Needle(Worded):
                 where=cells[0].task,
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
-        cluster = Cluster.of(cells)
         taken: set[str] = set()
         planted = [self._cell(cell, seed, taken, self._keys_for(cells)) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
             id=document_name(cells),
-            cluster=cluster.name,
+            cluster=self.cluster(cells).name,
             head=self.fill("instruction", **self.kinds),
-            filler=self._filler(seed_of(seed, "haystack", *cluster.coordinates), taken),
+            filler=self._filler(cells, seed, taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
@@ -168,11 +167,13 @@ class Needle(Worded):
         fewest = min(Counter(cell.length for cell in cells).values())
         return max(self.queries, -(-DEFAULT_KEYS // fewest))
 
-    def _filler(self, seed: int, taken: set[str]) -> Filler:
+    def _filler(self, cells: Sequence[Cell], seed: int, taken: set[str]) -> Filler:
+        cluster = self.cluster(cells)
         if self.haystack == "needles":
+            drawn = seed_of(seed, "haystack", *cluster.coordinates)
             line = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
-            return NeedleLines(self.key_kind, self.value_kind, line, seed, frozenset(taken), self.split)
-        return self._source().filler(seed=seed)
+            return NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split)
+        return stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells))
 
     @property
     def kinds(self) -> dict[str, str]:

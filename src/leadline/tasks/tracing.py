@@ -17,8 +17,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.core.seeds import rng, side_of
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
@@ -30,7 +30,7 @@ from leadline.tasks.wording import (
     noise_part,
     worded_source,
 )
-from leadline.text.sources import Unit
+from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
     "The text below hides assignments to variables. A variable holds a number, or what another variable holds. "
@@ -83,7 +83,7 @@ class Tracing(Worded):
     with placement=anywhere it is spread over the whole text, as in the paper. Other chains are placed at random.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracing"
 
@@ -107,7 +107,7 @@ class Tracing(Worded):
         return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         draw = rng(seed, "demonstration", *cluster.coordinates, cells[0].depth)
         taken = self._capitals()
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
@@ -118,7 +118,7 @@ class Tracing(Worded):
             cluster=cluster.name,
             head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
             + self.fill("instruction"),
-            filler=self._source().filler(seed=seed_of(seed, "haystack", *cluster.coordinates)),
+            filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=tuple(self._question(part, everything, shown) for part in planted),
         )
