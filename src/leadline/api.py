@@ -136,6 +136,8 @@ class Run(results.Run):
                 fix="measure both with the same spec; only the model may differ",
             )
         clauses = parse_gate(gate) if gate else ()
+        for run in (base, self) if clauses else ():
+            results.refuse_truncated(run.folder, run.totals.truncated)
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))

@@ -1,4 +1,5 @@
-"""Is the shape of a map named right? A thousand planted surfaces of each archetype, 8 x 11 cells x 5 samples."""
+"""Is the shape of a map named right? Planted surfaces of each archetype, 8 x 11 cells x 5 samples,
+and of maps that have none of the shapes on the list."""
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ from findings import BLUE, chart_of, save
 
 from leadline.core.types import Reading
 from leadline.stats.diagnose import diagnose
-from support.planted import ARCHETYPES, archetype, planted
+from support.planted import ARCHETYPES, OTHER_MAPS, archetype, planted
 
 SEED = 20240603
-SURFACES = 1000
+SURFACES = 200
 OTHER_SAMPLES = (1, 2, 3, 10)
-OTHER_SURFACES = 150
+OTHER_SURFACES = 60
 
 
 def confusion(
@@ -33,6 +34,15 @@ def confusion(
     return found
 
 
+def confidently_wrong(samples: int, surfaces: int, rng: np.random.Generator) -> dict[str, float]:
+    """Of maps that have no shape on the list, the share that is given one, and not `irregular` or `mixed`."""
+    found = {}
+    for name, surface in OTHER_MAPS.items():
+        kinds = [diagnose(planted(surface, samples, rng), permutations=200).kind for _ in range(surfaces)]
+        found[name] = round(sum(kind not in ("irregular", "mixed") for kind in kinds) / surfaces, 4)
+    return found
+
+
 def right(table: dict[str, dict[str, float]]) -> dict[str, float]:
     return {kind: names.get(kind, 0.0) for kind, names in table.items()}
 
@@ -43,7 +53,10 @@ def main() -> None:
     means = {samples: _mean(confusion(samples, OTHER_SURFACES, rng)) for samples in OTHER_SAMPLES}
     readings: tuple[Reading, ...] = ("shared", "nested")
     clustered = {reading: right(confusion(5, OTHER_SURFACES, rng, reading)) for reading in readings}
+    wrong = confidently_wrong(5, OTHER_SURFACES, rng)
     found = {
+        "confidently_wrong_off_the_list": wrong,
+        "confidently_wrong_off_the_list_mean": round(float(np.mean(list(wrong.values()))), 4),
         "named_right": right(table),
         "named_right_mean": _mean(table),
         "healthy_called_ill": round(1 - right(table)["healthy"], 4),
@@ -61,7 +74,7 @@ def _mean(table: dict[str, dict[str, float]]) -> float:
 
 
 def _chart(table: dict[str, dict[str, float]]) -> alt.LayerChart:
-    names = [*ARCHETYPES, "mixed"]
+    names = [*ARCHETYPES, "mixed", "irregular"]
     cells = [
         {"planted": kind, "named": name, "share": row.get(name, 0.0)} for kind, row in table.items() for name in names
     ]

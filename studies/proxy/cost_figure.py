@@ -9,7 +9,7 @@ from cost_curve import DRAWS, Curve
 from records import Records
 
 from leadline.report.charts.curves import SERIES
-from leadline.report.charts.theme import MUTED, QUIET, Figure, Row, Spec, caption, layered
+from leadline.report.charts.theme import MUTED, QUIET, DataRow, Figure, Spec, caption, layered
 
 RULER_SAMPLES = 500
 """Of a task at a length, in the published protocol."""
@@ -21,7 +21,7 @@ UP = alt.Scale(domain=[0.65, 1.0], clamp=True, nice=False)
 
 def cost_figure(curves: Sequence[Curve], records: Records) -> Figure:
     shown = [c for c in curves if not c.name.endswith("fewer needles")]
-    rows: list[Row] = [
+    rows: list[DataRow] = [
         {"series": c.name, "tokens": p.tokens, "mean": p.median, "low": p.low, "high": p.high,
          "label": f"{c.name}, {p.words}: {p.median:.2f} for {p.tokens} tokens"}
         for c in shown

@@ -174,7 +174,7 @@ def test_a_changed_plugin_is_another_run(plugins: Path) -> None:
 
 @pytest.mark.parametrize("model", ["./mine.py:nothing", "./nowhere.py:last_number"])
 def test_a_plugin_that_is_not_there_is_named(plugins: Path, model: str) -> None:
-    with pytest.raises(UsageError, match=r"unknown name|there is no file"):
+    with pytest.raises(UsageError, match=r"unknown name|no such file"):
         leadline.measure(spec(model), "run")
 
 

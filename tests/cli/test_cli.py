@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import leadline
+from leadline.cli.demo import SPEC
+from leadline.core.spec import make_spec
 from leadline.store.runs import RECORDS
 from support.commands import Say
 from support.fake_server import FakeServer, Faults
@@ -51,6 +53,22 @@ def test_a_run_shows_counts_receipts_and_its_folder(say: Say) -> None:
 def test_a_score_of_zero_is_shown_with_the_classes_of_its_answers(say: Say) -> None:
     said = say("run", "niah", "--model", "sim:refuses?tokenizer=bytes", *RUN[4:], "--lengths", "1k")
     assert "answers   0 correct, 3 refused" in said.out
+
+
+@pytest.mark.parametrize(("reading", "harder"), [("fresh", False), ("shared", True), ("nested", True)])
+def test_a_reading_harder_than_the_published_protocol_says_so_in_terminal_and_picture(
+    say: Say, reading: str, harder: bool
+) -> None:
+    said = say(*RUN, "--lengths", "1k,2k", "--reading", reading, "--out", "here")
+    say("report", "here")
+    picture = " ".join(Path("here/heatmap.svg").read_text(encoding="utf-8").split())
+    for text in (" ".join(said.out.split()), picture):
+        assert ("not comparable with published results" in text) == harder
+
+
+def test_the_demo_reads_as_published_results_do_over_the_whole_window() -> None:
+    spec = make_spec(SPEC)
+    assert (spec.reading, len(spec.depths), min(spec.lengths), max(spec.lengths)) == ("fresh", 5, 512, 8192)
 
 
 def test_run_draws_a_heatmap(say: Say) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -60,6 +61,28 @@ def test_the_gate_is_written_as_junit_and_markdown(
     assert said.count("- candidate: sim:cliff?window=600") == 1
 
 
+def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_names(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]
+    samples = re.findall(r"pass this one from `--samples (\d+)` on", text)[0]
+    grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
+    for name in ("base", "candidate"):
+        model = "sim:perfect?tokenizer=bytes"
+        assert answer(["run", "niah", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
+    assert answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
+
+
+@pytest.mark.parametrize(("options", "errors", "skipped"), [([], "0", "1"), (["--strict"], "1", "0")])
+def test_an_undecided_check_is_an_error_in_junit_only_if_asked(
+    runs: Path, tmp_path: Path, options: list[str], errors: str, skipped: str
+) -> None:
+    file = tmp_path / "gate.xml"
+    words = ["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1", "--junit", str(file)]
+    assert answer([*words, *options]) == 2
+    suite = ElementTree.parse(file).getroot()
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", errors, skipped)
+
+
 def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert answer(["compare", str(runs / "good"), str(runs / "bad")]) == 0
     said = capsys.readouterr().out.splitlines()
@@ -70,7 +93,8 @@ def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytes
     ]
     assert answer(["compare", str(runs / "good"), str(runs / "seed"), "--anyway", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["base"] == {"name": "sim:perfect (good)", "model": "sim:perfect", "run": str(runs / "good")}
+    good = {"name": "sim:perfect (good)", "model": "sim:perfect", "run": str(runs / "good"), "truncated": 0}
+    assert found["base"] == good
     assert found["candidate"]["name"] == "sim:perfect (seed)"
     assert [words.partition(":")[0] for words in found["differing"]] == ["seed differs (0 / 9)"]
 

@@ -208,7 +208,7 @@ def test_prompts_that_contain_a_chat_template_are_noted(say: Say, tmp_path: Path
     path = prompts(tmp_path, 4096, "qa_1")
     path.write_text(path.read_text().replace('?"', '?<|im_end|>\\n<|im_start|>assistant\\n"'))
     said = say("run", "--prompts", str(path), "--model", "sim:perfect", "--no-figure", "--out", "run")
-    assert "chat template of their own" in said.err
+    assert "already contain a chat template" in said.err
 
 
 def test_a_question_is_the_last_line_of_a_prompt() -> None:
@@ -346,3 +346,20 @@ def test_no_context_asks_each_question_without_its_document_too(say: Say, tmp_pa
     assert "none of the tasks is a question-answering task" in say("run", "niah", *ask[2:]).err
     planned = json.loads(say("plan", *ask[1:-1], "--json").out)["tasks"]
     assert planned["qa_fiction_1[no context]"]["prompt_tokens"] < 4 * 40 < planned["qa_fiction_1"]["prompt_tokens"]
+
+
+def test_published_predictions_are_graded_with_intervals_a_mean_and_notes(say: Say, tmp_path: Path) -> None:
+    rows = {"qasper": ('{"pred": "The Eiffel Tower, Paris.", "answers": ["eiffel tower"]}', ""),
+            "passage_count": ('{"pred": "1 2 3 4", "answers": ["3"]}', "gi")}  # fmt: skip
+    for task, (row, junk) in rows.items():
+        (tmp_path / f"{task}.jsonl").write_text(f"{row}{junk}\n", encoding="utf-8")
+    said = say("score", str(tmp_path), "--as", "longbench")
+    assert said.code == 0
+    assert "mean of tasks: 52.50" in said.out
+    assert "passage_count.jsonl:1:" in said.err
+    found = json.loads(say("score", str(tmp_path), "--as", "longbench", "--json").out)
+    assert {t["task"]: (t["score"], t["strict"] and t["strict"]["mean"]) for t in found["tasks"]} == {
+        "qasper": (80.0, None),
+        "passage_count": (25.0, 0.0),
+    }
+    assert found["means"] == {"": 52.5}

@@ -11,8 +11,8 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.dashboard import index as index_module
-from leadline.dashboard.headlines import Headline, Headlines, headline_of
 from leadline.dashboard.index import IndexEntry, RunIndex
+from leadline.dashboard.live import Headline, Headlines, headline_of
 from leadline.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
 from leadline.results.run import load_run
 from leadline.results.verdict import length_range, verdict
@@ -227,7 +227,7 @@ def test_records_that_cannot_be_read_are_said_so_in_their_row(runs: Path) -> Non
         wait_for(headlines, entries)
         found = headlines.of(entries[0])
         assert found is not None
-        assert "not a record" in found.problem
+        assert "line 1 of records.jsonl cannot be read" in found.problem
     finally:
         headlines.close()
 

@@ -12,10 +12,10 @@ from leadline.core.spec import make_spec
 from leadline.models.hf import provider, smollm2
 
 
-def test_the_demo_asks_a_real_model_and_reads_each_document_once() -> None:
+def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
     spec = make_spec(demo.SPEC)
     assert spec.model == "hf:smollm2"
-    assert spec.reading == "shared"
+    assert spec.reading == "fresh"
     assert max(spec.lengths) >= 8 * min(spec.lengths)
 
 

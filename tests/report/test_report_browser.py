@@ -156,7 +156,7 @@ def test_light_and_dark_are_both_readable(browser: Browser, report: Path) -> Non
 
 
 def contrast(one: str, other: str) -> float:
-    from leadline.report.colours import luminance
+    from leadline.report.heatmap_data import luminance
 
     def light(colour: str) -> float:
         parts = [int(p) for p in colour.strip("rgb()").split(",")]
@@ -202,7 +202,7 @@ def test_a_printed_page_shows_every_figure_whole(browser: Browser, report: Path)
         page.set_viewport_size({"width": 690, "height": 980})  # A4 less its margins
         assert page.is_hidden("#samples")
         sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map(s => s.getBoundingClientRect().right)")
-        assert len(sizes) == 6
+        assert len(sizes) == 7
         assert max(sizes) <= 690
         assert page.pdf(format="A4").startswith(b"%PDF")
 

@@ -11,7 +11,16 @@ from itertools import pairwise
 
 import pytest
 
-from leadline.report.colours import ACCURACY, CLASS_COLOURS, DIFFERENCE, Scale, colour_at, ink_on, luminance, rgb_of
+from leadline.report.heatmap_data import (
+    ACCURACY,
+    CLASS_COLOURS,
+    DIFFERENCE,
+    Scale,
+    colour_at,
+    ink_on,
+    luminance,
+    rgb_of,
+)
 from leadline.results.table import FAILURE_CLASSES
 
 Lab = tuple[float, float, float]

@@ -17,7 +17,7 @@ from leadline.report import export as gallery
 from leadline.report.charts.grid import sentence
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
-from leadline.report.comparison import ValueCell, differences_from_first, leaderboards, titles
+from leadline.report.comparison import differences_from_first, leaderboards, titles
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.results.run import Run, load_run
@@ -49,7 +49,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> list[Run]:
 def test_the_furthest_reader_leads(two: list[Run]) -> None:
     (board,) = leaderboards(two[::-1], [verdict(run) for run in two[::-1]], titles(two[::-1]))
     assert [row.name for row in board.rows] == ["sim:old", "sim:new"]
-    assert board.rows[0].effective == ValueCell("at least 64k", "")
+    assert board.rows[0].effective.value == "at least 64k"
     assert all(cell.interval for row in board.rows for cell in row.cells)
 
 
@@ -136,13 +136,15 @@ def test_several_runs_share_a_page(two: list[Run]) -> None:
     text = page(two)
     for words in ("2 runs compared", "Leaderboard", "sim:new compared with sim:old", "Side by side", "Worse: "):
         assert words in text
-    assert text.count("<svg ") == 1 + 2 + 1 + 2 * 4, "curves, two small maps, a difference, four figures a run"
+    assert text.count("<svg ") == 2 + 2 + 1 + 2 * 4, (
+        "curves (wide and narrow), two small maps, a difference, four figures a run"
+    )
 
 
 def test_markdown_holds_the_table_and_the_pictures(two: list[Run]) -> None:
     text = markdown(two, [run.folder / "heatmap.png" for run in two])
     assert "| fresh reading | effective length | 4k | 16k | 64k | average |" in text
-    assert "| sim:old | at least 64k |" in text
+    assert "| sim:old | at least 64k" in text
     assert text.count("](<") == 2
     assert "Means are over answered samples." in text
 

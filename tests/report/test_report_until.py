@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from leadline.dashboard.headlines import headline_of
+from leadline.dashboard.live import headline_of
 from leadline.report.charts.curves import curves
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.comparison import differences_from_first

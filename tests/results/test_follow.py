@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.errors import StoreError
 from leadline.core.types import Failure, Record
 from leadline.report.terminal import run_screen
 from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
@@ -90,12 +89,14 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path, records: list[Rec
     assert monitor.asked == 0
 
 
-def test_a_line_that_is_no_record_is_named(tmp_path: Path, records: list[Record]) -> None:
+def test_a_line_that_is_no_record_is_named_and_the_rest_is_read(tmp_path: Path, records: list[Record]) -> None:
     folder = begun_run(tmp_path / "run", records, first=1)
     with (folder / RECORDS).open("ab") as file:
         file.write(b"nonsense\n")
-    with pytest.raises(StoreError, match="not a record"):
-        RunMonitor(folder)
+        file.write(codec.encode(records[1]))
+    monitor = RunMonitor(folder)
+    assert monitor.asked == 2
+    assert [line.number for line in monitor.run().unreadable] == [2]
 
 
 # --- where it stands ----------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from leadline.core.errors import LengthError, RunStopped
+from leadline.core.errors import LengthError, OtherRunError, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document, Draft, Failure, Probe, Record
 from leadline.run import engine
@@ -332,3 +332,44 @@ def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scri
     asked = len(scripted.asked)
     time.sleep(0.2)
     assert len(scripted.asked) == asked < 120
+
+
+@pytest.mark.parametrize(
+    ("reading", "first"),
+    [
+        ("fresh", {"samples": 1}),
+        ("fresh", {"samples": 1, "lengths": [1024], "depths": [0.5]}),
+        ("shared", {"samples": 1, "lengths": [1024]}),
+        ("nested", {"samples": 1}),
+    ],
+)
+def test_a_run_is_extended_in_its_folder_and_ends_as_if_made_at_once(
+    tmp_path: Path, reading: str, first: dict[str, Any]
+) -> None:
+    asked = {"reading": reading, "samples": 3, "lengths": [1024, 2048], "depths": [0.0, 0.5, 1.0]}
+    measure(spec(**(asked | first)), tmp_path / "grown")
+    before = len(content(tmp_path / "grown"))
+    events: list[Event] = []
+    run = measure(spec(**asked), tmp_path / "grown", listen=events.append)
+    assert sum(isinstance(e, Answered) for e in events) == 18 - before
+    assert (run.totals.planned, run.totals.done) == (18, 18)
+    measure(spec(**asked), tmp_path / "whole")
+    assert content(tmp_path / "grown") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("reading", "first"),
+    [
+        ("fresh", {"samples": 4}),
+        ("fresh", {"lengths": [1024, 1500]}),
+        ("shared", {"depths": [0.5]}),
+        ("nested", {"lengths": [1024]}),
+    ],
+)
+def test_a_run_whose_documents_would_change_is_not_extended(
+    tmp_path: Path, reading: str, first: dict[str, Any]
+) -> None:
+    asked = {"reading": reading, "samples": 3, "lengths": [1024, 2048], "depths": [0.0, 0.5, 1.0]}
+    measure(spec(**(asked | first)), tmp_path / "run")
+    with pytest.raises(OtherRunError):
+        measure(spec(**asked), tmp_path / "run")

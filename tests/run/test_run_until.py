@@ -10,6 +10,8 @@ import pytest
 from leadline.cli.main import answer
 from leadline.core.errors import UsageError
 from leadline.core.spec import make_spec
+from leadline.results.run import load_run
+from leadline.results.verdict import verdict
 from leadline.run.measure import measure
 from leadline.run.until import measure_until
 from leadline.store.runs import read_records
@@ -100,3 +102,14 @@ def test_a_verdict_against_other_questions_is_refused_before_anything_is_asked(t
 def test_a_rule_that_is_none_says_how_to_write_one(rule: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         measure_until(make_spec(spec("sim:perfect", rule)), tmp_path / "run")
+
+
+def test_a_nearly_perfect_model_is_measured_resumed_and_reported(tmp_path: Path) -> None:
+    """Eleven depths a round: the failed mass is a sum of elevenths, which no float holds exactly."""
+    asked = make_spec(spec("sim:perfect?noise=0.02&seed=2", "effective", lengths="256,512") | {"depths": 11})
+    stopped = measure_until(asked, tmp_path / "run")
+    assert stopped.step.done
+    assert measure_until(asked, tmp_path / "run").sentence == stopped.sentence
+    found = verdict(load_run(tmp_path / "run")).effective
+    assert found is not None
+    assert found.high_open

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
 from leadline.scorers import failure
 from leadline.scorers.answer_forms import says_not_found, says_refusal
-from leadline.scorers.failure import classify, reads_short
+from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, EXACT
 from support.scorer_probes import make_probe, said
 
@@ -124,7 +124,7 @@ def test_a_completion_without_a_score_cannot_be_classed() -> None:
     ],
 )  # fmt: skip
 def test_a_receipt_is_short_beyond_what_a_template_explains(ours: int, theirs: int | None, short: bool) -> None:
-    assert reads_short(Receipt(ours, theirs)) is short
+    assert Receipt(ours, theirs).short is short
 
 
 @pytest.mark.parametrize("answer", ["4821907", "5512345", "", "not found"])

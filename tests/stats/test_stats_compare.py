@@ -11,11 +11,11 @@ import pytest
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 
 from leadline.core.errors import UsageError
-from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
+from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate
-from leadline.stats.observations import FloatArray
+from leadline.stats.observations import FloatArray, Observations
 from support.planted import archetype, candidate_of, planted
 
 RNG = np.random.default_rng
@@ -334,3 +334,57 @@ def test_what_differs_around_a_question_is_told_by_name(change: dict[str, object
 def test_a_template_known_by_two_names_is_warned_of_once() -> None:
     one, other = ({"model.frame": f, "model.template": f} for f in ("f1", "f2"))
     assert [o.what for o in comparability(identity(**one), identity(**other))] == ["chat template"]
+
+
+# --- one mean for difference, interval, test and verdict; documents are counted, not prompts
+
+
+def unequal_pair(rng: np.random.Generator, lost: float, gained: float) -> tuple[Observations, Observations]:
+    """Two cells, as a run that stops by itself leaves them: 200 samples at 4k, 10 at 64k. The candidate loses a share
+    of the first and gains a share of the second."""
+    length = np.repeat([4096, 65536], [200, 10])
+    sample = np.concatenate([np.arange(200), np.arange(10)])
+    chance = np.where(length == 4096, lost, gained)
+    before = (length == 4096).astype(np.float64)
+    after = np.where(rng.random(210) < chance, 1 - before, before)
+    names = np.arange(210).astype(np.str_)
+    first = Observations(
+        task=np.full(210, "t"), length=length, depth=np.full(210, 0.5), sample=sample, cluster=names, value=before,
+        failed=np.zeros(210, dtype=np.bool_), document=names,
+    )  # fmt: skip
+    return first, replace(first, value=after)
+
+
+def test_the_test_is_about_the_mean_that_is_reported() -> None:
+    """Prompt by prompt the candidate lost many; cell by cell it gained. Verdict and interval say one thing."""
+    rng = np.random.default_rng(0)
+    for lost, gained in ((0.1, 0.3), (0.2, 0.2), (0.15, 0.5), (0.05, 0.1)):
+        for _ in range(20):
+            [whole] = [d for d in compare(pair(*unequal_pair(rng, lost, gained))).differences if d.scope == "overall"]
+            assert whole.estimate.mean == pytest.approx(whole.candidate - whole.base)
+            if whole.verdict in ("better", "worse"):
+                assert whole.estimate.interval.low > 0 or whole.estimate.interval.high < 0
+            if whole.estimate.interval.low > 0.02:
+                assert whole.p < 0.2
+
+
+@pytest.mark.parametrize("documents", [3, 5, 8])
+def test_a_gate_counts_documents_and_does_not_pass_on_few(documents: int) -> None:
+    """A fifth of the documents is lost whole; a gate that allows three points must not pass for lack of seeing one."""
+    rng = np.random.default_rng(1)
+    passed = 0
+    for _ in range(60):
+        base = planted(np.full((8, 11), 0.97), documents, rng, reading="nested")
+        whole = rng.random(documents) < 0.2
+        names = np.unique(base.cluster)
+        gone = np.isin(base.cluster, names[whole])
+        result = judge(pair(base, replace(base, value=np.where(gone, 0.0, base.value))), parse_gate("overall >= -3"))
+        assert result.documents == documents
+        passed += result.verdict == "pass"
+    assert passed / 60 <= 0.05
+
+
+def test_few_documents_are_said_to_be_few() -> None:
+    base = planted(np.full((8, 11), 0.97), 3, np.random.default_rng(1), reading="nested")
+    text = gate_markdown(judge(pair(base, base), parse_gate("overall >= -3")))
+    assert "264 paired prompts of 3 documents (fewer than 5: too few to rely on)" in text

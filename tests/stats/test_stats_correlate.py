@@ -100,6 +100,26 @@ def test_two_proxies_can_be_told_apart_or_not() -> None:
     assert around.holds(0.0)
 
 
+@pytest.mark.parametrize("n", [4, 5, 6, 8])
+def test_a_few_models_in_one_order_are_not_certain(n: int) -> None:
+    found = correlations(range(n), [3 * i for i in range(n)], resamples=200)
+    assert found["spearman"].value == pytest.approx(1.0)
+    assert found["spearman"].interval.high == 1.0
+    assert found["spearman"].interval.low < (0.3 if n <= 5 else 0.95)
+
+
+def test_intervals_of_few_models_cover_the_planted_correlation() -> None:
+    """Heavy-tailed scores with a shared part, six models: nothing of the normal pair that theory assumes."""
+    rng = np.random.default_rng(2)
+    crowd = rng.standard_t(3, (200_000, 2)) + 1.5 * rng.standard_t(3, (200_000, 1))
+    truth = spearman(*crowd[:3000].T)
+    held = 0
+    for run in range(200):
+        x, y = crowd[run * 6 : run * 6 + 6].T
+        held += correlations(x, y, resamples=200, seed=run)["spearman"].interval.holds(truth)
+    assert held / 200 >= 0.92
+
+
 @pytest.mark.parametrize(
     ("x", "y", "words"),
     [

@@ -10,7 +10,7 @@ from leadline.results.verdict import format_finding
 from leadline.stats.diagnose import Diagnosis, depth_contrast, diagnose
 from leadline.stats.smooth import smooth, smooth_surface
 from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of
-from support.planted import ARCHETYPES, DEPTHS, LENGTHS, Archetype, archetype, planted
+from support.planted import ARCHETYPES, DEPTHS, LENGTHS, OTHER_MAPS, Archetype, archetype, planted
 
 RNG = np.random.default_rng
 
@@ -67,12 +67,10 @@ def test_few_right_answers_are_healthy_with_a_doubt_and_many_without() -> None:
     assert sentence(diagnose(planted(right, 1, RNG(0)))).endswith("no length or depth falls behind")
 
 
-@pytest.mark.parametrize(("last", "doubted"), [(0.5, True), (0.02, False)])
-def test_a_fall_at_the_last_length_may_be_a_decay_unless_it_goes_to_the_ground(last: float, doubted: bool) -> None:
+@pytest.mark.parametrize(("last", "said"), [(0.5, "mixed: cliff"), (0.02, "cliff: 9")])
+def test_a_fall_at_the_last_length_may_be_a_decay_unless_it_goes_to_the_ground(last: float, said: str) -> None:
     surface = np.where(np.arange(8)[:, None] < 7, 0.96, last) * np.ones((1, 11))
-    made = diagnose(planted(surface, 10, RNG(0)))
-    assert made.kind == "cliff"
-    assert ("longer lengths would tell" in sentence(made)) is doubted
+    assert sentence(diagnose(planted(surface, 10, RNG(0)))).startswith(said)
 
 
 def test_a_model_that_fails_everywhere_is_not_called_noise_in_words() -> None:
@@ -129,6 +127,50 @@ def test_nothing_to_diagnose_is_refused() -> None:
     data = planted(np.full((8, 11), 0.5), 1, RNG(0))
     with pytest.raises(UsageError, match="no sample has a score"):
         diagnose(data.take(np.zeros(len(data), dtype=np.bool_)))
+
+
+# --- maps that are none of the shapes: a goodness-of-fit test before any name
+
+FLAT = np.ones((8, 11))
+
+
+@pytest.mark.parametrize("name", OTHER_MAPS)
+def test_a_map_of_no_known_shape_gets_no_name(name: str) -> None:
+    rng = RNG(7)
+    called = [diagnose(planted(OTHER_MAPS[name], 5, rng), permutations=100).kind for _ in range(12)]
+    assert sum(kind not in ("irregular", "mixed") for kind in called) == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("one bad length", "none of the known shapes: lowest at 32k ("),
+        ("dead last depth", "none of the known shapes: lowest at depth 100% ("),
+        ("bad shortest length", "none of the known shapes: lowest at 4k ("),
+        ("checkerboard", "none of the known shapes; no single length or depth falls behind"),
+    ],
+)
+def test_a_map_of_no_known_shape_says_where_it_is_lowest(name: str, said: str) -> None:
+    assert sentence(diagnose(planted(OTHER_MAPS[name], 5, RNG(3)), permutations=100)).startswith(said)
+
+
+def test_a_decay_to_a_floor_is_seldom_called_a_cliff() -> None:
+    rng = RNG(8)
+    called = []
+    for _ in range(25):
+        window, slope = 4096 * 2 ** rng.uniform(2, 5), rng.uniform(1, 2)
+        surface = (0.6 + 0.4 / (1 + (LENGTHS[:, None] / window) ** slope)) * FLAT
+        called.append(diagnose(planted(surface, 5, rng), permutations=50).kind)
+    assert called.count("cliff") <= 2
+    assert set(called) <= {"cliff", "smooth decay", "mixed"}
+
+
+def test_a_decay_is_described_by_the_curve_that_was_fitted() -> None:
+    surface = (0.6 + 0.38 / (1 + (LENGTHS[:, None] / 32768) ** 1.5)) * FLAT
+    made = diagnose(planted(surface, 30, RNG(0)), permutations=50)
+    assert made.kind == "smooth decay"
+    assert made.findings[0].statistic["to"] == pytest.approx(0.6, abs=0.08)
+    assert "halves" not in sentence(made)
 
 
 # --- smoothing ----------------------------------------------------------------------------------
@@ -188,3 +230,12 @@ def test_observations_are_smoothed_too_and_nothing_is_refused() -> None:
     assert smooth(data).mean.shape == (8, 11)
     with pytest.raises(UsageError, match="no cell has a sample"):
         smooth_surface(Surface(LENGTHS, DEPTHS, np.zeros((8, 11)), np.zeros((8, 11))))
+
+
+def test_a_dead_cell_is_not_smoothed_away_once_its_samples_prove_it() -> None:
+    truth = np.full((8, 11), 0.97)
+    truth[4, 5] = 0.0
+    made = smooth_surface(counts(truth, 40, RNG(5)))
+    assert made.mean[4, 5] < 0.35
+    assert made.low[4, 5] <= made.mean[4, 5] <= made.high[4, 5]
+    assert np.delete(made.mean.ravel(), 4 * 11 + 5).min() > 0.7

@@ -130,7 +130,7 @@ def test_marginals_cover_the_truth(reading: Reading) -> None:
         made = [*marginals(data, ("length",)), *marginals(data, ("depth",)), *marginals(data, ())]
         truths = [*surface.mean(axis=1), *surface.mean(axis=0), surface.mean()]
         held += [m.estimate.interval.holds(t) for m, t in zip(made, truths, strict=True)]
-    assert 0.93 <= np.mean(held) <= 0.995
+    assert 0.93 <= np.mean(held) <= (0.995 if reading == "fresh" else 1.0)  # few documents: wide
 
 
 def test_parts_cut_a_run_by_task_category_and_depth() -> None:

@@ -16,9 +16,11 @@ from leadline.stats.effective import Line
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations
 from leadline.stats.sequential import (
+    Rounds,
     asymptotic_half_width,
     asymptotic_p,
     beta_binomial_sequence,
+    length_status,
     next_length,
     rounds_by_length,
     statuses,
@@ -43,6 +45,26 @@ def test_nothing_and_all_right_are_open_towards_their_end() -> None:
     assert (beta_binomial_sequence(0, 0).low, beta_binomial_sequence(0, 0).high) == (0.0, 1.0)
     assert beta_binomial_sequence(0, 12).low == 0.0
     assert beta_binomial_sequence(12, 12).high == 1.0
+
+
+@pytest.mark.parametrize("lost", [1e-16, 3e-14, 1e-10, 1e-6, 0.02, 0.09, 1.0])
+@pytest.mark.parametrize("n", [3.0, 11.0, 187.0, 4000.0])
+def test_a_small_fraction_of_failures_or_successes_has_bounds_like_any_other(lost: float, n: float) -> None:
+    good, bad = beta_binomial_sequence(n - lost, n), beta_binomial_sequence(lost, n)
+    assert 0 < good.low < 1 - lost / n <= good.high <= 1
+    assert 0 <= bad.low <= lost / n < bad.high < 1
+    assert (good.low, good.high) == pytest.approx((1 - bad.high, 1 - bad.low), abs=1e-9)
+
+
+def test_rounds_of_nearly_perfect_answers_can_be_judged_at_every_look() -> None:
+    """Scores that are elevenths, thirteenths and tenths leave a failed mass that no float holds exactly."""
+    rng = np.random.default_rng(2)
+    for prompts in (1, 3, 10, 11, 13):
+        for chance in (0.0, 0.02, 0.2):
+            means = 1 - rng.binomial(10 * prompts, chance, size=120) / (10 * prompts)
+            for rounds in range(1, 121, 7):
+                found = length_status(Rounds(4096, means[:rounds], float(prompts)), LINE)
+                assert 0 <= found.interval.low <= found.mean <= found.interval.high <= 1
 
 
 def test_the_asymptotic_sequence_and_its_p_value_are_one_thing() -> None:

@@ -117,7 +117,7 @@ def test_a_table_has_a_column_for_each_task_or_a_row(tmp_path: Path) -> None:
         ("model,4k,8k\na,90,80\n", "none that says which task"),
         ("model,task,score\na,vt,80\n", "no column of the table is a length"),
         ("model,vt\na,good\n", "'good' is not a score"),
-        ("model,vt,cwe\na,90,80\na,70,60\n", "a stands in the table twice"),
+        ("model,vt,cwe\na,90,80\na,70,60\n", "a is in the table twice"),
         ("model,length,vt\na,long,80\n", "'long' is not a length"),
     ],
 )

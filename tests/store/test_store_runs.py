@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from leadline.core.errors import LockedError, OtherRunError, StoreError
-from leadline.core.types import Cell, Completion
-from leadline.store.manifest import command_line, read_manifest, redact, session
-from leadline.store.runs import PROMPTS, RECORDS, count_done, open_run, read_records
+from leadline.core.errors import LockedError, OtherRunError, StoreError, UnreadableRecord
+from leadline.core.secrets import redact
+from leadline.core.types import Cell, Completion, Measurement, Outcome
+from leadline.store.manifest import command_line, read_manifest, session
+from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, open_run, read_records
 from support.plain_records import manifest, record
 
 
@@ -84,23 +90,83 @@ def test_a_tail_of_zero_bytes_after_a_power_cut_is_a_torn_line(tmp_path: Path) -
         assert len(writer.done) == 1
 
 
-def test_a_bad_line_elsewhere_is_an_error_that_names_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", ["{nonsense}", "[[[", '"text"', "BOOLEAN", "LATIN"])
+def test_a_line_that_cannot_be_read_is_named_set_aside_and_asked_again(tmp_path: Path, bad: str) -> None:
     with open_run(tmp_path, manifest()) as writer:
         for sample in range(3):
             writer.append(record(sample))
     path = tmp_path / RECORDS
     lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(lines[0] + b"{nonsense}\n" + lines[2])
-    with pytest.raises(StoreError, match="line 2 is not a record"):
-        list(read_records(tmp_path))
-    with pytest.raises(StoreError, match="line 2 is not a record"):
-        open_run(tmp_path, manifest())
+    line = {
+        "BOOLEAN": lines[1].replace(b'"attempts":1', b'"attempts":true'),
+        "LATIN": lines[1].replace(b'"42"', b'"\xe9"'),
+    }.get(bad, bad.encode() + b"\n")
+    path.write_bytes(lines[0] + line + lines[2])
+    unreadable: list[UnreadableLine] = []
+    assert [r.cell.sample for r in read_records(tmp_path, unreadable)] == [0, 2]
+    assert [one.number for one in unreadable] == [2]
+    assert count_done(tmp_path) == (2, 0)
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.done == {record(0).cell.key, record(2).cell.key}
+        assert (writer.torn_bytes, [one.number for one in writer.unreadable]) == (0, [2])
+        writer.append(record(1))
+    assert sorted(r.cell.sample for r in read_records(tmp_path)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Completion("42", prompt_tokens=True),
+        Completion("42", prompt_tokens="960"),  # type: ignore[arg-type]
+        Completion(None),  # type: ignore[arg-type]
+        Measurement({"nll": math.nan}),
+    ],
+)
+def test_what_could_not_be_read_back_is_not_written(tmp_path: Path, outcome: Outcome) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        with pytest.raises(UnreadableRecord):
+            writer.append(msgspec.structs.replace(record(0), outcome=outcome))
+        writer.append(record(1))
+    assert [r.cell.sample for r in read_records(tmp_path)] == [1]
+
+
+def _delete(path: Path) -> None:
+    path.unlink()
+
+
+def _shorten(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def _replace(path: Path) -> None:
+    data = path.read_bytes()
+    path.unlink()
+    path.write_bytes(data)
+
+
+def _delete_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.mark.parametrize("damage", [_delete, _shorten, _replace, _delete_folder])
+def test_records_that_someone_damages_while_they_are_written_are_noticed_at_once(
+    tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    for notice in ("append", "sync", "end"):
+        writer = open_run(tmp_path / notice, manifest())
+        writer.append(record(0))
+        damage(tmp_path / notice / RECORDS)
+        act: dict[str, Callable[[], None]] = {"append": partial(writer.append, record(1)), "sync": writer.sync}
+        with pytest.raises(StoreError, match=RECORDS):
+            act.get(notice, partial(writer.close, ended=True))()
+        if notice != "end":
+            writer.close()
 
 
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"spec": {"model": "sim:perfect", "samples": 5, "tasks": [{"name": "niah", "options": {}}]}}, "spec.samples"),
+        ({"spec": {"model": "sim:perfect", "samples": 2, "tasks": [{"name": "niah", "options": {}}]}}, "spec.samples"),
         ({"fingerprints": {"model.tokenizer": "t2", "task.niah.version": "1"}}, "model.tokenizer is 't1' there"),
         ({"fingerprints": {"model.tokenizer": "t1"}}, "task.niah.version is '1' there and absent here"),
         (

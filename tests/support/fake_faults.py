@@ -52,6 +52,10 @@ class Faults:
     truncate_to: int | None = None
     """Silently drops the middle of prompts with more tokens than this; answer and receipt show it."""
     without_usage: bool = False
+    cached_left_out: int = 0
+    """Reports this many tokens as cached, and prompt_tokens without them."""
+    adds_tokens: int = 0
+    """Reports this many tokens more than were sent, as for a longer template."""
     tokenize_status: int = 200
     """Another status makes /tokenize fail."""
     tokenize_seconds: float = 0.0

@@ -214,10 +214,10 @@ class FakeServer:
         if not self.faults.without_usage:
             said = self.count(reply.text or "")
             answer["usage"] = {
-                "prompt_tokens": tokens,
+                "prompt_tokens": tokens + self.faults.adds_tokens - self.faults.cached_left_out,
                 "completion_tokens": said,
                 "total_tokens": tokens + said,
-                "prompt_tokens_details": {"cached_tokens": 0},
+                "prompt_tokens_details": {"cached_tokens": self.faults.cached_left_out},
             }
         return answer
 

@@ -23,6 +23,24 @@ LENGTHS: IntArray = 4096 * 2 ** np.arange(8)
 DEPTHS: FloatArray = np.arange(11) / 10
 
 
+_OCTAVE, _DEPTH, _FLAT = np.arange(8)[:, None], DEPTHS[None, :], np.ones((8, 11))
+OTHER_MAPS: dict[str, FloatArray] = {
+    "rising with length": (0.2 + 0.1 * _OCTAVE) * _FLAT,
+    "dead first depth": np.where(_DEPTH < 0.05, 0.05, 0.95) * _FLAT,
+    "dead last depth": np.where(_DEPTH > 0.95, 0.05, 0.95) * _FLAT,
+    "bad shortest length": np.where(_OCTAVE < 1, 0.1, 0.95) * _FLAT,
+    "one bad length": np.where(_OCTAVE == 3, 0.1, 0.97) * _FLAT,
+    "checkerboard": np.where((_OCTAVE + np.round(10 * _DEPTH)) % 2 == 0, 0.9, 0.1) * _FLAT,
+    "alternating depths": np.where(np.round(10 * _DEPTH) % 2 == 0, 0.9, 0.2) * _FLAT,
+    "alternating lengths": np.where(_OCTAVE % 2 == 0, 0.9, 0.3) * _FLAT,
+    "best in the middle": (0.9 - 0.7 * (2 * _DEPTH - 1) ** 2) * _FLAT,
+    "valley of lengths": np.where((_OCTAVE >= 2) & (_OCTAVE <= 4), 0.2, 0.95) * _FLAT,
+    "a corner": np.where((_OCTAVE > 3) & (_DEPTH < 0.45), 0.1, 0.95) * _FLAT,
+    "end worse": np.where(_DEPTH > 0.7, 0.3, 0.95) * _FLAT,
+}
+"""Score surfaces that have none of the shapes that a diagnosis can name."""
+
+
 def archetype(kind: Archetype, rng: np.random.Generator) -> FloatArray:
     """A score surface of that kind over LENGTHS and DEPTHS, with its numbers drawn at random."""
     octave, depth = np.arange(8.0)[:, None], DEPTHS[None, :]

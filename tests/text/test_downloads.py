@@ -160,7 +160,7 @@ def test_the_command_fetches_names_files_and_works_offline_afterwards(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
-    monkeypatch.setattr(downloads, "DOWNLOADS", {"thing": item(Mirror(server.url))})
+    monkeypatch.setitem(downloads.DOWNLOADS, "thing", item(Mirror(server.url)))
     with pytest.raises(SourceError, match="not on this machine"):
         find_data("thing")
     assert answer(["sources", "pull"]) == 0
@@ -168,7 +168,7 @@ def test_the_command_fetches_names_files_and_works_offline_afterwards(
     assert answer(["sources", "pull", "thing"]) == 0
     said = capsys.readouterr()
     assert said.out.strip() == str(tmp_path / "data" / "thing.json")
-    assert "nobody vouches" in said.err
+    assert "no pinned SHA-256" in said.err
     server.status = 500
     assert answer(["sources", "pull", "thing", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checked"] == "locked"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import struct
+import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -250,6 +251,11 @@ def test_wandb_gets_numbers_over_our_own_step_and_the_picture(quiet_wandb: Path)
     where = write(f"wandb:team/project?mode=offline&dir={quiet_wandb}", ENTRY)
     assert Path(where).is_dir()
     records = list(wandb_records(quiet_wandb))
+    for _ in range(300):  # a process of its own writes the file
+        if any(r.WhichOneof("record_type") == "run" for r in records):
+            break
+        time.sleep(0.2)
+        records = list(wandb_records(quiet_wandb))
     (run,) = [r.run for r in records if r.WhichOneof("record_type") == "run"]
     assert (run.entity, run.project, run.display_name) == ("team", "project", "hf:out/checkpoint")
     logged: dict[str, str] = {}

@@ -12,9 +12,19 @@ import typer
 from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import sanitise
-from leadline.report.comparison import ROLES, ComparedRun, compared_runs, compared_runs_markdown
-from leadline.report.gate_output import comparison_markdown, format_check, gate_markdown, junit_xml
+from leadline.report.comparison import (
+    ROLES,
+    ComparedRun,
+    compared_runs,
+    compared_runs_markdown,
+    comparison_markdown,
+    format_check,
+    format_pairs,
+    gate_markdown,
+    junit_xml,
+)
 from leadline.results.decisions import format_gate
+from leadline.results.run import refuse_truncated
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, pair
 from leadline.stats.compare import compare as compare_pairs
@@ -31,7 +41,8 @@ def compare(
         str,
         typer.Option(
             help='Smallest accepted changes in points: "overall >= -1; task:* >= -3; length:128k >= -5; '
-            'effective >= -10%". Exit code 0: all met; 1: one is broken; 2: more samples are needed to decide.'
+            'effective >= -10%". Exit code 0: all met; 1: one is broken; 2: more samples are needed to decide; 65: '
+            "prompts were truncated, so nothing can be decided."
         ),
     ] = "",
     correction: Annotated[
@@ -43,6 +54,9 @@ def compare(
     ] = "excluded",
     cells: Annotated[bool, typer.Option("--cells", help="Show every cell too.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the gate's result to this file as JUnit XML.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="In JUnit XML an undecided check is an error instead of skipped.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare runs with different prompts or settings.")] = False,
@@ -51,14 +65,20 @@ def compare(
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_comparable(*manifests, anyway)
-    sides = compared_runs((base, candidate), manifests)
+    truncated = [sum(record.truncated for record in read_records(run)) for run in (base, candidate)]
+    sides = compared_runs((base, candidate), manifests, truncated)
+    for side in sides:
+        if clauses:
+            refuse_truncated(side.run, side.truncated)
+        if side.truncated:
+            warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     found = compare_pairs(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
-        junit.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about))
+        junit.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict))
     if json:
         print_json(_as_json(found, result, cells, sides, obstacles))
     elif markdown:
@@ -112,7 +132,8 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
     typer.echo(
-        f"\n{found.pairs:,} prompts in both runs{failed}{only}. p-values are corrected for multiple tests "
+        f"\n{format_pairs(found.pairs, found.documents)} in both runs{failed}{only}. "
+        "p-values are corrected for multiple tests "
         f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:

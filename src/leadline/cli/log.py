@@ -13,6 +13,7 @@ from leadline.cli.run import NAME_HELP, STEP_HELP, TRACKER_HELP
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError
 from leadline.core.format import sanitise
+from leadline.core.secrets import redact
 from leadline.core.trackers import TrackerEntry
 from leadline.report.tracker_entry import step_of, tracker_entry, write_entry
 from leadline.results.run import load_run
@@ -37,7 +38,9 @@ def log(
     for folder, entry in zip(runs, entries, strict=True):
         for tracker in to:
             where = _write(tracker, entry)
-            written.append({"run": str(folder), "to": tracker, "step": entry.step, "name": entry.name, "where": where})
+            written.append(
+                {"run": str(folder), "to": redact(tracker), "step": entry.step, "name": entry.name, "where": where}
+            )
             if not json:
                 typer.echo(f"{folder}  step {entry.step} of {entry.name}  ->  {where}")
     if json:

@@ -30,7 +30,7 @@ COMMANDS = {
     "watch": ("view", "Follow a run of another process in the terminal."),
     "view": ("view", "Browse all runs in a web browser, live."),
     "summarize": ("score", "Summarize published scores as RULER does."),
-    "score": ("score", "Grade RULER's prediction files."),
+    "score": ("score", "Grade prediction files of RULER, LongBench and others."),
     "build": ("build", "Write prompts and answers to files."),
     "correlate": ("correlate", "Correlate scores of models, or tasks over models."),
     "tasks": ("catalogue", "List tasks; `tasks show NAME` lists its options."),

@@ -11,20 +11,20 @@ import typer
 
 from leadline.core.errors import LeadlineError
 from leadline.core.format import sanitise
+from leadline.core.secrets import redact
 
 
 def show_error(error: LeadlineError) -> None:
     """Up to three lines: what, where, fix."""
-    say(f"{_bold('error:', 'red')} {sanitise(error.what, None)}")
-    if error.where:
-        say(f"{_bold('where:', 'cyan')} {sanitise(error.where, None)}")
-    if error.fix:
-        say(f"{_bold('fix:', 'green')}   {sanitise(error.fix, None)}")
+    lines = (("error:", "red", error.what), ("where:", "cyan", error.where), ("fix:  ", "green", error.fix))
+    for label, colour, text in lines:
+        if text or label == "error:":
+            say(f"{_bold(label, colour)} {sanitise(text, None)}")
 
 
 def say(text: str = "") -> None:
     """Prints to stderr. Colours are dropped where stderr is not a terminal."""
-    typer.echo(text, err=True)
+    typer.echo(redact(text), err=True)
 
 
 def warn(text: str) -> None:

@@ -9,13 +9,13 @@ import typer
 from rich.console import Console
 
 from leadline.cli.output import print_json, warn
-from leadline.core.errors import FailedSamples, RenderError
+from leadline.core.errors import FailedSamples, RenderError, RunStopped
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 
 
 def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
-    """Shows the result, then raises FailedSamples if samples have no answer. `found` is what a stopping rule found."""
+    """Shows the result, then raises FailedSamples if samples failed. `found` is what a stopping rule found."""
     if as_json:
         picture = _draw(run) if figure else None
         print_json(totals_values(run) | {"heatmap": picture, "report": summary(run), "until": found})
@@ -26,15 +26,25 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
             typer.echo(found["saving"])
     if run.totals.failed:
         raise failed_samples(run)
+    if run.totals.missing:
+        raise RunStopped(
+            f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",
+            where=str(run.folder),
+            fix="run the same command again: only these are asked",
+        )
 
 
 def failed_samples(run: Run) -> FailedSamples:
     totals = run.totals
     kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
+    fix = "run the same command again: only these are asked"
+    if totals.truncated:
+        fix = f"give the server a longer context, or ask shorter --lengths; then {fix}"
+    answer = "valid answer" if totals.truncated else "answer"
     return FailedSamples(
-        f"{totals.failed:,} of {totals.planned:,} samples have no answer ({kinds})",
+        f"{totals.failed:,} of {totals.planned:,} samples have no {answer} ({kinds})",
         where=str(run.folder),
-        fix="run the same command again: only these are asked",
+        fix=fix,
     )
 
 
@@ -58,7 +68,7 @@ def _draw(run: Run) -> Path | None:
 
 
 def _show(run: Run, *, figure: bool) -> None:
-    from leadline.report.terminal import show_run
+    from leadline.report.terminal import receipt_notes, show_run
 
     show_run(run, Console())
     totals, receipts = run.totals, run.receipts
@@ -78,10 +88,10 @@ def _show(run: Run, *, figure: bool) -> None:
     if receipts.different:
         warn(
             f"the model's own token count differs from ours for {receipts.different:,} prompts, "
-            f"by {receipts.largest_difference:+,} at worst: lengths are not what they seem"
+            f"by {receipts.largest_difference:+,} at worst; " + " ".join(receipt_notes(receipts))
         )
-    if truncated := totals.classes.get("input_truncated"):
-        warn(f"{truncated:,} prompts were refused or cut short for their length")
+    if refused := totals.failures.get("context_length"):
+        warn(f"{refused:,} prompts were refused for their length")
 
 
 def _format_answers(totals: Totals) -> str:

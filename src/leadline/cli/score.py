@@ -1,9 +1,9 @@
-"""`leadline score` grades RULER's prediction files; `leadline summarize` summarizes tables of published scores."""
+"""`leadline score` grades prediction files of published benchmarks; `leadline summarize` tables of published scores."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,18 +11,40 @@ from leadline.cli.output import print_json, print_table, warn
 from leadline.core.errors import SourceError
 from leadline.core.format import format_length
 from leadline.run.grade import GradedTask, grade
+from leadline.run.grade_published import PublishedScore, grade_published
+from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
+from leadline.store.prediction_files import Benchmark, read_prediction_files
 from leadline.store.ruler_files import find_predictions
 
 
 def score(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="RULER's pred/TASK.jsonl files, or folders with them.")
+        list[Path], typer.Argument(metavar="FILE", help="Prediction files, such as pred/TASK.jsonl, or their folders.")
     ],
+    benchmark: Annotated[
+        Literal["ruler", "longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"],
+        typer.Option("--as", help="The benchmark that the predictions answer, and by whose rules they are graded."),
+    ] = "ruler",
+    code_metric: Annotated[
+        Literal["difflib", "levenshtein"],
+        typer.Option(help="LongBench: the program behind fuzzywuzzy's similarity of code. Published tables have both."),
+    ] = "difflib",
+    compensated: Annotated[
+        bool, typer.Option("--compensated", help="LongBench v2: an answer without a choice counts 0.25.")
+    ] = False,
+    fine_bins: Annotated[
+        bool, typer.Option("--fine-bins", help="LongBench-E: bins up to 32k+ instead of 8k+.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Grade RULER's prediction files: RULER's own score, and a stricter one, both with 95% intervals."""
+    """Grade prediction files: the benchmark's own score, and a stricter one where there is one, with 95% intervals."""
+    if benchmark != "ruler":
+        _score_published(
+            benchmark, files, code_metric=code_metric, compensated=compensated, fine_bins=fine_bins, json=json
+        )
+        return
     graded = grade(find_predictions(files))
     if not graded:
         raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
@@ -31,6 +53,48 @@ def score(
         print_json({"tasks": [_as_json(g) for g in graded], "mean": _mean_as_json(mean) if mean else None})
     else:
         _show_graded(graded, mean)
+
+
+def _score_published(
+    benchmark: Benchmark, files: list[Path], *, code_metric: EditBackend, compensated: bool, fine_bins: bool, json: bool
+) -> None:
+    read = read_prediction_files(benchmark, files)
+    for note in read.notes:
+        warn(note)
+    found = grade_published(benchmark, read.answers, backend=code_metric, compensated=compensated, fine_bins=fine_bins)
+    means = _published_means(found)
+    if json:
+        rows = [
+            {"task": s.task, "group": s.group, "metric": s.metric, "samples": s.official.n, "score": s.score}
+            | {"official": _estimate_as_json(s.official), "strict": _estimate_as_json(s.strict) if s.strict else None}
+            for s in found
+        ]
+        print_json({"benchmark": benchmark, "tasks": rows, "means": means, "notes": read.notes})
+        return
+    table = [
+        (
+            s.task,
+            s.group or "all",
+            str(s.official.n),
+            s.metric,
+            f"{s.score:g}",
+            _range(s.official),
+            *((f"{100 * s.strict.mean:.2f}", _range(s.strict)) if s.strict else ("-", "-")),
+        )
+        for s in found
+    ]
+    header = ("task", "group", "samples", "metric", "score", "95 %", "strict", "95 %")
+    print_table(table, header, right=frozenset({2, 4, 5, 6, 7}))
+    for group, value in means.items():
+        typer.echo(f"mean of tasks{f', {group}' if group else ''}: {value:.2f}")
+
+
+def _published_means(found: list[PublishedScore]) -> dict[str, float]:
+    """By group, where several tasks have it: the mean of the published scores, every task counted once."""
+    groups: dict[str, list[float]] = {}
+    for s in found:
+        groups.setdefault(s.group, []).append(s.score)
+    return {group: sum(scores) / len(scores) for group, scores in groups.items() if len(scores) > 1}
 
 
 def _mean(graded: list[GradedTask]) -> RowSummary | None:

@@ -127,4 +127,4 @@ def _raise_if_incomplete(monitor: RunMonitor) -> None:
         what = f"the run was stopped after {progress.asked:,}{of} samples"
         raise RunStopped(what, where=str(monitor.folder), fix=fix)
     if progress.failed:
-        raise FailedSamples(f"{progress.failed:,} samples have no answer", where=str(monitor.folder), fix=fix)
+        raise FailedSamples(f"{progress.failed:,} samples have no valid answer", where=str(monitor.folder), fix=fix)

@@ -14,9 +14,11 @@ LeadlineError
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
+    UnreadableRecord  74  a record that could not be read back, so it was not written
   RunStopped          75  the run stopped early and can be resumed
     Interrupted      130  the user stopped it
-  FailedSamples        1  the run finished, but some samples have no answer
+  FailedSamples        1  the run finished, but some samples have no valid answer
+  TruncatedPrompts    65  a gate cannot judge a run whose prompts were not read as sent
 
 The codes follow sysexits.h; 1 and 2 are left for verdicts.
 """
@@ -136,6 +138,10 @@ class LockedError(StoreError):
     exit_code = 75
 
 
+class UnreadableRecord(StoreError):
+    """Caught by the run, which records a failure instead."""
+
+
 class RunStopped(LeadlineError):
     exit_code = 75
 
@@ -146,3 +152,7 @@ class Interrupted(RunStopped):
 
 class FailedSamples(LeadlineError):
     exit_code = 1
+
+
+class TruncatedPrompts(LeadlineError):
+    exit_code = 65

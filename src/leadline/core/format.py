@@ -60,6 +60,11 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def format_list(parts: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([*([", ".join(parts[:-1])] if len(parts) > 1 else []), parts[-1]]) if parts else ""
+
+
 def format_duration(seconds: float) -> str:
     """4.2 s, 45 s, 3 min 20 s, 2 h 05 min, 3.1 days."""
     whole = round(seconds)

@@ -406,6 +406,10 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """The model's own count, the receipt."""
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    model: str = ""
+    """The model's name in the server's reply, which may differ from the one asked for."""
+    system_fingerprint: str = ""
+    """The server's name for its configuration and weights."""
 
 
 class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
@@ -468,15 +472,33 @@ FailureClass = Literal[
 ]  # fmt: skip
 
 
-class Receipt(msgspec.Struct, frozen=True):
+SLACK_TOKENS = 64
+SLACK_SHARE = 0.02
+"""Templates with another system text differ by a few dozen tokens, a truncated prompt by far more."""
+
+
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     """Did the model see as many tokens as we sent? `theirs` is None when it does not say."""
 
     ours: int
     theirs: int | None
+    cached: int = 0
+    """Cached prompt tokens that `theirs` leaves out, as some servers report it."""
+
+    @property
+    def read(self) -> int | None:
+        """Prompt tokens that the model read, cached or not."""
+        return None if self.theirs is None else self.theirs + self.cached
 
     @property
     def ok(self) -> bool | None:
-        return None if self.theirs is None else self.theirs == self.ours
+        return None if self.theirs is None else self.read == self.ours
+
+    @property
+    def short(self) -> bool:
+        """Whether the model read fewer tokens than were sent, by more than templates can differ."""
+        slack = max(SLACK_TOKENS, SLACK_SHARE * self.ours)
+        return self.read is not None and self.ours - self.read > slack
 
 
 class PlantedRecord(msgspec.Struct, frozen=True):
@@ -523,8 +545,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
     @property
+    def truncated(self) -> bool:
+        """Whether it was answered, but its receipt shows that the prompt was not read as sent."""
+        return self.failure_class == "input_truncated" and not isinstance(self.outcome, Failure)
+
+    @property
     def failed(self) -> bool:
-        return isinstance(self.outcome, Failure)
+        """Whether the sample is no measurement of the model: no answer came, or the prompt was not read as sent."""
+        return isinstance(self.outcome, Failure) or self.truncated
+
+    @property
+    def why_failed(self) -> tuple[str, str]:
+        """The kind of failure and a message, of a sample that failed."""
+        if isinstance(self.outcome, Failure):
+            return self.outcome.why, self.outcome.message
+        return "input_truncated", f"the server read {self.receipt.read:,} of the {self.receipt.ours:,} tokens sent"
 
     @property
     def wants_logprobs(self) -> bool:
@@ -533,5 +568,5 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def score(self) -> float | None:
-        """The first scorer's value; None for a failure."""
-        return next((s.value for s in self.scores.values()), None)
+        """The first scorer's value; None for a failed sample."""
+        return None if self.failed else next((s.value for s in self.scores.values()), None)

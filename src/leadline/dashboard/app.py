@@ -15,22 +15,24 @@ import asyncio
 import errno
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leadline.core.errors import LeadlineError, MissingExtra, ServerError
+from leadline.core.errors import LeadlineError, MissingExtra, ServerError, StoreError
 from leadline.dashboard.index import IndexEntry
 from leadline.dashboard.pages import CachedPage, Dashboard, RunQuery, error_page
-from leadline.dashboard.security import HostGuard
 
 TICK_SECONDS = 1.0
 MAX_COMPARED = 12
@@ -113,7 +115,10 @@ class _Handlers:
         yield b"retry: 2000\n\n"
         seen, status = -1, "running"
         while status == "running":
-            state = await run_in_threadpool(self._dashboard.live_state, entry, seen)
+            try:
+                state = await run_in_threadpool(self._dashboard.live_state, entry, seen)
+            except LeadlineError:  # the page itself says why when it is loaded again
+                return
             yield _event("state", state)
             seen, status = state["version"], state["status"]
             if status == "running" and not await self._tick(request):
@@ -151,9 +156,82 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 async def _leadline_error(request: Request, error: Exception) -> Response:
-    """What, where and fix, as on the command line."""
+    """What, where and fix, as on the command line. A run that cannot be read is no fault of the server."""
     assert isinstance(error, LeadlineError)
-    return _page(error_page(error.what, f"{error.where} {error.fix}".strip()), 500)
+    status = 422 if isinstance(error, StoreError) else 500
+    return _page(error_page(error.what, f"{error.where} {error.fix}".strip()), status)
+
+
+# --- security -----------------------------------------------------------------------------------
+#
+# The server is for browsers on this machine. A page from elsewhere must not read runs through it: not by requests from
+# its own origin (nothing is shared), not in a frame, and not through a host name that resolves to this machine (DNS
+# rebinding), which is refused by the Host header.
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Cache-Control": "no-store",
+}
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def host_name(header: str) -> str:
+    """`localhost` of `localhost:8321`, `::1` of `[::1]:8321`. The port is ignored: it differs behind a tunnel."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header.rpartition(":")[0] if header.count(":") == 1 else header
+
+
+class HostGuard:
+    """Allows GET and HEAD with a Host header that names this machine.
+
+    When the server listens on another address than loopback, its host option, the machine's own name and IP addresses,
+    which cannot be rebound, are allowed too.
+    """
+
+    def __init__(self, app: ASGIApp, host: str) -> None:
+        self._app = app
+        self._names = LOOPBACK | {host.lower()}
+        self._open = host.lower() not in LOOPBACK
+        if self._open:
+            self._names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope) -> PlainTextResponse | None:
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("This server is read-only.\n", 405, {"Allow": "GET, HEAD"})
+        name = host_name(Headers(scope=scope).get("host", "")).lower()
+        if name in self._names or (self._open and _is_address(name)):
+            return None
+        return PlainTextResponse("Unknown host name. Use the address that the server printed.\n", 403)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 # --- the server ---------------------------------------------------------------------------------

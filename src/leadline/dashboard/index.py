@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from leadline.core.digest import digest_text
@@ -97,10 +98,8 @@ class RunIndex:
     def _scan(self) -> Iterator[IndexEntry]:
         seen: set[str] = set()
         for top in self._folders:
-            for folder, stamp in _runs_in(str(top), MAX_LEVELS):
-                if folder not in seen:
-                    seen.add(folder)
-                    yield self._entry(folder, stamp)
+            for folder, stamp in _runs_in(str(top), MAX_LEVELS, seen):
+                yield self._entry(folder, stamp)
 
     def _entry(self, folder: str, stamp: Stamp) -> IndexEntry:
         """The known entry unless the manifest has changed. Whether the run is in progress is checked each time."""
@@ -114,8 +113,11 @@ class RunIndex:
         return entry if status == entry.status else replace(entry, status=status)
 
 
-def _runs_in(folder: str, levels: int) -> Iterator[tuple[str, Stamp]]:
-    """Folders with a manifest. Folders inside a run are not searched."""
+def _runs_in(folder: str, levels: int, seen: set[str]) -> Iterator[tuple[str, Stamp]]:
+    """Folders with a manifest, each once, whatever links lead to it. Folders inside a run are not searched."""
+    if folder in seen:
+        return
+    seen.add(folder)
     try:
         found = os.stat(os.path.join(folder, MANIFEST))
         yield folder, (found.st_mtime_ns, found.st_size)
@@ -126,25 +128,37 @@ def _runs_in(folder: str, levels: int) -> Iterator[tuple[str, Stamp]]:
         return
     try:
         with os.scandir(folder) as inside:
-            below = sorted(one.path for one in inside if not one.name.startswith(".") and one.is_dir())
+            below = sorted(
+                os.path.realpath(one.path) if one.is_symlink() else one.path
+                for one in inside
+                if not one.name.startswith(".") and one.is_dir()
+            )
     except OSError:
         return
     for path in below:
-        yield from _runs_in(path, levels - 1)
+        yield from _runs_in(path, levels - 1, seen)
 
 
 def entry_of(folder: Path, key: str, stamp: Stamp) -> IndexEntry:
+    """The run, or why it cannot be opened: one damaged folder must not hide the others."""
     try:
-        manifest = read_manifest(folder)
-        return _entry_of(manifest, IndexEntry(key, folder, stamp))
-    except LeadlineError as error:
-        return IndexEntry(key, folder, stamp, problem=sanitise(error.what, 200))
-    except (KeyError, TypeError, ValueError) as error:
-        return IndexEntry(key, folder, stamp, problem=f"the manifest is damaged: {sanitise(repr(error), 200)}")
+        return _entry_of(read_manifest(folder), IndexEntry(key, folder, stamp))
+    except Exception as error:
+        return IndexEntry(key, folder, stamp, problem=problem_of(error, "the manifest is damaged"))
+
+
+def problem_of(error: Exception, otherwise: str = "the run is damaged") -> str:
+    """Why a run cannot be shown, in one line. `otherwise` introduces an error that says nothing by itself."""
+    if isinstance(error, LeadlineError):
+        return sanitise(error.what, 200)
+    return f"{otherwise}: {sanitise(f'{type(error).__name__}: {error}', 200)}"
 
 
 def _entry_of(manifest: Manifest, entry: IndexEntry) -> IndexEntry:
     spec = manifest.spec
+    if not spec["lengths"]:
+        raise ValueError("it has no lengths")
+    datetime.fromisoformat(manifest.created)
     lengths = [format_length(n) for n in sorted(spec["lengths"])]
     ended = bool(manifest.sessions and manifest.sessions[-1].ended)
     return replace(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -19,11 +20,10 @@ import msgspec
 from markupsafe import Markup
 
 from leadline.core.digest import digest
-from leadline.core.errors import LeadlineError
+from leadline.core.errors import LeadlineError, StoreError
 from leadline.core.format import format_count, sanitise
-from leadline.dashboard.headlines import Headline, Headlines
-from leadline.dashboard.index import IndexEntry, RunIndex, records_stamp
-from leadline.dashboard.live import LiveRuns
+from leadline.dashboard.index import IndexEntry, RunIndex, problem_of, records_stamp
+from leadline.dashboard.live import Headline, Headlines, LiveRuns
 from leadline.report.page import (
     FIGURE_HINT,
     ServedPage,
@@ -193,10 +193,15 @@ class Dashboard:
         self._samples: OrderedDict[tuple[str, ...], CachedPage] = OrderedDict()
 
     def find(self, ids: Sequence[str]) -> list[IndexEntry] | None:
-        """The runs with these ids, each once; None when one is missing or cannot be opened."""
+        """The runs with these ids, each once; None when one is missing. Raises when one cannot be opened."""
         found = [self.index.find(one) for one in dict.fromkeys(ids)]
-        entries = [entry for entry in found if entry is not None and not entry.problem]
-        return entries if entries and len(entries) == len(found) else None
+        entries = [entry for entry in found if entry is not None]
+        if not entries or len(entries) < len(found):
+            return None
+        for entry in entries:
+            if entry.problem:
+                raise StoreError(entry.problem, where=str(entry.folder))
+        return entries
 
     def list_page(self, query: RunQuery) -> CachedPage:
         """One page of the list. Unknown headlines are read in the background."""
@@ -229,8 +234,8 @@ class Dashboard:
         if entry.status == "running":
             try:
                 headline = self.live_runs.of(entry).headline
-            except LeadlineError as error:
-                headline = Headline(problem=sanitise(error.what, 200))
+            except Exception as error:  # one damaged run must not hide the others
+                headline = Headline(problem=problem_of(error))
         return ListedRun(entry, headline, status_of(entry, headline))
 
     def version(self) -> str:
@@ -248,7 +253,8 @@ class Dashboard:
             if known is not None and (known.tag == tag or (live and known.live and not known.may_refresh)):
                 self._reports.move_to_end(key)
                 return known
-            return _store(self._reports, key, self._make_report(entries, tag, live=live), CACHED_PAGES)
+            with _problems_named(entries):
+                return _store(self._reports, key, self._make_report(entries, tag, live=live), CACHED_PAGES)
 
     def _make_report(self, entries: Sequence[IndexEntry], tag: str, *, live: bool) -> CachedPage:
         began = time.monotonic()
@@ -276,7 +282,8 @@ class Dashboard:
 
     def live_state(self, entry: IndexEntry, seen: int) -> dict[str, Any]:
         """What is new in a run in progress, the tag of its cached report, and whether to fetch a newer one."""
-        state, known = self.live_runs.of(entry).state(seen), self._reports.get((entry.id,))
+        with _problems_named([entry]):
+            state, known = self.live_runs.of(entry).state(seen), self._reports.get((entry.id,))
         if known is None:
             return state | {"tag": "", "due": True}
         return state | {"tag": known.tag, "due": known.tag != _tag([entry], live=known.live) and known.may_refresh}
@@ -288,12 +295,25 @@ class Dashboard:
             known = self._samples.get(key)
             if known is not None and known.tag == tag:
                 return known
-            packed = pack_runs([self._run(entry) for entry in entries])
-            values = {"packs": packed.packs, "index": packed.index, "left_out": packed.left_out}
-            return _store(self._samples, key, CachedPage(msgspec.json.encode(values), tag), CACHED_SAMPLES)
+            with _problems_named(entries):
+                packed = pack_runs([self._run(entry) for entry in entries])
+                values = {"packs": packed.packs, "index": packed.index, "left_out": packed.left_out}
+                return _store(self._samples, key, CachedPage(msgspec.json.encode(values), tag), CACHED_SAMPLES)
 
     def close(self) -> None:
         self.headlines.close()
+
+
+@contextmanager
+def _problems_named(entries: Sequence[IndexEntry]) -> Iterator[None]:
+    """Turns whatever a damaged run raises into an error that names its folder."""
+    try:
+        yield
+    except LeadlineError:
+        raise
+    except Exception as error:
+        where = ", ".join(str(entry.folder) for entry in entries)
+        raise StoreError(problem_of(error), where=where, fix="look at its manifest.json and records.jsonl") from error
 
 
 def _store(

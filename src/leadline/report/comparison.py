@@ -1,29 +1,35 @@
-"""Several runs side by side: leaderboards, and the difference of each run from the first."""
+"""Several runs side by side: leaderboards, differences from the first run, and the result of a comparison or gate as
+JUnit XML for a build server and Markdown tables for a pull request."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
+from xml.etree import ElementTree
 
 from leadline.core.errors import UsageError
 from leadline.core.format import (
     NO_NUMBER,
     distinct_names,
     escape_markdown,
+    format_count,
     format_percent,
     format_percent_range,
+    format_tokens,
     sanitise,
 )
 from leadline.report.charts.grid import difference_map, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
-from leadline.results.verdict import Verdict, length_range
+from leadline.results.verdict import Verdict, format_truncation, length_range
 from leadline.stats.comparability import Obstacle, comparability
-from leadline.stats.compare import Comparison, compare, pair
+from leadline.stats.compare import Comparison, Difference, compare, pair
 from leadline.stats.effective import EffectiveLength
+from leadline.stats.gate import GateCheck, GateResult
+from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.store.manifest import Manifest
 
 ROLES = ("base", "candidate")
@@ -40,19 +46,24 @@ class ComparedRun:
     name: str
     model: str
     run: str
+    truncated: int = 0
+    """Prompts that were not read as sent."""
 
     def __str__(self) -> str:
         """`stretched, hf:checkpoints/4000?rope=yarn:4, runs/zoo/stretched`."""
-        parts = (self.name, self.model if self.model not in self.name else "", self.run)
+        cut = f"{self.truncated:,} prompts not read as sent, in no mean" if self.truncated else ""
+        parts = (self.name, self.model if self.model not in self.name else "", self.run, cut)
         return ", ".join(part for part in parts if part)
 
 
-def compared_runs(folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest]) -> list[ComparedRun]:
+def compared_runs(
+    folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest], truncated: Sequence[int] = (0, 0)
+) -> list[ComparedRun]:
     """Base and candidate."""
     names = distinct_names([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
     return [
-        ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200))
-        for name, manifest, folder in zip(names, manifests, folders, strict=True)
+        ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200), cut)
+        for name, manifest, folder, cut in zip(names, manifests, folders, truncated, strict=True)
     ]
 
 
@@ -131,6 +142,11 @@ def _accuracy_cell(tally: Tally | None) -> ValueCell:
     return ValueCell(format_percent(tally.mean), format_percent_range(tally.interval))
 
 
+def truncation_note(name: str, run: Run) -> str:
+    """A warning before any difference with this run; empty if all its prompts were read as sent."""
+    return f"{sanitise(name, 80)}: {format_truncation(run).strip()}" if run.totals.truncated else ""
+
+
 # --- differences --------------------------------------------------------------------------------
 
 
@@ -160,6 +176,7 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
+    warnings = tuple(filter(None, map(truncation_note, names, runs))) + warnings
     if base.rule or candidate.rule:
         warnings += (STOPPED_BY_RULE,)
     if refusals:
@@ -170,3 +187,107 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
         return RunDifference(name, f"Not compared: {error.what}.", None, None, warnings)
     figure = difference_map(found, names, narrow=narrow, titled=titled)
     return RunDifference(name, sentence(found), found, figure, warnings)
+
+
+# --- a comparison or gate as text ---------------------------------------------------------------
+
+
+def junit_xml(
+    result: GateResult, *, suite: str = "leadline", about: Mapping[str, str] | None = None, strict: bool = False
+) -> str:
+    """One test case a check. An undecided check is skipped, since nothing is known to be worse; `strict`: an error.
+
+    `about` becomes the properties of the suite. Case names depend on the gate alone, so they are stable across builds.
+    """
+    failures = sum(check.verdict == "fail" for check in result.checks)
+    undecided = str(sum(check.verdict == "undecided" for check in result.checks))
+    errors, skipped = (undecided, "0") if strict else ("0", undecided)
+    root = ElementTree.Element(
+        "testsuite", name=suite, tests=str(len(result.checks)), failures=str(failures), errors=errors, skipped=skipped
+    )
+    if about:
+        properties = ElementTree.SubElement(root, "properties")
+        for name, value in about.items():
+            ElementTree.SubElement(properties, "property", name=name, value=value)
+    for check in result.checks:
+        case = ElementTree.SubElement(
+            root, "testcase", classname="leadline.gate", name=f"{check.name} ({check.clause})"
+        )
+        if check.verdict == "fail":
+            ElementTree.SubElement(case, "failure", message=format_check(check))
+        elif check.verdict == "undecided":
+            tag = "error" if strict else "skipped"
+            ElementTree.SubElement(case, tag, message=format_check(check), type="undecided")
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+
+
+def format_pairs(pairs: int, documents: int) -> str:
+    """`220 paired prompts of 3 documents (fewer than 5: too few to rely on)`."""
+    text = f"{pairs:,} paired prompts"
+    if documents < pairs:
+        text += f" of {format_count(documents, 'document')}"
+    if documents < FEW_CLUSTERS:
+        text += f" (fewer than {FEW_CLUSTERS}: too few to rely on)"
+    return text
+
+
+def format_check(check: GateCheck) -> str:
+    """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
+    unit = "%" if check.name == "effective" else ""
+    low, high = 100 * check.interval.low, 100 * check.interval.high
+    more = ""
+    if check.times_more is not None:
+        times = float(f"{check.times_more:.2g}")  # two digits, and no exponent
+        more = (
+            "; a few more samples would tell" if times < 1.1 else f"; about {times:,.6g} times the samples would tell"
+        )
+    return (
+        f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
+        f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}"
+    )
+
+
+def gate_markdown(result: GateResult, about: Sequence[str] = ()) -> str:
+    """A heading with the verdict, lines about what was compared, and a row a check."""
+    lines = [
+        f"### Leadline gate: {result.verdict}",
+        "",
+        *([*about, ""] if about else ()),
+        f"{format_pairs(result.pairs, result.documents)}; intervals are {100 * (1 - result.alpha):g}%.",
+        "",
+        "| part | base | candidate | change | interval | bound | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_check_row(check) for check in result.checks)]) + "\n"
+
+
+def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> str:
+    """Lines about what was compared, and a row a tested part of the grid."""
+    lines = [
+        *([*about, ""] if about else ()),
+        f"{format_pairs(comparison.pairs, comparison.documents)}, {comparison.failed} left out as failed; "
+        f"p-values corrected ({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
+        "",
+        "| part | base | candidate | change | interval | lost / gained | p | verdict |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*lines, *(_difference_row(d) for d in comparison.differences)]) + "\n"
+
+
+def _check_row(check: GateCheck) -> str:
+    if check.name == "effective":
+        sides = f"{format_tokens(check.base)} | {format_tokens(check.candidate)}"
+    else:
+        sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
+    unit = "%" if check.name == "effective" else ""
+    span = f"{100 * check.interval.low:+.1f} to {100 * check.interval.high:+.1f}"
+    change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
+    return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict} |"
+
+
+def _difference_row(d: Difference) -> str:
+    span = f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}"
+    return (
+        f"| {d.name} | {100 * d.base:.1f} | {100 * d.candidate:.1f} | {100 * d.estimate.mean:+.1f} | {span} "
+        f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict} |"
+    )

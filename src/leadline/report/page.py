@@ -33,9 +33,9 @@ from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
-from leadline.report.colours import CLASS_COLOURS
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
+from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
@@ -212,6 +212,7 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
         "leaderboards": leaderboards(runs, verdicts, names),
         "intervals": format_interval_kind(*runs),
         "curves": PageFigure(run_curves(runs, names), "run-curves"),
+        "phone_curves": PageFigure(run_curves(runs, names, narrow=True), "phone-run-curves"),
         "differences": [
             {
                 "name": item.name,
@@ -237,12 +238,12 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
     if table.whole.done + table.whole.failed:
         found["classes"] = class_bars(run, at=at)
         if alone:
-            found["curves"] = curves(run, at=at)
+            found |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
     if run.logprobs:
         found["logprobs"] = logprob_curves(run)
     if run.logprobs.by_distance:
         found["distances"] = distance_curves(run)
-    names = ("heatmap", "smoothed", "small", "classes", "curves", "logprobs", "distances")
+    names = ("heatmap", "smoothed", "small", "classes", "curves", "phone_curves", "logprobs", "distances")
     return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
 
 
@@ -297,7 +298,8 @@ def provenance(run: Run) -> list[tuple[str, Pairs]]:
         about = {"started": session.started, "leadline": session.leadline, "python": session.python}
         about |= {"platform": session.platform, "cores": str(session.cores), **session.packages}
         sections.append((title, list(about.items())))
-    return [(title, pairs) for title, pairs in sections if pairs]
+    shown = [(title, [(sanitise(k, None), sanitise(v, None)) for k, v in pairs]) for title, pairs in sections]
+    return [(title, pairs) for title, pairs in shown if pairs]
 
 
 def cost(run: Run) -> Pairs:
@@ -319,7 +321,10 @@ def receipts(run: Run) -> Pairs:
     return [
         ("same token count as sent", format_count(totals.receipts.equal, "sample")),
         ("different token count", format_count(totals.receipts.different, "sample")),
+        ("of these, truncated", format_count(totals.receipts.truncated, "sample")),
+        ("of these, more tokens than sent", format_count(totals.receipts.more, "sample")),
         ("no token count returned", format_count(totals.receipts.not_given, "sample")),
+        *((f"answered by {sanitise(name)}", format_count(n, "sample")) for name, n in totals.served_by.most_common(20)),
     ]
 
 

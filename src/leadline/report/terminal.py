@@ -25,9 +25,9 @@ from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.run import MetricName, Run, format_interval_kind, load_run
+from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import shapes, verdict
+from leadline.results.verdict import reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
@@ -44,7 +44,7 @@ def show_run(run: Run, console: Console) -> None:
     colour = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    for sentence in shapes(run):
+    for sentence in filter(None, [reading_warning(run), *shapes(run)]):
         console.print(Text(sentence))
     if run.table.tasks or run.no_context.tasks:
         console.print(length_table(run, plain=not colour))
@@ -150,6 +150,28 @@ def _cell(cell: HeatmapCell | None, *, colour: bool) -> Text:
     return Text(f"{value:^6}", style=f"{cell.ink} on {cell.colour}") if colour else Text(value)
 
 
+def receipt_notes(receipts: Receipts) -> list[str]:
+    """What the server's own token counts say about the prompts, one sentence a kind of difference."""
+    notes = []
+    if receipts.truncated:
+        notes.append(f"{format_count(receipts.truncated, 'prompt')} truncated: the server read fewer tokens than sent.")
+    if receipts.more:
+        notes.append(
+            f"{format_count(receipts.more, 'prompt')} longer than sent: the server adds text, or counts with another "
+            "tokenizer."
+        )
+    if other := receipts.different - receipts.truncated - receipts.more:
+        notes.append(
+            f"{format_count(other, 'prompt')} counted a little differently by the server, as other templates are."
+        )
+    if receipts.cached_left_out:
+        notes.append(
+            f"{format_count(receipts.cached_left_out, 'token count')} of the server left out cached tokens; they were "
+            "added."
+        )
+    return notes
+
+
 def footnotes(run: Run) -> list[str]:
     """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
@@ -174,11 +196,12 @@ def footnotes(run: Run) -> list[str]:
         lines.append("·: no data.")
     if any(t.estimate and t.done < t.planned for t in cells):
         lines.append("*: fewer answers than planned.")
-    if totals.receipts.different:
-        lines.append(
-            f"{format_count(totals.receipts.different, 'receipt')} differ: the server counted another number of tokens "
-            "than was sent, so these answers may be about a truncated text."
-        )
+    if totals.model_change:
+        lines.append(f"Note: {sanitise(totals.model_change, None)}.")
+    lines += receipt_notes(totals.receipts)
+    if run.unreadable:
+        named = "; ".join(sanitise(str(line), 200) for line in run.unreadable[:3])
+        lines.append(f"{format_count(len(run.unreadable), 'line')} set aside: {named}.")
     lines += [f"Note on {format_count(n, 'sample')}: {sanitise(note)}" for note, n in sorted(totals.notes.items())]
     return lines
 

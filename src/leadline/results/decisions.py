@@ -75,7 +75,8 @@ def _format_widths(step: Step, found: CellWidths) -> str:
     if step.outcome == "undecided":
         cells = f"{found.too_wide} of {format_count(found.cells, 'cell')}"
         return f"{cells} are wider than +-{found.half_width:g} at {found.cap} samples"
-    return f"every cell is known to +-{found.half_width:g} ({100 * found.confidence:g}%)"
+    width, sure = 2 * found.half_width, 100 * found.confidence
+    return f"the interval of every cell is at most {width:g} wide ({sure:g}% for each cell by itself, at every look)"
 
 
 def _format_look(found: GateLook) -> str:

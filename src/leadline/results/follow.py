@@ -13,11 +13,11 @@ import msgspec
 
 from leadline.core.errors import StoreError
 from leadline.core.format import format_depth, format_length, sanitise
-from leadline.core.types import Completion, Failure, Record
+from leadline.core.types import Completion, Record
 from leadline.results.progress import Progress, SampleCounter, Status, finished_if_whole, status_of
 from leadline.results.run import Run
 from leadline.store.manifest import read_manifest
-from leadline.store.runs import RECORDS, DecodeError, decode
+from leadline.store.runs import RECORDS, DecodeError, UnreadableLine, decode
 
 CHUNK = 4 << 20
 """Bytes read at once, so that a large file is not held in memory twice."""
@@ -37,6 +37,8 @@ class RecordFollower:
         self.path = folder / RECORDS
         self.offset = 0
         self.starts = 0
+        self.unreadable: list[UnreadableLine] = []
+        self._lines = 0
         self._file = (0, 0)
 
     def grown(self) -> bool:
@@ -61,6 +63,7 @@ class RecordFollower:
         if (found.st_dev, found.st_ino) != self._file or found.st_size < self.offset:
             self._file, self.offset = (found.st_dev, found.st_ino), 0
             self.starts += 1
+            self._lines, self.unreadable = 0, []
         size = CHUNK
         while data := os.pread(fd, size, self.offset):
             end = data.rfind(b"\n") + 1
@@ -68,26 +71,20 @@ class RecordFollower:
                 size *= 2
                 continue
             for line in data[:end].splitlines(keepends=True):
-                yield self._decoded(line)
+                self._lines += 1
+                try:
+                    yield decode(line)
+                except DecodeError as error:
+                    self.unreadable.append(UnreadableLine(self._lines, str(error)))
                 self.offset += len(line)
             if end < len(data) < size:
                 return
             size = CHUNK
 
-    def _decoded(self, line: bytes) -> Record:
-        try:
-            return decode(line)
-        except DecodeError as error:
-            raise StoreError(
-                f"a line is not a record: {error}",
-                where=f"{self.path}, byte {self.offset:,}",
-                fix="remove that line; its cell is asked again on the next run",
-            ) from None
-
 
 @dataclass(frozen=True, slots=True)
 class FailedSample:
-    """A sample that got no answer, as shown to people."""
+    """A failed sample, as shown to people."""
 
     at: float
     place: str
@@ -97,12 +94,12 @@ class FailedSample:
         return f"{self.place}: {self.why}"
 
     @classmethod
-    def of(cls, record: Record, failure: Failure) -> FailedSample:
-        cell = record.cell
+    def of(cls, record: Record) -> FailedSample:
+        cell, (kind, message) = record.cell, record.why_failed
         place = f"{sanitise(cell.task, 60)}, length {format_length(cell.length)}"
         if cell.depth is not None:
             place += f", depth {format_depth(cell.depth)}"
-        why = f"{failure.why}: {sanitise(failure.message, 300)}"
+        why = f"{kind}: {sanitise(message, 300)}"
         return cls(record.started + record.seconds, f"{place}, sample {cell.sample}", why)
 
 
@@ -170,8 +167,8 @@ class RunMonitor:
         before = self._newest.pop(key, None)  # inserted again at the end: in the order of the newest records
         self._counter.add(record, before)
         self._newest[key] = without_texts(record)
-        if isinstance(record.outcome, Failure):
-            self.failures.append(FailedSample.of(record, record.outcome))
+        if record.failed:
+            self.failures.append(FailedSample.of(record))
 
     @property
     def asked(self) -> int:
@@ -186,7 +183,8 @@ class RunMonitor:
         due = self._run_version != self.version and (fresh or self._clock() >= self._next_run)
         if self._run is None or due:
             began, version = self._clock(), self.version
-            self._run = Run(self.folder, self.manifest, self._newest.values())
+            unreadable = self._follower.unreadable
+            self._run = Run(self.folder, self.manifest, self._newest.values(), unreadable=unreadable)
             len(self._run.table.cells)  # computed here, where the time is taken
             ended = self._clock()
             self._run_version, self._next_run = version, ended + (ended - began) * (1 / TABLE_SHARE - 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
-from leadline.core.types import UNIT, Completion, Failure, Receipt, Record
+from leadline.core.errors import TruncatedPrompts
+from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
@@ -19,7 +20,7 @@ from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import read_records
+from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
 ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
@@ -28,19 +29,29 @@ ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
 
 @dataclass(slots=True)
 class Receipts:
-    """How often the model's own prompt token count equals ours, differs from it, or was not reported."""
+    """How often the model's own prompt token count equals ours, differs from it, or was not reported.
+
+    `truncated` and `more` are those of the different ones that differ by more than a template can.
+    """
 
     equal: int = 0
     different: int = 0
+    truncated: int = 0
+    more: int = 0
+    cached_left_out: int = 0
+    """Counts that became equal or nearly so with the cached tokens, which the server leaves out."""
     not_given: int = 0
     largest_difference: int = 0
-    """Tokens reported minus tokens sent, where that is largest."""
+    """Tokens read minus tokens sent, where that is largest."""
 
     def add(self, receipt: Receipt) -> None:
-        if receipt.theirs is None:
+        if receipt.read is None:
             self.not_given += 1
             return
-        difference = receipt.theirs - receipt.ours
+        difference = receipt.read - receipt.ours
+        self.truncated += receipt.short
+        self.more += Receipt(receipt.read, receipt.ours).short
+        self.cached_left_out += receipt.cached > 0
         self.equal += difference == 0
         self.different += difference != 0
         self.largest_difference = max(self.largest_difference, difference, key=abs)
@@ -56,11 +67,13 @@ class Totals:
     classes: Counter[str] = field(default_factory=Counter)
     """By failure class, `correct` among them."""
     failures: Counter[str] = field(default_factory=Counter)
-    """Samples without an answer by kind, with one message of each in `messages`."""
+    """Failed samples by kind, with one message of each in `messages`."""
     messages: dict[str, str] = field(default_factory=dict)
     receipts: Receipts = field(default_factory=Receipts)
     notes: Counter[str] = field(default_factory=Counter)
     """What models said about samples, and of how many."""
+    served_by: Counter[str] = field(default_factory=Counter)
+    """Answers by the model and configuration (system_fingerprint) that the server's reply named."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -79,20 +92,36 @@ class Totals:
         self.ended = max(self.ended, record.started + record.seconds)
         self.notes.update(record.sent.notes)
         outcome = record.outcome
-        if isinstance(outcome, Failure):
-            self.failed += 1
-            self.failures[outcome.why] += 1
-            self.messages[outcome.why] = outcome.message
-            return
-        self.done += 1
+        self.failed += record.failed
+        self.done += not record.failed
+        if record.failed:
+            why, message = record.why_failed
+            self.failures[why] += 1
+            self.messages[why] = message
         if isinstance(outcome, Completion):
             self.receipts.add(record.receipt)
             self.completion_tokens += outcome.completion_tokens or 0
             self.cached_tokens += outcome.cached_tokens or 0
+            if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
+                self.served_by[named] += 1
+
+    @property
+    def model_change(self) -> str:
+        """That the server named more than one model or configuration during the run; empty if it did not."""
+        if len(self.served_by) < 2:
+            return ""
+        shown = [f"{name} ({count:,})" for name, count in self.served_by.most_common(5)]
+        more = " ..." if len(self.served_by) > 5 else ""
+        return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
 
     @property
     def asked(self) -> int:
         return self.done + self.failed
+
+    @property
+    def truncated(self) -> int:
+        """Answers to prompts that were not read as sent; they are among the failed samples."""
+        return self.failures["input_truncated"]
 
     @property
     def missing(self) -> int:
@@ -151,10 +180,15 @@ class Run:
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, records: Iterable[Record], failures: Failures = "excluded"
+        self,
+        folder: Path,
+        manifest: Manifest,
+        records: Iterable[Record],
+        failures: Failures = "excluded",
+        unreadable: Sequence[UnreadableLine] = (),
     ) -> None:
-        """`records` are the newest of every cell and are read once; `failures` says how samples without an answer enter
-        the means."""
+        """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
+        means."""
         self.folder = folder
         self.manifest = manifest
         self.totals = Totals()
@@ -180,10 +214,14 @@ class Run:
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
         """Status, counts, speed and time left."""
+        self.unreadable = tuple(unreadable)
+        """Lines that are not records."""
 
     @classmethod
     def open(cls, folder: Path | str, failures: Failures = "excluded") -> Self:
-        return cls(Path(folder), read_manifest(Path(folder)), read_records(folder), failures)
+        unreadable: list[UnreadableLine] = []
+        records = read_records(folder, unreadable)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -245,6 +283,16 @@ class Run:
 def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means."""
     return Run.open(folder, failures)
+
+
+def refuse_truncated(folder: Path | str, truncated: int) -> None:
+    """A gate needs every prompt read as sent: answers to a shorter text say nothing about the model."""
+    if truncated:
+        raise TruncatedPrompts(
+            f"no gate can be applied: {truncated:,} prompts of a run were not read as sent",
+            where=str(folder),
+            fix="give the server a longer context and run the same command again: only these are asked",
+        )
 
 
 def kind_of(task: Mapping[str, Any]) -> RecordKind:

@@ -7,8 +7,15 @@ from typing import Any
 
 from leadline.results.run import Run
 from leadline.results.table import Place, Tally
-from leadline.results.verdict import effective_in, effective_parts, effective_warning, length_range, shapes
-from leadline.stats.effective import EffectiveLength
+from leadline.results.verdict import (
+    effective_in,
+    effective_parts,
+    effective_warning,
+    format_truncation,
+    length_range,
+    shapes,
+)
+from leadline.stats.effective import VERSION, EffectiveLength
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -19,6 +26,7 @@ def summary(run: Run) -> dict[str, Any]:
         "digest": run.manifest.digest,
         "name": run.label,
         "model": run.manifest.spec.get("model"),
+        "warning": format_truncation(run).strip() or None,
         "window": run.window,
         "reading": run.reading,
         "created": run.manifest.created,
@@ -29,9 +37,11 @@ def summary(run: Run) -> dict[str, Any]:
             name: {part: effective_values(found) for part, found in parts.items()}
             for name, parts in effective_parts(run).items()
         },
+        "unreadable_lines": [str(line) for line in run.unreadable],
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
+        **({"served_by": dict(totals.served_by)} if totals.served_by else {}),
         "receipts": {
             "equal": totals.receipts.equal,
             "different": totals.receipts.different,
@@ -62,6 +72,7 @@ def totals_values(run: Run) -> dict[str, Any]:
         "planned": totals.planned,
         "done": totals.done,
         "failed": totals.failed,
+        "truncated": totals.truncated,
         "missing": totals.missing,
         "retried": totals.retried,
         "classes": dict(totals.classes),
@@ -90,6 +101,8 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
         "largest_measured": found.largest_measured,
+        "falls": found.falls,
+        "version": VERSION,
         "warning": effective_warning(found),
     }
 

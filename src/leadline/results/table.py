@@ -1,8 +1,8 @@
 """Records to the table that every figure, page and terminal view is drawn from.
 
 A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and each
-is done (answered), failed (no answer came) or missing (not asked yet). Means and intervals are those of
-`leadline.stats`: over answered samples, clustered by document.
+is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and intervals are
+those of `leadline.stats`: over answered samples, clustered by document.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from leadline.stats.sequential import anytime
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 COUNTING_RULE = (
-    "Means are over answered samples. A sample that got no answer after every attempt is failed: "
-    "it is counted and shown, and never scored."
+    "Means are over answered samples. A sample that got no answer after every attempt, or whose prompt was not read as "
+    "sent, is failed: it is counted and shown, and in no mean."
 )
-COUNTING_RULE_ZERO = "Means count a sample that got no answer after every attempt as wrong, because this was asked for."
+COUNTING_RULE_ZERO = "Means count failed samples as wrong, because this was asked for."
 
 
 class Place(NamedTuple):

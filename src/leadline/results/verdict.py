@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -11,6 +12,7 @@ import numpy as np
 from leadline.core.format import (
     format_count,
     format_length,
+    format_list,
     format_percent,
     format_percent_range,
     format_tokens,
@@ -33,12 +35,13 @@ READING_WORDS = {
     "shared": "a document for each length",
     "nested": "one document for all lengths",
 }
+HARDER = "harder than fresh reading and not comparable with published results"
 READING_NOTES = {
     "fresh": "every question had a document of its own, as in published results",
-    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is harder "
-    "than fresh reading and not comparable with published results",
+    "shared": "one document answered all depths of a length; the other facts in it are distractors, so this is "
+    f"{HARDER}",
     "nested": "one long document answered all lengths and depths; the other facts in it are distractors, so this is "
-    "harder than fresh reading and not comparable with published results",
+    f"{HARDER}",
 }
 
 
@@ -71,15 +74,22 @@ def _verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    said = claim(run, whole)
+    said, first = claim(run, whole), format_truncation(run)
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
-        headline=f"{sanitise(run.label, 80)} {said}",
-        claim=said[0].upper() + said[1:],
+        headline=f"{first}{sanitise(run.label, 80)} {said}",
+        claim=first + said[0].upper() + said[1:],
         findings=tuple(_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
     )
+
+
+def reading_warning(run: Run) -> str:
+    """For reading modes that are harder than the published protocol; else empty."""
+    if not run.table.tasks or HARDER not in READING_NOTES.get(run.reading, ""):
+        return ""
+    return f"{run.reading.capitalize()} reading: the other facts are distractors; {HARDER}."
 
 
 def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
@@ -113,6 +123,17 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
 
 
+def format_truncation(run: Run) -> str:
+    """`3 of 20 prompts were not read as sent (...). `, which comes before every claim; empty if all were."""
+    totals = run.totals
+    if not totals.truncated:
+        return ""
+    return (
+        f"{totals.truncated:,} of {format_count(totals.asked, 'prompt')} {'was' if totals.asked == 1 else 'were'} not "
+        f"read as sent ({totals.messages['input_truncated']}) and measure nothing: they are in no mean. "
+    )
+
+
 def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
     if found is None:
@@ -120,9 +141,12 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         if not run.table.tasks:
             return "was measured by log-probabilities alone: nothing was asked."
         if whole.mean is None:
-            return "has answered nothing yet."
+            return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
+    if not found.falls:
+        return f"{_reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
+    shortest = format_tokens(found.scores[0].length)
     point, spread = effective_point(found), effective_interval(found)
     spread = f" ({spread})" if spread else ""
     if run.window and found.bound != "below" and found.length > run.window:
@@ -134,8 +158,21 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     if found.bound == "crossing":
         return f"can use about {point}{claims}{spread}."
     if found.bound == "at least":
-        return f"can use {point}{claims}{spread}: it never fell below the line at any length measured."
-    return f"falls short at every length measured, from {format_tokens(found.scores[0].length)} on{spread}."
+        never = all(score.mean >= found.threshold for score in found.scores)
+        why = "it never fell below the line" if never else "no falling curve puts it below the line"
+        return f"can use {point}{claims}{spread}: {why} at any length measured."
+    if any(score.mean >= found.threshold for score in found.scores):
+        return f"does not clearly reach the line at any length measured, from {shortest} on{spread}."
+    return f"falls short at every length measured, from {shortest} on{spread}."
+
+
+def _reached_lengths(found: EffectiveLength) -> str:
+    """`clears the line at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
+    runs: dict[bool, list[str]] = {True: [], False: []}
+    for reached, group in groupby(found.scores, key=lambda score: score.mean >= found.threshold):
+        first, *others = [format_tokens(score.length) for score in group]
+        runs[reached].append(f"from {first} to {others[-1]}" if others else f"at {first}")
+    return f"clears the line {format_list(runs[True])}, not {format_list(runs[False])}"
 
 
 def length_range(found: EffectiveLength) -> str:
@@ -145,8 +182,10 @@ def length_range(found: EffectiveLength) -> str:
 
 
 def effective_point(found: EffectiveLength) -> str:
-    """`43k`, `at least 128k` or `below 4k`."""
+    """`43k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the line again."""
     point = format_tokens(found.length)
+    if not found.falls:
+        return f"up to {point}, not steadily"
     return point if found.bound == "crossing" else f"{found.bound} {point}"
 
 
@@ -169,8 +208,9 @@ def effective_warning(found: EffectiveLength) -> str:
     few = ""
     if found.n_clusters < FEW_CLUSTERS:
         few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
+    uneven = "scores fail the line and reach it again at longer lengths" if not found.falls else ""
     gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
-    return "; ".join(part for part in (few, gap) if part)
+    return "; ".join(part for part in (uneven, few, gap) if part)
 
 
 def format_line(found: EffectiveLength) -> str:
@@ -218,9 +258,15 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
         fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
         return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
+    if found.kind == "irregular":
+        return _format_irregular(diagnosis, mean)
     if found.kind == "smooth decay":
+        ends = f"from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
+        ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
+        if "middle" not in numbers or "floor" in numbers:
+            return f"smooth decay: {ends} ({weight})"
         return (
-            f"smooth decay: the score halves at {format_tokens(numbers['middle'])} and takes "
+            f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
         )
     if found.kind == "lost in the middle":
@@ -239,14 +285,24 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
 
 
+def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
+    parts = [
+        f"{format_tokens(length)} ({100 * score:.0f})"
+        if length is not None
+        else f"depth {depth:.0%} ({100 * score:.0f})"
+        for length, depth, score in diagnosis.behind
+    ]
+    where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"
+    return f"none of the known shapes{where}, {mean} over all"
+
+
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = shapes(run)
     if found is not None:
-        lines.append(
-            "Effective length is the longest prompt at which a falling curve through its scores still reaches "
-            f"{format_line(found)}."
-        )
+        meant = "the longest prompt at which a falling curve through its scores still reaches"
+        meant = meant if found.falls else "here the longest length measured whose own score reaches"
+        lines.append(f"Effective length is {meant} {format_line(found)}.")
         if warning := effective_warning(found):
             lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:
@@ -289,7 +345,8 @@ def _not_measured(run: Run) -> list[str]:
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
     if whole.failed:
-        lines.append(f"{format_count(whole.failed, 'sample')} failed; failed samples are in no mean.")
+        cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
+        lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")
     if whole.missing:
         lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
     if run.totals.receipts.different:

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Container, Sequence, Set
 
 from leadline.core.contracts import Remote
-from leadline.core.errors import Interrupted, RunStopped, ServerError
+from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.types import Document, Failure, Record
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
@@ -26,6 +26,9 @@ from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.runs import RunWriter
+
+NAMED_LINES = 5
+"""Unreadable lines that are named when a run is resumed."""
 
 
 def execute(
@@ -93,7 +96,10 @@ class _Engine:
                 failed_before=len(writer.failed),
                 tokens_left=sum(c.length for job in jobs(plan.spec, plan.tasks, self._done) for c in job.missing),
                 torn_bytes=writer.torn_bytes,
-                notes=plan.notes,
+                notes=(
+                    *plan.notes,
+                    *(f"{line}; its sample is asked again" for line in writer.unreadable[:NAMED_LINES]),
+                ),
             )
         )
         workers = min(plan.at_once, plan.planned - len(writer.done))
@@ -110,6 +116,17 @@ class _Engine:
             raise
         if self.stop.error is not None:
             raise self.stop.error
+        self._compare_with_plan()
+
+    def _compare_with_plan(self) -> None:
+        """Planned against recorded, so that no run with missing samples looks finished."""
+        wanted = {c.key for job in jobs(self._plan.spec, self._plan.tasks, self._done) for c in job.missing}
+        if missing := wanted - self._writer.recorded:
+            raise RunStopped(
+                f"{len(missing):,} of {self._plan.planned:,} planned samples have no record",
+                where=str(self._writer.folder),
+                fix=RESUME,
+            )
 
     def _attend(self) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""
@@ -162,7 +179,11 @@ class _Engine:
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         for number, asked in enumerate(answers, 1):
             record = self._recorder.record(work.document, asked)
-            self._writer.append(record)
+            try:
+                self._writer.append(record)
+            except UnreadableRecord as error:
+                record = self._recorder.malformed(record, error.what)
+                self._writer.append(record)
             self._events.append(Answered(record, more=number < len(answers)))
             if self._breaker.note(record):
                 self.stop.because(self._no_server(record))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -30,11 +31,12 @@ from leadline.core.contracts import (
     options_of,
 )
 from leadline.core.errors import LengthError, StoreError, UsageError
+from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs
 from leadline.run.logprobs import logprob_model
-from leadline.store.manifest import Manifest, holds_secret, now, redact, session
+from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
 
@@ -325,7 +327,7 @@ def _refuse_secrets(spec: Spec) -> None:
     if holds_secret(spec.model):
         raise UsageError(
             "the model's name contains a secret, and names are written to disk",
-            where=redact(spec.model),
+            where=redact(unquote(spec.model)),
             fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
 

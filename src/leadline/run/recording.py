@@ -10,7 +10,9 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError
+from leadline.core.secrets import redact, redact_used
 from leadline.core.types import (
+    SLACK_TOKENS,
     Completion,
     Document,
     Failure,
@@ -25,18 +27,20 @@ from leadline.core.types import (
     Score,
 )
 from leadline.run.retry import Asked
-from leadline.store.manifest import redact
-
-# --- Receipts: did the model read as many tokens as we sent?
 
 
 def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
-    """Our count and the model's own, which failures and measurements do not have."""
-    theirs = outcome.prompt_tokens if isinstance(outcome, Completion) else None
-    return Receipt(ours=probe.prompt_tokens, theirs=theirs)
+    """Our count and the model's own, which failures and measurements do not have.
 
+    A count that is short, but not when the cached tokens are added, is that of a server that leaves those out.
+    """
+    ours = probe.prompt_tokens
+    if not isinstance(outcome, Completion) or outcome.prompt_tokens is None:
+        return Receipt(ours, None)
+    plain, cached = Receipt(ours, outcome.prompt_tokens), outcome.cached_tokens or 0
+    left_out = plain.short and abs(outcome.prompt_tokens + cached - ours) <= SLACK_TOKENS
+    return Receipt(ours, outcome.prompt_tokens, cached) if left_out else plain
 
-# --- From an answer to a record: scored when it is an answer, classed always, never scored when it is a f
 
 Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt], tuple[FailureClass, str]]
 
@@ -80,6 +84,18 @@ class Recorder:
             seconds=answer.seconds,
         )
 
+    def malformed(self, record: Record, why: str) -> Record:
+        """A failure in the place of an answer that could not be read back from a file, such as a wrong type."""
+        failure = Failure("malformed", f"the model's answer cannot be recorded: {why}")
+        return msgspec.structs.replace(
+            record,
+            outcome=failure,
+            receipt=Receipt(record.prompt_tokens, None),
+            scores={},
+            failure_class="error",
+            detail=failure.why,
+        )
+
     def _grade(self, probe: Probe, outcome: Outcome, receipt: Receipt) -> tuple[dict[str, Score], FailureClass, str]:
         """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
@@ -108,4 +124,7 @@ def _without_secrets(outcome: Outcome) -> Outcome:
     """Servers may quote the request in their errors, including the key."""
     if isinstance(outcome, Failure):
         return msgspec.structs.replace(outcome, message=redact(outcome.message))
+    if isinstance(outcome, Completion):
+        named = ("text", "thinking", "finish", "model", "system_fingerprint")
+        return msgspec.structs.replace(outcome, **{name: redact_used(getattr(outcome, name)) for name in named})
     return outcome

@@ -40,10 +40,6 @@ from leadline.scorers.answer_forms import (
 )
 from leadline.scorers.normalise import clean
 
-SLACK_TOKENS = 64
-SLACK_SHARE = 0.02
-"""Templates with another system text differ by a few dozen tokens, a truncated prompt by far more."""
-
 _LENGTH = frozenset(("length", "max_tokens"))
 _TAIL_CHARACTERS = 24
 _ON_THE_WAY_WORDS = 32
@@ -78,19 +74,12 @@ def classify(
         return ("input_truncated", REFUSED_AS_TOO_LONG) if outcome.why == "context_length" else ("error", outcome.why)
     if not scores:
         raise ValueError("a completion must be scored before it is classified")
-    if reads_short(receipt):
+    if receipt.short:
         return "input_truncated", FEWER_TOKENS_READ
     value = next(iter(scores.values())).value
     if value >= 1 - 1e-9:
         return "correct", ""
     return _classify_wrong(probe, outcome, value)
-
-
-def reads_short(receipt: Receipt) -> bool:
-    """Whether the model's own token count is short by more than templates can differ."""
-    if receipt.theirs is None:
-        return False
-    return receipt.ours - receipt.theirs > max(SLACK_TOKENS, SLACK_SHARE * receipt.ours)
 
 
 def _classify_wrong(probe: Probe, outcome: Completion, value: float) -> Classification:

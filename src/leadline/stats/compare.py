@@ -1,9 +1,11 @@
 """Paired comparison of two runs of the same prompts: differences, intervals, tests.
 
 Records are paired by their coordinates, so that the difficulty of a prompt cancels. Differences are candidate less
-base, with intervals over documents. Yes/no answers from documents of their own are tested by McNemar's mid-p; all
-else by flipping the sign of each document's difference. Verdicts come from pooled, per-length, per-task and
-depth-third tests, corrected together; at ten samples a single cell has no power, so cells are only described.
+base. Tasks weigh alike, and cells within a task, in a difference, its interval over documents and its test: yes/no
+answers from one document each are tested by McNemar's mid-p and others by flipping the sign of each document's
+difference where every cell has as many samples, and by Student's t where not. Verdicts come from pooled, per-length,
+per-task and depth-third tests, corrected together; at ten samples a single cell has no power, so cells are only
+described.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from scipy.special import bdtr, gammaln
+from scipy.special import bdtr, gammaln, stdtr
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
@@ -129,6 +131,8 @@ class Comparison:
     differences: tuple[Difference, ...]
     cells: tuple[Difference, ...]
     pairs: int
+    documents: int
+    """Independent documents behind the pairs."""
     only_base: int
     only_candidate: int
     failed: int
@@ -186,6 +190,7 @@ def compare(
         differences=tuple(judged),
         cells=tuple(cells),
         pairs=len(pairs),
+        documents=len(np.unique(pairs.base.cluster)),
         only_base=pairs.only_base,
         only_candidate=pairs.only_candidate,
         failed=pairs.failed,
@@ -195,10 +200,12 @@ def compare(
     )
 
 
-def difference_interval(grouped: Grouped, j: int, confidence: float = 0.95, *, anytime: bool = False) -> Interval:
+def difference_interval(
+    grouped: Grouped, j: int, confidence: float = 0.95, *, anytime: bool = False, by_document: bool = False
+) -> Interval:
     """The interval of the mean difference of group `j`, at one look or, with `anytime`, at all of them."""
     widest = 1.0 if grouped.unit else float("inf")
-    error = grouped.error(j)
+    error = grouped.error(j, by_document=by_document)
     if error.degrees < 1:
         return Interval(-widest, widest, confidence, "one document")
     if not anytime:
@@ -236,14 +243,20 @@ class Grouped:
     unit: bool
     """Whether all scores lie between 0 and 1."""
 
-    def error(self, j: int) -> PairedError:
+    prompts: FloatArray
+    """Prompts of each group that would weigh alike: fewer than there are where cells have unequal numbers."""
+    documents: FloatArray
+    """Documents of each group that would weigh alike."""
+
+    def error(self, j: int, *, by_document: bool = False) -> PairedError:
         """For scores between 0 and 1 two pretended prompts, one lost and one gained, are added (Bonett and Price 2012):
-        a run in which nothing changed does not prove that nothing can."""
-        n = int(self.means.n[j])
+        a run in which nothing changed does not prove that nothing can. With `by_document` they are whole documents, so
+        that a few documents do not prove that none is ever lost."""
+        n = float((self.documents if by_document else self.prompts)[j])
         centre, variance = float(self.means.means[j]), float(self.means.variances[j])
         if self.unit:
             centre, variance = centre * n / (n + 2), variance + 2 / (n + 2) ** 2
-        rounds = max(n / float(self.cells[j]), 1.0)
+        rounds = max(int(self.means.n[j]) / float(self.cells[j]), 1.0)
         return PairedError(centre, float(np.sqrt(variance)), float(self.means.degrees[j]), rounds)
 
     def count(self, rows: BoolArray) -> IntArray:
@@ -258,16 +271,21 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
     cell = data.code(("task", "length", "depth"))
     base, candidate = pairs.base.value[rows], pairs.candidate.value[rows]
     size = int(cell.max(initial=0)) + 1
+    weight = row_weights(data, code) if len(data) else np.zeros(0)
+    clusters, document = np.unique(data.cluster, return_inverse=True)
+    by_document = np.bincount(code * len(clusters) + document, weights=weight, minlength=len(keys) * len(clusters))
     return Grouped(
         keys=keys,
         code=code,
         base=base,
         candidate=candidate,
         difference=data,
-        weight=row_weights(data, code) if len(data) else np.zeros(0),
+        weight=weight,
         means=group_means(data, code, len(keys)),
         cells=np.bincount(np.unique(code * size + cell) // size, minlength=len(keys)),
         unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
+        prompts=1 / np.bincount(code, weights=weight**2, minlength=len(keys)),
+        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), -1) ** 2, axis=1), 1e-300),
     )
 
 
@@ -331,6 +349,13 @@ def _tests(
         return "none", np.full(len(lost), np.nan)
     binary = bool(np.isin(grouped.base, (0.0, 1.0)).all() and np.isin(grouped.candidate, (0.0, 1.0)).all())
     clusters, document = np.unique(grouped.difference.cluster, return_inverse=True)
+    # McNemar's test and sign flips judge every prompt alike. Where cells have unequal numbers of samples that is not
+    # the mean that is reported, whose own error is used instead.
+    if not np.allclose(grouped.weight * grouped.means.n[grouped.code], 1.0):
+        errors = [grouped.error(j) for j in range(len(lost))]
+        return "t over documents", np.array(
+            [2 * stdtr(e.degrees, -abs(e.centre) / e.deviation) if e.degrees >= 1 else 1.0 for e in errors]
+        )
     if binary and len(clusters) == len(grouped.code):
         return "mcnemar mid-p", np.array([mcnemar_midp(int(b), int(c)) for b, c in zip(lost, gained, strict=True)])
     totals = np.zeros((len(clusters), len(lost)))

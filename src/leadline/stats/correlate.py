@@ -9,15 +9,16 @@ searched again in every resample, because another draw of models has other outli
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import Interval
+from leadline.stats.intervals import Interval, normal_quantile
 from leadline.stats.observations import BoolArray, FloatArray
 
 _FAR = 2.7162030  # square root of the 0.975 quantile of chi-square with two degrees of freedom
@@ -27,6 +28,8 @@ METHODS: tuple[Method, ...] = ("spearman", "pearson", "kendall", "skipped spearm
 ScoreList = Sequence[float] | FloatArray
 RESAMPLES = 5000
 FEWEST = 4
+FEW_MODELS = 12
+"""Up to this many models an interval is at least as wide as theory says."""
 
 _Batch = Callable[[FloatArray, FloatArray, BoolArray], FloatArray]
 
@@ -83,8 +86,24 @@ def correlations(
         value, outliers = _estimate(method, xs, ys)
         drawn = _resampled(method, xs[rows], ys[rows])
         interval = _percentile(drawn, confidence)
+        if len(xs) <= FEW_MODELS:
+            low, high = few_models_range(value, len(xs), confidence)
+            interval = replace(interval, low=min(interval.low, low), high=max(interval.high, high))
         found[method] = Correlation(method, value, interval, len(xs), resamples, seed, outliers)
     return found
+
+
+def few_models_range(value: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """The interval of a rank correlation by Fisher's z with the error of Bonett and Wright (2000).
+
+    Resamples of a few models in one order are all in that order, so a bootstrap would call their correlation certain. A
+    correlation of one is taken to lie halfway to the next smaller one that n ranks can have.
+    """
+    most = 1 - 6 / (n * (n * n - 1))
+    inside = min(max(value, -most), most)
+    half = normal_quantile(confidence) * math.sqrt((1 + inside**2 / 2) / max(n - 3, 1))
+    low, high = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
+    return min(low, value), max(high, value)
 
 
 def correlation_difference(

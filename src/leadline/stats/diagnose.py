@@ -1,9 +1,11 @@
 """What shape a length x depth map has, and the numbers that describe it.
 
-Six shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one wins.
-Shapes that mean the same get one label (a decay within one step of the grid is a cliff), and their weights are added.
-The U over depth also has its own test, by shuffling depths within each length. When no label carries 80 % of the weight
-the map is called mixed. `leadline.results.verdict` turns findings into sentences.
+Seven shapes are fitted to the counts and weighed by BIC: of two that explain the map equally well, the simpler one
+wins. Shapes that mean the same get one label (a decay within one step of the grid is a cliff), and their weights are
+added. BIC only compares shapes with one another, so the winner must also fit: if rows, columns or cells are further
+from it than chance explains, the map is called irregular, and the lengths and depths that fall behind are named. The U
+over depth also has its own test, by shuffling depths within each length. When no label carries 80 % of the weight the
+map is called mixed. `leadline.results.verdict` turns findings into sentences.
 """
 
 from __future__ import annotations
@@ -19,16 +21,44 @@ from leadline.core.seeds import bulk_rng
 from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import wilson
 from leadline.stats.marginals import group_means
-from leadline.stats.observations import Observations
-from leadline.stats.surfaces import PARAMETERS, SHAPES, Fit, ShapeFamily, Surface, depth_bands, fit, placed, surface_of
+from leadline.stats.observations import FloatArray, Observations
+from leadline.stats.surfaces import (
+    PARAMETERS,
+    SHAPES,
+    Fit,
+    ShapeFamily,
+    Surface,
+    depth_bands,
+    fit,
+    gradual_likelihood,
+    placed,
+    surface_of,
+)
 
 MapLabel = Literal[
-    "healthy", "cliff", "smooth decay", "lost in the middle", "recency only", "primacy only", "noise", "mixed"
+    "healthy",
+    "cliff",
+    "smooth decay",
+    "lost in the middle",
+    "recency only",
+    "primacy only",
+    "noise",
+    "mixed",
+    "irregular",
 ]
+VERSION = 2
+"""Of the statistic. 2: a shape must fit before it is named, and a decay may end on a floor."""
 SURE = 0.8
 """The share of the BIC weight from which one name is given."""
 SLIGHT = 0.15
-"""A shape whose best and worst cells differ by less is no pattern worth a name."""
+"""A shape whose best and worst cells differ by less is no pattern worth a name; smaller misfits are not looked at."""
+PARTIAL = 0.3
+"""A fall that keeps at least this score may be the beginning of a decay to a floor."""
+GRADUAL_SHARE = 0.5
+"""The weight given to a cliff that may be a gradual fall."""
+MISFIT_ERROR = 0.002
+"""The chance that a shape that fits is rejected."""
+MISFIT_DRAWS = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +77,8 @@ class Diagnosis:
     findings: tuple[MapFinding, ...]
     weights: Mapping[ShapeFamily, float]
     samples: int
+    behind: tuple[tuple[int | None, float | None, float], ...] = ()
+    """Of an irregular map: the lengths and depths that fall behind the rest, worst first, each with its score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +105,18 @@ def diagnose(
         by_kind.setdefault(_kind(fits[shape], surface, contrast, healthy), []).append(shape)
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
     ranked = sorted(share, key=lambda kind: -share[kind])
+    if ranked[0] == "cliff" and "smooth decay" in share and _may_be_gradual(fits, surface, design_effect):
+        ranked = ["cliff", "smooth decay", *(kind for kind in ranked[1:] if kind != "smooth decay")]
+        share |= {"cliff": GRADUAL_SHARE, "smooth decay": 1 - GRADUAL_SHARE}
+    fitting = [
+        kind
+        for kind in ranked[:2]
+        if kind != "irregular" and _fits(fits[by_kind[kind][0]], surface, design_effect, seed)
+    ]
+    if not fitting or (ranked[0] not in fitting and share[ranked[0]] >= SURE):
+        seen = {"mean": float(surface.total.sum() / surface.n.sum())}
+        behind = _behind(surface, design_effect)
+        return Diagnosis("irregular", (MapFinding("irregular", seen),), weights, int(surface.n.sum()), behind)
     findings = [_finding(kind, fits, by_kind[kind], share[kind], surface, contrast) for kind in ranked[:2]]
     findings = [_with_lowest_mean(f, surface, design_effect, healthy) if f.kind == "healthy" else f for f in findings]
     if share[ranked[0]] >= SURE:
@@ -106,6 +150,8 @@ def _possible(shape: ShapeFamily, surface: Surface) -> bool:
     lengths, depths = surface.n.shape
     if shape in ("step", "decay"):
         return bool(lengths >= 2)
+    if shape == "floor":
+        return bool(lengths >= 4)
     if shape in ("last", "first"):
         return bool(depths >= 2)
     return shape == "constant" or bool(depths >= 3)
@@ -147,12 +193,77 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: floa
         return "recency only"
     if found.shape == "first":
         return "primacy only"
+    by_length = found.predicted.mean(axis=1)
+    if found.shape == "bump" and by_length[-1] - by_length[0] >= SLIGHT:
+        return "irregular"  # a score that rises with length has no name
     if found.shape == "bump" and found.details["dip"] > 0 and contrast is not None and contrast.p < 0.05:
         return "lost in the middle"
+    if found.shape == "bump" and by_length[0] - by_length[-1] < SLIGHT:
+        return "irregular"  # ends that score less than the middle
     if found.shape == "step":
         return "cliff"
     step = float(np.median(np.diff(surface.octaves))) if len(surface.lengths) > 1 else 1.0
-    return "cliff" if found.shape == "decay" and found.details["octaves_90_to_10"] < step else "smooth decay"
+    steep = found.shape in ("decay", "floor") and found.details["octaves_90_to_10"] < step
+    return "cliff" if steep else "smooth decay"
+
+
+def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_effect: float) -> bool:
+    """Whether a fall to part of the score may as well be a gradual one: it cannot be told from a decay over two steps
+    of the grid or more. BIC alone would name the simpler of the two."""
+    step = fits["step"]
+    if step.details.get("after", 0.0) < PARTIAL or len(surface.lengths) < 4:
+        return False
+    gradual = gradual_likelihood(surface, 2 * float(np.median(np.diff(surface.octaves))))
+    return (step.log_likelihood - gradual) / design_effect < 1.92  # a 95 % likelihood interval
+
+
+def _fits(found: Fit, surface: Surface, design_effect: float, seed: int) -> bool:
+    """Whether a shape explains rows, columns and cells of the map as well as it would a map of its own making. Misfits
+    that are certain but small do not count."""
+    n, expected = surface.n, np.clip(found.predicted, 0.005, 0.995)
+
+    def distances(total: FloatArray) -> FloatArray:
+        """Squared standardised residuals, summed over rows, over columns and over cells (last axis)."""
+        residual, variance = total - n * expected, n * expected * (1 - expected)
+        sums = [
+            np.sum(residual.sum(axis=axis) ** 2 / np.maximum(variance.sum(axis=axis), 1e-12), axis=-1)
+            for axis in (-1, -2)
+        ]
+        cells = np.sum(residual**2 / np.maximum(variance, 1e-12) * (n > 0), axis=(-1, -2))
+        return np.stack([*sums, cells], axis=-1)
+
+    asked = np.maximum(n, 1e-12)
+    gap = np.where(n > 0, surface.total / asked - expected, 0.0)
+    noise = np.where(n > 0, expected * (1 - expected) / asked, 0.0)
+    by_row = np.abs((n * gap).sum(axis=1) / np.maximum(n.sum(axis=1), 1e-12)).max()
+    by_column = np.abs((n * gap).sum(axis=0) / np.maximum(n.sum(axis=0), 1e-12)).max()
+    beyond_noise = max(0.0, float(np.mean(gap**2 - design_effect * noise))) ** 0.5
+    if max(by_row, by_column, beyond_noise) < SLIGHT:
+        return True
+    drawn = (
+        bulk_rng(seed, "misfit")
+        .binomial(np.round(n).astype(np.int64), expected, size=(MISFIT_DRAWS, *n.shape))
+        .astype(np.float64)
+    )
+    rarer = np.sum(distances(drawn) >= distances(surface.total) / design_effect, axis=0)
+    return bool(3 * (1 + rarer.min()) / (MISFIT_DRAWS + 1) > MISFIT_ERROR)
+
+
+def _behind(surface: Surface, design_effect: float) -> tuple[tuple[int | None, float | None, float], ...]:
+    """Up to four lengths or depths whose score is surely lower than that of all others together, the lowest first."""
+    found: list[tuple[int | None, float | None, float]] = []
+    whole, everything = surface.total.sum(), surface.n.sum()
+    for axis in (1, 0):
+        totals, counts = surface.total.sum(axis=axis), surface.n.sum(axis=axis)
+        for i in range(len(counts)):
+            if counts[i] == 0 or len(counts) < 2:
+                continue
+            score, others = totals[i] / counts[i], (whole - totals[i]) / max(everything - counts[i], 1e-12)
+            high = wilson(totals[i] / design_effect, counts[i] / design_effect, 0.99).high
+            if high < others and others - score >= SLIGHT:
+                place = (int(surface.lengths[i]), None) if axis == 1 else (None, float(surface.depths[i]))
+                found.append((*place, float(score)))
+    return tuple(sorted(found, key=lambda one: one[2])[:4])
 
 
 def _finding(
@@ -165,12 +276,14 @@ def _finding(
 ) -> MapFinding:
     """A label with its numbers, from the shape that describes it best."""
     seen = {"weight": round(weight, 4), "mean": float(surface.total.sum() / surface.n.sum())}
-    if kind == "cliff":
-        return MapFinding(kind, seen | _cliff(fits["step"], surface))
-    if kind == "smooth decay":
-        return MapFinding(kind, {**seen, **fits["decay"].details})
     best = fits[shapes[0]]
+    if kind == "cliff":
+        return MapFinding(kind, seen | (_cliff(best, surface) if best.shape == "step" else _steep(best, surface)))
     seen |= best.details
+    if kind == "smooth decay":
+        by_length = best.predicted.mean(axis=1)
+        seen |= {"from": float(by_length[0]), "to": float(by_length[-1])}
+        seen |= {"shortest": float(surface.lengths[0]), "longest": float(surface.lengths[-1])}
     if kind == "noise" and best.shape != "constant":
         seen |= {"lowest": float(best.predicted.min()), "highest": float(best.predicted.max())}
     if kind == "lost in the middle":
@@ -194,6 +307,14 @@ def _cliff(found: Fit, surface: Surface) -> dict[str, float]:
     before, after = found.details["before"], found.details["after"]
     may_be_decay = close[0] == len(surface.lengths) - 2 and after > before / 10
     return {**found.details, "low": low, "high": high} | ({"may_be_decay": 1.0} if may_be_decay else {})
+
+
+def _steep(found: Fit, surface: Surface) -> dict[str, float]:
+    """A decay within one step of the grid, told as the fall between two lengths that it is."""
+    by_length = found.predicted.mean(axis=1)
+    at = int(np.argmin(np.diff(by_length)))
+    low, high = float(surface.lengths[at]), float(surface.lengths[at + 1])
+    return {"before": float(by_length[0]), "after": float(by_length[-1]), "low": low, "high": high}
 
 
 def _mixed(ranked: list[MapLabel], share: Mapping[MapLabel, float]) -> MapFinding:

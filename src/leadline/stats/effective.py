@@ -1,15 +1,18 @@
-"""Effective context length: how long a prompt may be before the score falls below a line, and how sure that is.
+"""Effective context length: the longest prompts at which the score still reaches a line, and how sure that is.
 
-The scores of the lengths are fitted by a falling (isotonic) curve. Between the last length that clears the line
-and the first that does not, the crossing is interpolated on log2 length and the logit of the score. A bootstrap
-over documents gives the interval: every draw gives each document a random weight, so lengths that share
-documents move together, and turns the result into a score through a Beta distribution of the effective sample
-size, so that 5 right out of 5 is not taken for certain. With normal weights this is a draw from a normal
-distribution whose covariance the documents give, and it is made as such.
+Estimate: the means of the lengths get a falling (isotonic) fit, and between the last length whose fit reaches the line
+and the first whose fit does not, the crossing is interpolated on log2 length and the logit of the score.
 
-A steep fall says that the crossing lies between two measured lengths, not where. Each draw therefore mixes the
-interpolated place with a random one, the more so the larger the drop; without that an interval on a cliff would be
-narrow and wrong (studies/calibration measures both).
+Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
+above the line to the first that is surely below it. Lengths are tested one after the other, from the shortest up and
+from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error of one
+test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length is above)
+or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
+effective sample size (Korn and Graubard 1998), with the design effect of shared documents pooled over lengths.
+
+Both assume that scores fall with length. Where the scores reach the line again after they failed to, and no falling
+curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
+effective length is the longest length that reaches the line, as published tables have it.
 """
 
 from __future__ import annotations
@@ -19,20 +22,30 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import isotonic_regression
-from scipy.special import betaincinv, logit, ndtr
+from scipy.special import betainc, betaincinv, logit, ndtri, xlogy
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import normal_quantile, t_quantile
-from leadline.stats.marginals import GroupMeans, group_means
-from leadline.stats.observations import Failures, FloatArray, IntArray, Observations
+from leadline.stats.marginals import GroupMeans, group_means, row_weights
+from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
 
+VERSION = 2
+"""Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the line."""
 STEEP = 0.7
-"""A drop between neighbouring lengths of this much or more leaves the place of the crossing entirely open."""
+"""A drop between neighbouring lengths from which the estimate is placed in the middle between them."""
+ERROR_PER_SIDE = 0.7
+"""Of the error of the interval: what each end may have. Both ends are seldom at risk at once."""
+OWN_SHARE_OF_ERROR = 0.5
+"""Of the error allowed to the test of a length: spent on its own scores; the rest on means with its neighbours."""
+RISE_ERROR = 0.02
+"""The chance that a falling curve is taken for one that rises again."""
+RISE_DRAWS = 500
 
 Bound = Literal["crossing", "at least", "below"]
+LengthState = Literal["above", "below", "open"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +62,12 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LengthScore:
-    """One measured length. `clears` is the share of bootstrap draws in which its fitted score reached the line."""
+    """One measured length. `state` says whether it is surely above the line or surely below it."""
 
     length: int
     mean: float
     fitted: float
-    clears: float
+    state: LengthState
     n: int
     n_clusters: int
 
@@ -76,7 +89,7 @@ class EffectiveLength:
     low_open: bool
     high_open: bool
     largest_measured: int | None
-    """The largest measured length such that it and all shorter ones clear the line: RULER's definition."""
+    """The largest measured length such that it and all shorter ones reach the line."""
     scores: tuple[LengthScore, ...]
     confidence: float
     claimed: int | None = None
@@ -85,6 +98,9 @@ class EffectiveLength:
     missing: int = 0
     """Combinations of task and length that have no answer and are left out, of `wanted`."""
     wanted: int = 0
+    falls: bool = True
+    """False when the scores fail the line and reach it again at longer lengths: then `length` is the longest length
+    that reaches it, and no curve is fitted."""
 
 
 def effective_length(
@@ -94,7 +110,6 @@ def effective_length(
     claimed: int | None = None,
     failures: Failures = "excluded",
     confidence: float = 0.95,
-    draws: int = 2000,
     seed: int = 0,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
@@ -103,74 +118,179 @@ def effective_length(
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
     lengths, code = np.unique(counted.length, return_inverse=True)
-    groups = group_means(counted, code.astype(np.int64), len(lengths))
-    degrees = float(group_means(counted, np.zeros(len(counted), dtype=np.int64), 1).degrees[0])
+    code = code.astype(np.int64)
+    groups = group_means(counted, code, len(lengths))
+    evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
     fitted = np.asarray(isotonic_regression(groups.means, weights=weights, increasing=False).x)
-    rng = bulk_rng(seed, "effective")
-    curves = falling(draw_means(groups, degrees, draws, rng, confidence), weights)
-    threshold = fitted[0] * line.share if line.share is not None else line.threshold
-    thresholds = _thresholds(line, curves, rng)
-    places = np.log2(lengths)
-    at = crossings(fitted[None, :], places, np.array([threshold]), np.array([0.5]), weights)[0]
-    drawn = np.sort(crossings(curves, places, thresholds, rng.random(draws), weights))
-    tail = int((1 - confidence) / 2 * draws)
-    low, high = drawn[tail], drawn[draws - 1 - tail]
-    cleared = int(np.sum(fitted >= threshold))
+    threshold = float(fitted[0] * line.share if line.share is not None else line.threshold)
+    falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
+    thresholds = _thresholds(line, evidence)
+    states = _states(
+        evidence, threshold, thresholds, ERROR_PER_SIDE * (1 - confidence), falls=falls, own=line.share is not None
+    )
+    if falls:
+        octaves = np.log2(lengths)
+        at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
+        bound: Bound = "crossing" if np.isfinite(at) else "at least" if at > 0 else "below"
+        length = float(2.0 ** np.clip(at, octaves[0], octaves[-1]))
+        reached = fitted >= threshold
+    else:
+        reached = groups.means >= threshold
+        last = int(np.flatnonzero(reached)[-1])
+        bound = "at least" if last == len(lengths) - 1 else "crossing"
+        length = float(lengths[last])
+    sure = int(np.argmin([*(s == "above" for s in states), False]))  # lengths above, from the shortest up
+    clear = int(np.argmin([*(s == "below" for s in states[::-1]), False]))  # lengths below, from the longest down
+    run_of_reached = int(np.argmin([*reached, False]))
     wanted = len(data.codes(("task", "length"))[0])
     return EffectiveLength(
         line=line,
-        threshold=float(threshold),
-        bound="crossing" if np.isfinite(at) else ("at least" if at > 0 else "below"),
-        length=float(2.0 ** np.clip(at, places[0], places[-1])),
-        low=float(2.0 ** np.clip(low, places[0], places[-1])),
-        high=float(2.0 ** np.clip(high, places[0], places[-1])),
-        low_open=bool(low == -np.inf),
-        high_open=bool(high == np.inf),
-        largest_measured=int(lengths[cleared - 1]) if cleared else None,
-        scores=_scores(lengths, groups, fitted, np.mean(curves >= thresholds[:, None], axis=0)),
+        threshold=threshold,
+        bound=bound,
+        length=length,
+        low=min(length, float(lengths[max(sure - 1, 0)])),
+        high=max(length, float(lengths[min(len(lengths) - clear, len(lengths) - 1)])),
+        low_open=sure == 0,
+        high_open=clear == 0,
+        largest_measured=int(lengths[run_of_reached - 1]) if run_of_reached else None,
+        scores=tuple(
+            LengthScore(*row)
+            for row in zip(
+                lengths.tolist(), groups.means.tolist(), fitted.tolist(), states, groups.n.tolist(),
+                groups.n_clusters.tolist(), strict=True,
+            )
+        ),
         confidence=confidence,
         claimed=claimed,
         n_clusters=int(groups.n_clusters.min()),
         missing=wanted - len(counted.codes(("task", "length"))[0]),
         wanted=wanted,
-    )
+        falls=falls,
+    )  # fmt: skip
 
 
-def draw_means(
-    groups: GroupMeans, degrees: float, draws: int, rng: np.random.Generator, confidence: float = 0.95
-) -> FloatArray:
-    """Bootstrap over documents: `draws` rows of what the means of the groups might be.
+# --- Tests of single lengths against the line
 
-    The design effect (how much more a mean varies because samples share documents) is pooled over the groups: five
-    documents a length are too few to estimate it for each, and where all answers were right nothing can be seen.
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """The mean of each length, and how many independent yes/no answers it is worth."""
+
+    groups: GroupMeans
+    samples: FloatArray
+    """Samples of each length that would weigh alike: fewer than there are where cells have unequal numbers."""
+    design_effect: float
+    answers_per_sample: float
+    """1 for yes/no scores; more where scores are fractions, which scatter less."""
+    shrink: float
+    """For the design effect being an estimate, by Student's t."""
+    documents: BoolArray
+    """Documents x lengths: which document serves which length."""
+
+    def window(self, first: int, last: int) -> tuple[float, float]:
+        """The mean over neighbouring lengths, and the number of answers it is worth."""
+        part = slice(first, last + 1)
+        mean, n = float(self.groups.means[part].mean()), float(self.samples[part].sum())
+        # A document that serves several lengths counts once.
+        distinct = float(self.documents[:, part].any(axis=1).sum() / self.documents[:, part].sum())
+        return mean, self.shrink * self.answers_per_sample * n / self.design_effect * distinct
+
+    def sizes(self) -> FloatArray:
+        return np.array([self.window(i, i)[1] for i in range(len(self.groups.means))])
+
+
+def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence: float) -> _Evidence:
+    """The design effect is pooled over lengths: five documents a length are too few to estimate it for each. Where no
+    answer varies within a cell nothing can be estimated, and a document counts as one answer."""
+    rows = float(groups.row_variances.sum())
+    samples = 1 / np.bincount(code, weights=row_weights(data, code) ** 2)
+    documents = np.zeros((int(groups.shares.document.max()) + 1, len(groups.means)), dtype=np.bool_)
+    documents[groups.shares.document, groups.shares.group] = True
+    if rows <= 1e-12:
+        return _Evidence(groups, samples, float(samples.sum() / groups.n_clusters.sum()), 1.0, 1.0, documents)
+    degrees = float(group_means(data, np.zeros(len(data), dtype=np.int64), 1).degrees[0])
+    design_effect = max(1.0, float(groups.variances.sum()) / rows)
+    shrink = 1.0
+    if design_effect > 1 and groups.n.sum() > groups.n_clusters.sum():
+        shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
+    binary = bool(np.isin(data.value, (0.0, 1.0)).all())
+    scatter = float(np.sum(groups.row_variances * groups.n**2) / groups.n.sum())
+    whole = float(np.sum(groups.n * groups.means * (1 - groups.means)) / groups.n.sum())
+    return _Evidence(groups, samples, design_effect, 1.0 if binary else max(1.0, whole / scatter), shrink, documents)
+
+
+def _states(
+    evidence: _Evidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
+) -> list[LengthState]:
+    """Which lengths are surely above the line, from the shortest up, and surely below it, from the longest down. `own`
+    says that the line is a share of the score at the shortest length, which therefore is above it."""
+    count = len(evidence.groups.means)
+    states: list[LengthState] = ["open"] * count
+    for i in range(count):
+        widths = sorted({w for w in (2, 4, count - i) if falls and 1 < w <= count - i})
+        sure = _p(evidence, [(i, i), *((i, i + w - 1) for w in widths)], thresholds, above=True) <= error
+        if not (own and i == 0) and not (sure and evidence.groups.means[i] >= threshold):
+            break
+        states[i] = "above"
+    for i in reversed(range(count)):
+        widths = sorted({w for w in (2, 4, i + 1) if falls and 1 < w <= i + 1})
+        sure = _p(evidence, [(i, i), *((i - w + 1, i) for w in widths)], thresholds, above=False) <= error
+        if states[i] == "above" or not (sure and evidence.groups.means[i] < threshold):
+            break
+        states[i] = "below"
+    return states
+
+
+def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
+    """The p-value that the first window's length is on the other side of the line, from the means of all windows."""
+    found = []
+    for first, last in windows:
+        mean, size = evidence.window(first, last)
+        hits, misses = size * mean, size * (1 - mean)
+        good, bad, line = (hits, misses, thresholds) if above else (misses, hits, 1 - thresholds)
+        # The chance of more than `good`, and half that of just as many, were the score on the line (mid-p).
+        at_least = betainc(good, bad + 1, line) if good > 0 else np.ones(1)
+        more = betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
+        found.append(float(np.mean(at_least + more) / 2))
+    if len(found) == 1:
+        return found[0]
+    others = (1 - OWN_SHARE_OF_ERROR) / (len(found) - 1)
+    return min(found[0] / OWN_SHARE_OF_ERROR, *(p / others for p in found[1:]))
+
+
+def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
+    """What the line may be: one value, or the quantiles of one that was measured itself."""
+    levels = (np.arange(200) + 0.5) / 200
+    if line.share is not None:
+        mean, size = evidence.window(0, 0)
+        return np.asarray(line.share * betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
+    if line.threshold_error:
+        return np.clip(line.threshold + line.threshold_error * ndtri(levels), 0.0, 1.0)
+    return np.array([line.threshold])
+
+
+def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: int) -> bool:
+    """Whether scores fail the line and reach it again at a longer length, beyond what chance does to a falling curve.
+
+    A likelihood-ratio test of the falling fit against free means. Its p-value is simulated from a flat curve on the
+    line, under which falling fits do worst (Robertson, Wright and Dykstra 1988).
     """
-    variances, rows = groups.variances, groups.row_variances
-    if rows.sum() > 0:
-        design_effect = max(1.0, variances.sum() / rows.sum())
-    else:
-        design_effect = groups.n.sum() / groups.n_clusters.sum()
-    constant = rows <= 1e-12
-    shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
-    means = groups.means
-    size = np.where(
-        constant, groups.n / design_effect, shrink * means * (1 - means) / np.where(constant, 1.0, rows) / design_effect
-    )
-    z = rng.standard_normal((draws, len(means))) @ _root_of_correlation(groups.covariance)
-    return np.asarray(betaincinv(size * means + 0.5, size * (1 - means) + 0.5, ndtr(z)))
+    reached = means >= threshold
+    if not np.any(np.diff(reached.astype(np.int64)) > 0):
+        return False
+    n = np.maximum(np.round(sizes), 1.0)
+
+    def gap(found: FloatArray) -> FloatArray:
+        fit = np.clip(falling(found, n), 1e-9, 1 - 1e-9)
+        return np.asarray(np.sum(n * (xlogy(found, found / fit) + xlogy(1 - found, (1 - found) / (1 - fit))), axis=1))
+
+    rng = bulk_rng(seed, "rises again")
+    drawn = rng.binomial(n.astype(np.int64), threshold, size=(RISE_DRAWS, len(n))) / n
+    return bool((1 + np.sum(gap(drawn) >= gap(means[None, :]))) / (RISE_DRAWS + 1) <= RISE_ERROR)
 
 
-def _root_of_correlation(covariance: FloatArray) -> FloatArray:
-    """A matrix that gives independent normal draws the correlation of the means. Five documents say little about the
-    correlation of eight means, and the matrix may be singular: hence eigenvectors, not Cholesky."""
-    spread = np.sqrt(np.diag(covariance))
-    still = spread <= 1e-6
-    scale = np.where(still, 1.0, spread)
-    correlation = covariance / np.outer(scale, scale)
-    correlation[still, :], correlation[:, still] = 0.0, 0.0
-    np.fill_diagonal(correlation, 1.0)
-    values, vectors = np.linalg.eigh(correlation)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))).T)
+# --- Falling curves and where they cross a line
 
 
 def falling(curves: FloatArray, weights: FloatArray) -> FloatArray:
@@ -207,18 +327,3 @@ def crossings(
     fraction = (1 - open_share) * fraction + open_share * chance[inside]
     found[inside] = places[after - 1] + fraction * (places[after] - places[after - 1])
     return found
-
-
-def _thresholds(line: Line, curves: FloatArray, rng: np.random.Generator) -> FloatArray:
-    if line.share is not None:
-        return line.share * curves[:, 0]
-    return line.threshold + line.threshold_error * rng.standard_normal(len(curves))
-
-
-def _scores(lengths: IntArray, groups: GroupMeans, fitted: FloatArray, clears: FloatArray) -> tuple[LengthScore, ...]:
-    return tuple(
-        LengthScore(int(length), float(mean), float(fit), float(clear), int(n), int(clusters))
-        for length, mean, fit, clear, n, clusters in zip(
-            lengths, groups.means, fitted, clears, groups.n, groups.n_clusters, strict=True
-        )
-    )

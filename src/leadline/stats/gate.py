@@ -15,14 +15,14 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import betaincinv, ndtr, stdtr
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs, holm
-from leadline.stats.effective import Line, crossings, draw_means, falling
-from leadline.stats.intervals import Interval
-from leadline.stats.marginals import group_means
+from leadline.stats.effective import Line, crossings, falling
+from leadline.stats.intervals import Interval, normal_quantile, t_quantile
+from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import FloatArray
 from leadline.stats.sequential import asymptotic_p
 
@@ -77,6 +77,8 @@ class GateResult:
     checks: tuple[GateCheck, ...]
     alpha: float
     pairs: int
+    documents: int
+    """Independent documents behind the pairs."""
 
     @property
     def exit_code(self) -> int:
@@ -125,7 +127,7 @@ def judge(
     )
     verdicts = {check.verdict for check in checks}
     whole: GateVerdict = "fail" if "fail" in verdicts else "undecided" if "undecided" in verdicts else "pass"
-    return GateResult(whole, checks, alpha, len(pairs))
+    return GateResult(whole, checks, alpha, len(pairs), len(np.unique(pairs.base.cluster)))
 
 
 def _drafts(
@@ -151,7 +153,7 @@ def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime:
     base = float(np.sum(grouped.weight[mine] * grouped.base[mine]))
     candidate = float(np.sum(grouped.weight[mine] * grouped.candidate[mine]))
     bound = clause.bound * base if clause.relative else clause.bound
-    interval = difference_interval(grouped, j, confidence, anytime=anytime)
+    interval = difference_interval(grouped, j, confidence, anytime=anytime, by_document=True)
     p = _p_below(grouped, j, bound, anytime)
     return GateCheck(
         clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided"
@@ -210,7 +212,7 @@ def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, see
     groups = group_means(both, np.concatenate([code, code + count]).astype(np.int64), 2 * count)
     degrees = float(group_means(pairs.base, np.zeros(len(pairs), dtype=np.int64), 1).degrees[0])
     rng = bulk_rng(seed, "gate", "effective")
-    means = np.concatenate([groups.means[None, :], draw_means(groups, degrees, draws, rng, confidence)])
+    means = np.concatenate([groups.means[None, :], _draw_means(groups, degrees, draws, rng, confidence)])
     chance = np.concatenate([[0.5], rng.random(draws)])
     weights = groups.n[:count].astype(np.float64)
     places = np.log2(lengths)
@@ -220,3 +222,39 @@ def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, see
         found = crossings(curves, places, lines, chance, weights)
         sides.append(2.0 ** np.clip(found, places[0], places[-1]))
     return np.stack(sides, axis=1)
+
+
+def _draw_means(
+    groups: GroupMeans, degrees: float, draws: int, rng: np.random.Generator, confidence: float = 0.95
+) -> FloatArray:
+    """Bootstrap over documents: `draws` rows of what the means of the groups might be.
+
+    The design effect (how much more a mean varies because samples share documents) is pooled over the groups: five
+    documents a length are too few to estimate it for each, and where all answers were right nothing can be seen.
+    """
+    variances, rows = groups.variances, groups.row_variances
+    if rows.sum() > 0:
+        design_effect = max(1.0, variances.sum() / rows.sum())
+    else:
+        design_effect = groups.n.sum() / groups.n_clusters.sum()
+    constant = rows <= 1e-12
+    shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
+    means = groups.means
+    size = np.where(
+        constant, groups.n / design_effect, shrink * means * (1 - means) / np.where(constant, 1.0, rows) / design_effect
+    )
+    z = rng.standard_normal((draws, len(means))) @ _root_of_correlation(groups.covariance)
+    return np.asarray(betaincinv(size * means + 0.5, size * (1 - means) + 0.5, ndtr(z)))
+
+
+def _root_of_correlation(covariance: FloatArray) -> FloatArray:
+    """A matrix that gives independent normal draws the correlation of the means. Five documents say little about the
+    correlation of eight means, and the matrix may be singular: hence eigenvectors, not Cholesky."""
+    spread = np.sqrt(np.diag(covariance))
+    still = spread <= 1e-6
+    scale = np.where(still, 1.0, spread)
+    correlation = covariance / np.outer(scale, scale)
+    correlation[still, :], correlation[:, still] = 0.0, 0.0
+    np.fill_diagonal(correlation, 1.0)
+    values, vectors = np.linalg.eigh(correlation)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))).T)

@@ -16,6 +16,8 @@ from statistics import NormalDist
 
 from scipy.special import stdtrit
 
+PRIOR_DOCUMENTS = 4
+"""How many documents the assumption weighs that a document is right or wrong as a whole."""
 FEW_CLUSTERS = 5
 """Below this many documents a number is shown with a warning."""
 
@@ -105,18 +107,35 @@ def _choose(values: Sequence[float], mean: float, residuals: Sequence[float], co
     # The cluster-robust variance of a mean: squared sums of residuals by document.
     variance = groups / (groups - 1) * math.fsum(r * r for r in residuals) / n**2
     if unit:
-        return effective_wilson(mean, variance, groups, groups - 1, confidence)
+        return effective_wilson(
+            mean, variance, groups, groups - 1, confidence, None if independent else mean * (1 - mean)
+        )
     half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
     return Interval(mean - half, mean + half, confidence, "t over documents")
 
 
-def effective_wilson(mean: float, variance: float, groups: float, degrees: float, confidence: float = 0.95) -> Interval:
-    """Wilson's interval at the number of yes/no answers whose mean would vary as much as this one does."""
+def effective_wilson(
+    mean: float, variance: float, groups: float, degrees: float, confidence: float = 0.95, scatter: float | None = None
+) -> Interval:
+    """Wilson's interval at the number of yes/no answers whose mean would vary as much as this one does.
+
+    `scatter` is given when several answers come from one document: the variance of an answer about its cell. A few
+    documents do not show how much documents differ: one that is lost whole may not be among them. Their variance is
+    therefore averaged with that of documents of which each is one answer, which weighs as much as `PRIOR_DOCUMENTS`
+    of them (studies/calibration).
+    """
     label = "effective-n wilson"
     if variance <= 1e-12:
         # Nothing was seen to vary, so nothing can be estimated: count each document as one yes/no answer.
         return _wilson(mean, groups, normal_quantile(confidence), confidence, label)
-    return _wilson(mean, mean * (1 - mean) / variance, t_quantile(confidence, degrees), confidence, label)
+    size = mean * (1 - mean) / variance
+    if scatter is not None:
+        unseen = PRIOR_DOCUMENTS / 2 / (groups + PRIOR_DOCUMENTS)
+        pulled = (mean * groups + PRIOR_DOCUMENTS / 2) / (groups + PRIOR_DOCUMENTS)
+        worst = min(pulled * (1 - pulled), scatter + unseen * (1 - unseen)) / groups
+        variance = (degrees * variance + PRIOR_DOCUMENTS * worst) / (degrees + PRIOR_DOCUMENTS)
+        size = min(size, max(mean * (1 - mean) / variance, groups))
+    return _wilson(mean, size, t_quantile(confidence, degrees), confidence, label)
 
 
 def _wilson(mean: float, n: float, z: float, confidence: float, method: str) -> Interval:

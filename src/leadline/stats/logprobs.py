@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from leadline.core.types import Measurement, Record
-from leadline.stats.intervals import Estimate, Interval, t_quantile
+from leadline.stats.intervals import Estimate, Interval, effective_wilson, t_quantile
 
 Better = Literal["higher", "lower"]
 K = TypeVar("K", int, float, str)
@@ -74,6 +74,12 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
     found = ratio_interval(tops, weights, clusters, confidence)
     if math.isinf(found.interval.low):
         return found
+    if (metric.least, metric.most) == (0.0, 1.0):
+        # A share near 1 or 0 is skewed: Student's interval would take a few documents that agree for all there are.
+        deviation = found.interval.half_width / t_quantile(confidence, found.n_clusters - 1)
+        groups, scatter = found.n_clusters, found.mean * (1 - found.mean)
+        made = effective_wilson(found.mean, deviation**2, groups, groups - 1, confidence, scatter)
+        return replace(found, interval=made)
     low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
     return replace(found, interval=replace(found.interval, low=low, high=high))
 

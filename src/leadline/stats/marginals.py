@@ -88,6 +88,7 @@ def marginals(
     rows = np.bincount(code, minlength=len(keys))
     failed = np.bincount(code[data.failed], minlength=len(keys))
     cells = _distinct(code, data.code(("task", "length", "depth")), len(keys))
+    shared = len(np.unique(counted.document)) < len(counted)
     unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
     made = []
     for j, key in enumerate(keys):
@@ -96,7 +97,7 @@ def marginals(
             mine = counted.take(code[kept] == j)
             estimate = mean_interval(mine.value.tolist(), mine.cluster.tolist(), confidence)
         else:
-            estimate = estimate_of(groups, j, unit=unit, confidence=confidence)
+            estimate = estimate_of(groups, j, unit=unit, confidence=confidence, shared=shared)
         counts = SampleCounts(wanted, int(rows[j] - failed[j]), int(failed[j]))
         made.append(Marginal(key, estimate, counts, float(zeros.means[j])))
     return made
@@ -138,8 +139,9 @@ def row_weights(data: Observations, group: IntArray) -> FloatArray:
     return _weights(group, task, _pairs(group, data.code(("task", "length", "depth"))))
 
 
-def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95) -> Estimate:
-    """One group's mean with its interval; `unit` when scores lie between 0 and 1."""
+def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95, shared: bool = False) -> Estimate:
+    """One group's mean with its interval; `unit` when scores lie between 0 and 1, `shared` when a document serves
+    several samples."""
     n, clusters = int(groups.n[j]), int(groups.n_clusters[j])
     if n == 0:
         return mean_interval([], [], confidence)
@@ -149,7 +151,8 @@ def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0
         return Estimate(mean, Interval(*whole, confidence, "one document"), n, clusters)
     variance = float(groups.variances[j])
     if unit:
-        interval = effective_wilson(mean, variance, clusters, degrees, confidence)
+        scatter = float(groups.row_variances[j]) * n if shared else None
+        interval = effective_wilson(mean, variance, clusters, degrees, confidence, scatter)
     else:
         half = t_quantile(confidence, degrees) * float(np.sqrt(variance))
         interval = Interval(mean - half, mean + half, confidence, "t over documents")

@@ -1,7 +1,8 @@
 """Records as columns: the one place where statistics read a record.
 
 Everything else in this room works on `Observations`, so that a simulation with planted truth and a real run go
-through the same functions. A failed sample stays a row, with no value; `counted` says how it enters a mean.
+through the same functions. A failed sample (`Record.failed`: no answer, or a prompt that was not read as sent) stays a
+row, with no value; `counted` says how it enters a mean.
 
 Failures are left out of means by default, and shown beside them. A time-out says something about a server, not
 about what the model could read; a zero would turn a flaky night into a finding. Where no answer *is* the finding

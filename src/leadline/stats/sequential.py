@@ -75,6 +75,8 @@ def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95)
     limit = mixture + math.log1p(-confidence)
 
     def inside(share: float) -> bool:
+        if not 0 < share < 1:  # a share of 0 or 1 excludes any success or failure, however small a fraction it is
+            return False
         return s * math.log(share) + f * math.log1p(-share) >= limit
 
     def edge(near: float, far: float) -> float:
@@ -84,8 +86,10 @@ def beta_binomial_sequence(successes: float, n: float, confidence: float = 0.95)
         return far
 
     mean = min(max(s / n, 1e-12), 1 - 1e-12)
-    low = 0.0 if s <= 0 else edge(mean, 0.0)
-    high = 1.0 if f <= 0 else edge(mean, 1.0)
+    # Round means times prompts leave rounding errors of about 1e-15 where every answer was right or wrong.
+    negligible = 1e-9 * max(n, 1.0)
+    low = 0.0 if s <= negligible else edge(mean, 0.0)
+    high = 1.0 if f <= negligible else edge(mean, 1.0)
     return Interval(low, high, confidence, "beta-binomial sequence")
 
 
@@ -327,10 +331,13 @@ def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLe
     rounds = rounds_by_length(data)
     lengths = [one.length for one in rounds]
     status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]
-    low = max((i for i, s in enumerate(status) if s == "above"), default=-1)
-    high = min((i for i, s in enumerate(status) if s == "below" and i > low), default=len(status))
+    below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
+    last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
+    low = max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
+    high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
     return replace(
         found,
+        falls=found.falls and low == last,
         low=min(found.length, float(lengths[low] if low >= 0 else lengths[0])),
         high=max(found.length, float(lengths[high] if high < len(lengths) else lengths[-1])),
         low_open=low < 0,

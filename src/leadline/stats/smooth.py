@@ -1,4 +1,5 @@
-"""A smoothed map in which neighbouring cells inform one another. Shown beside the raw cells, never instead of them.
+"""A smoothed map in which neighbouring cells inform one another. Shown beside the raw cells, never instead
+of them, and never outside of what the samples of a cell prove by themselves.
 
 A Gaussian process on the logit of the score, with binomial counts, by Laplace's approximation (Rasmussen and
 Williams 2006, algorithms 3.1 and 5.1). Cells are alike when their log2 lengths and depths are near, and also when
@@ -16,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit, logit, xlog1py, xlogy
 
 from leadline.core.errors import UsageError
-from leadline.stats.intervals import normal_quantile
+from leadline.stats.intervals import normal_quantile, wilson
 from leadline.stats.observations import FloatArray, IntArray, Observations
 from leadline.stats.surfaces import Surface, surface_of
 
@@ -27,6 +28,10 @@ SHARES = (0.0, 0.5, 0.95)
 DISTANCE_OCTAVES = (1.0, 4.0)
 LEVEL_VARIANCE = 4.0
 """Of the common level of all cells, in logits: wide enough to say nothing."""
+
+
+PROVEN_ERROR = 0.01
+"""The chance, over all cells, that a cell's own samples overrule its neighbours wrongly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +84,17 @@ def smooth_surface(surface: Surface, *, confidence: float = 0.95) -> SmoothSurfa
     spread = np.sqrt(posterior.variance)
     z = normal_quantile(confidence)
     mean = _expected_share(posterior.mode, spread)
+    low, high = expit(posterior.mode - z * spread), expit(posterior.mode + z * spread)
+    proven = [wilson(float(s), float(k), 1 - PROVEN_ERROR / len(n)) for s, k in zip(total, n, strict=True)]
+    floor, ceiling = np.array([p.low for p in proven]), np.array([p.high for p in proven])
+    mean = np.clip(mean, floor, ceiling)
     shape = surface.n.shape
     return SmoothSurface(
         lengths=surface.lengths,
         depths=surface.depths,
         mean=mean.reshape(shape),
-        low=expit(posterior.mode - z * spread).reshape(shape),
-        high=expit(posterior.mode + z * spread).reshape(shape),
+        low=np.minimum(np.maximum(low, floor), mean).reshape(shape),
+        high=np.maximum(np.minimum(high, ceiling), mean).reshape(shape),
         deviation=(mean * (1 - mean) * spread).reshape(shape),
         raw=surface,
         scales=scales,

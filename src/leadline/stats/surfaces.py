@@ -3,6 +3,7 @@
     constant    one score everywhere
     step        one score up to a length, another beyond it
     decay       a falling logistic curve over log2 length, under a ceiling
+    floor       the same, down to a floor that is kept
     bump        a logistic curve over log2 length, lower in the middle depths, more so at long lengths
     last        one score within a number of tokens of the end, another further away
     first       one score within a number of tokens of the start, another further in
@@ -23,10 +24,20 @@ from scipy.special import expit, xlog1py, xlogy
 
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
-ShapeFamily = Literal["constant", "step", "decay", "bump", "last", "first"]
-SHAPES: tuple[ShapeFamily, ...] = ("constant", "step", "decay", "bump", "last", "first")
-PARAMETERS: Mapping[ShapeFamily, int] = {"constant": 1, "step": 2, "decay": 3, "bump": 4, "last": 2, "first": 2}
+ShapeFamily = Literal["constant", "step", "decay", "floor", "bump", "last", "first"]
+SHAPES: tuple[ShapeFamily, ...] = ("constant", "step", "decay", "floor", "bump", "last", "first")
+PARAMETERS: Mapping[ShapeFamily, int] = {
+    "constant": 1,
+    "step": 2,
+    "decay": 3,
+    "floor": 4,
+    "bump": 4,
+    "last": 2,
+    "first": 2,
+}
 """Free numbers of each shape, without the place of an edge, which is one of `Fit.places`."""
+FLOORS = (0.15, 0.3, 0.45, 0.6, 0.75)
+"""Of a decay, as shares of its ceiling."""
 _EDGE = 1e-3  # no cell is fitted closer to 0 or 1 than this
 
 
@@ -95,8 +106,8 @@ def fit(surface: Surface, shape: ShapeFamily) -> Fit:
         return _made(surface, shape, np.full(surface.n.shape, mean), {"score": float(mean)})
     if shape == "step":
         return _step(surface)
-    if shape == "decay":
-        return _decay(surface)
+    if shape in ("decay", "floor"):
+        return _decay(surface, shape)
     if shape == "bump":
         return _bump(surface)
     return _window(surface, shape, surface.to_end if shape == "last" else surface.to_start)
@@ -145,24 +156,36 @@ def _window(surface: Surface, shape: ShapeFamily, distance: FloatArray) -> Fit:
 
 
 @lru_cache(maxsize=8)
-def _decay_grid(octaves: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
-    """Parameters (ceiling, slope, middle) and the log2-length curves they give."""
+def _decay_grid(octaves: tuple[float, ...], floors: tuple[float, ...]) -> tuple[FloatArray, FloatArray]:
+    """Parameters (ceiling, slope, middle, floor as a share of the ceiling) and the log2-length curves they give."""
     ceilings = (0.999, 0.98, 0.95, 0.9, 0.8, 0.65, 0.5, 0.35)
     slopes = np.exp(np.linspace(np.log(0.15), np.log(8.0), 18))
     middles = np.arange(octaves[0] - 3, octaves[-1] + 3.01, 0.2)
-    parameters = np.array([(c, s, m) for c in ceilings for s in slopes for m in middles])
+    parameters = np.array([(c, s, m, f) for c in ceilings for s in slopes for m in middles for f in floors])
     falls = parameters[:, 1, None] * (np.array(octaves)[None, :] - parameters[:, 2, None])
-    return parameters, np.clip(parameters[:, 0, None] * expit(-falls), _EDGE, 1 - _EDGE)
+    left = parameters[:, 3, None] + (1 - parameters[:, 3, None]) * expit(-falls)
+    return parameters, np.clip(parameters[:, 0, None] * left, _EDGE, 1 - _EDGE)
 
 
-def _decay(surface: Surface) -> Fit:
-    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()))
+def _decay(surface: Surface, shape: ShapeFamily) -> Fit:
+    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()), FLOORS if shape == "floor" else (0.0,))
     total, n = surface.total.sum(axis=1), surface.n.sum(axis=1)
     score = np.log(curves) @ total + np.log1p(-curves) @ (n - total)
     at = int(np.argmax(score))
-    ceiling, slope, middle = parameters[at].tolist()
+    ceiling, slope, middle, floor = parameters[at].tolist()
     details = {"ceiling": ceiling, "slope": slope, "middle": 2.0**middle, "octaves_90_to_10": float(np.log(81)) / slope}
-    return _made(surface, "decay", curves[at][:, None], details)
+    if shape == "floor":
+        details["floor"] = ceiling * floor
+    return _made(surface, shape, curves[at][:, None], details)
+
+
+def gradual_likelihood(surface: Surface, least_octaves: float) -> float:
+    """The log-likelihood of the best decay, to a floor or to nothing, that takes `least_octaves` or more from nine
+    tenths to one tenth of its fall."""
+    parameters, curves = _decay_grid(tuple(surface.octaves.tolist()), (0.0, *FLOORS))
+    total, n = surface.total.sum(axis=1), surface.n.sum(axis=1)
+    slow = np.log(81) / parameters[:, 1] >= least_octaves
+    return float(np.max(np.log(curves[slow]) @ total + np.log1p(-curves[slow]) @ (n - total)))
 
 
 def _bump(surface: Surface) -> Fit:

@@ -18,6 +18,7 @@ from scipy.stats import rankdata
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
+from leadline.stats.correlate import FEW_MODELS, few_models_range
 from leadline.stats.observations import FloatArray
 from leadline.stats.ruler_summary import AVERAGES, EMPTY, length_of, read_cells, score_of
 
@@ -96,6 +97,8 @@ def task_correlation(
     drawn = _resampled(scores, resamples, seed)
     with np.errstate(invalid="ignore"):
         low, high = _quantiles(drawn, confidence)
+    if len(scores.models) <= FEW_MODELS:
+        low, high = _at_least_theory(found, low, high, len(scores.models), confidence)
     order, merges, clusters = _tree(found, cut)
     square = np.ix_(order, order)
     tasks = tuple(scores.tasks[i] for i in order)
@@ -160,6 +163,15 @@ def _quantiles(drawn: FloatArray, confidence: float) -> tuple[FloatArray, FloatA
     filled = np.where(known, drawn, 0.0)
     low, high = np.nanquantile(filled, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return np.where(known, low, np.nan), np.where(known, high, np.nan)
+
+
+def _at_least_theory(
+    found: FloatArray, low: FloatArray, high: FloatArray, models: int, confidence: float
+) -> tuple[FloatArray, FloatArray]:
+    """Intervals of different tasks, widened to those of theory where models are few."""
+    wide = np.array([[few_models_range(float(value), models, confidence) for value in row] for row in found])
+    pairs = ~np.eye(len(found), dtype=np.bool_)
+    return np.where(pairs, np.fmin(low, wide[..., 0]), low), np.where(pairs, np.fmax(high, wide[..., 1]), high)
 
 
 def _tree(matrix: FloatArray, cut: float) -> tuple[list[int], tuple[Merge, ...], list[list[int]]]:

@@ -30,7 +30,8 @@ def replace_file(path: Path, data: bytes) -> None:
 class AppendFile:
     """A file that grows by whole lines, from many threads.
 
-    A write that fails half-way is cut off, and nothing is written after it.
+    A write that fails half-way is cut off, and nothing is written after it. A file that was deleted, replaced or made
+    shorter by someone else is an error at the next write or sync.
     """
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +59,31 @@ class AppendFile:
 
     def append(self, line: bytes) -> None:
         with self._guard:
+            self._check()
             self._write(line)
+
+    def check(self) -> None:
+        """Raises if the file under its name is not the one that was written, or has lost lines."""
+        with self._guard:
+            self._check()
+
+    def _check(self) -> None:
+        try:
+            named, own = os.stat(self.path), os.fstat(self._fd)
+        except OSError as error:
+            lost = f"{self.path.name} is gone: {error.strerror}"
+        else:
+            if (named.st_dev, named.st_ino) != (own.st_dev, own.st_ino):
+                lost = f"{self.path.name} was replaced by another file"
+            elif own.st_size < self._size:
+                lost = f"{self.path.name} has lost {self._size - own.st_size:,} bytes"
+            else:
+                return
+        raise StoreError(
+            f"{lost} while the run was writing it",
+            where=str(self.path),
+            fix="restore it if you can, then run the same command again: what has no record is asked again",
+        )
 
     def _write(self, line: bytes) -> None:
         if self._full is not None:
@@ -90,7 +115,8 @@ class AppendFile:
             return file.read(1)
 
     def sync(self) -> None:
-        """Syncs to disk, at most once in SYNC_SECONDS and only if something was written."""
+        """Syncs to disk, at most once in SYNC_SECONDS and only if something was written. Also checks the file."""
+        self.check()
         now = time.monotonic()
         if self._dirty and now - self._synced >= SYNC_SECONDS:
             self._synced = now

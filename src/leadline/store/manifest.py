@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,20 +18,12 @@ from typing import Any
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
+from leadline.core.secrets import redact
 
 PACKAGES = (
     "leadline", "numpy", "scipy", "pydantic", "msgspec", "urllib3", "tokenizers", "tiktoken",
     "transformers", "torch", "safetensors", "accelerate", "ray",
 )  # fmt: skip
-
-_SECRET_NAME = re.compile(r"(key|token|secret|password|passwd|credential|auth)s?$", re.IGNORECASE)
-_SECRET_PAIR = re.compile(
-    r"(?i)\b([\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|password|passwd|authorization))=([^&\s]+)"
-)
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_SHORTEST_SECRET = 8
-"""Shorter values of the environment are ordinary words ("none", "dummy") and are not redacted."""
-HIDDEN = "***"
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,23 +74,6 @@ def command_line(argv: Sequence[str]) -> str:
         return ""
     program, *words = argv
     return redact(shlex.join([os.path.basename(program), *words]))
-
-
-def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
-    """The text without passwords in addresses, values named like secrets, or secrets of the environment."""
-    for secret in _secrets(os.environ if environment is None else environment):
-        text = text.replace(secret, HIDDEN)
-    text = _USERINFO.sub(f"{HIDDEN}@", text)
-    return _SECRET_PAIR.sub(rf"\1={HIDDEN}", text)
-
-
-def holds_secret(text: str) -> bool:
-    return redact(text) != text
-
-
-def _secrets(environment: Mapping[str, str]) -> list[str]:
-    values = {v for k, v in environment.items() if _SECRET_NAME.search(k) and len(v) >= _SHORTEST_SECRET}
-    return sorted(values, key=len, reverse=True)  # longest first: a secret may begin with another
 
 
 MANIFEST = "manifest.json"
@@ -164,10 +138,29 @@ def _where_runs_are(folder: Path) -> str:
     return f"it is a folder of runs; give {', '.join(inside[:3])}{' ...' if len(inside) > 3 else ''}"
 
 
+def extends(there: Manifest, here: Manifest) -> bool:
+    """Whether `here` asks everything that `there` asked, and more: samples, lengths or depths.
+
+    A document depends on nothing but the coordinates of the cells it answers, so the records stay valid unless the
+    document of such a cell would now answer others too: further depths in shared reading, lengths in nested reading.
+    """
+    old, new = dict(there.spec), dict(here.spec)
+    samples = old.pop("samples", 0), new.pop("samples", 0)
+    grown = {name: (old.pop(name, ()), new.pop(name, ())) for name in ("lengths", "depths")}
+    if old != new or there.fingerprints != here.fingerprints or old.get("until") or samples[0] > samples[1]:
+        return False
+    more = {name for name in grown if sorted(grown[name][0]) != sorted(grown[name][1])}
+    if not all(set(grown[name][0]) < set(grown[name][1]) for name in more):
+        return False
+    reading = new.get("reading", "fresh")
+    shares_depths = reading != "fresh" or any(task.get("kind") == "measure" for task in here.tasks.values())
+    return not (("depths" in more and shares_depths) or ("lengths" in more and reading == "nested"))
+
+
 def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
-    """Raises unless everything that can change an answer is the same, so that the run may be resumed."""
+    """Raises unless the run in the folder may be resumed or extended: its answers are those that `here` would get."""
     differences = list(differences_between(there.identity(), here.identity()))
-    if not differences:
+    if not differences or extends(there, here):
         return
     shown = "; ".join(differences[:4])
     more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""

@@ -6,42 +6,42 @@
     lock              held while a process writes
 
 Only the last line can be incomplete (kill -9, full disk), since every write starts at the end of a whole line. It is
-cut off when the run is opened again, and its cell is asked again.
+cut off when the run is opened again, and its cell is asked again. A record is decoded before it is written. A line that
+cannot be read (damaged by something else) stays where it is: readers name, count and skip it, and its cell is asked
+again.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from leadline.core.errors import OtherRunError, StoreError
-from leadline.core.types import Cell, Failure, Outcome, Record
+from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
+from leadline.core.types import Cell, Record
 from leadline.store.files import AppendFile, replace_file
 from leadline.store.lock import LOCK, Lock
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """The part of a record that says whether its cell is done; decoding only that makes resuming quick."""
+    """The part of a record that says which cell it is about; decoding only that makes finding the newest quick."""
 
     cell: Cell
-    outcome: Outcome
 
-    @property
-    def done(self) -> bool:
-        return not isinstance(self.outcome, Failure)
+
+AnyRecord = TypeVar("AnyRecord", Seen, Record)
 
 
 _encoder = msgspec.json.Encoder()
 _record = msgspec.json.Decoder(Record)
 _seen = msgspec.json.Decoder(Seen)
 
-DecodeError = msgspec.DecodeError
+DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What `decode` and `decode_seen` raise for a line that is not a record."""
 
 
@@ -88,18 +88,35 @@ PROMPTS = "prompts"
 # --- reading
 
 
-def read_records(folder: Path | str) -> Iterator[Record]:
-    """The newest record of every cell, in the order they were written. Works on a run that is being written."""
+class UnreadableLine(NamedTuple):
+    """A line of the records that is not a record."""
+
+    number: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"line {self.number} of {RECORDS} cannot be read ({self.why})"
+
+
+def read_records(folder: Path | str, unreadable: list[UnreadableLine] | None = None) -> Iterator[Record]:
+    """The newest record of every cell, in the order they were written. Works on a run that is being written.
+
+    Lines that cannot be read are left out and added to `unreadable`.
+    """
     path = Path(folder) / RECORDS
     newest: dict[str, int] = {}
     end = 0
-    for line in _lines(path):
-        newest[line.seen.cell.key] = line.start
+    for line in _lines(path, decode_seen, unreadable):
+        newest[line.record.cell.key] = line.start
         end = line.end
     current = set(newest.values())
-    for start, text in _whole_lines(path, end):
+    for number, (start, text) in enumerate(_whole_lines(path, end), 1):
         if start in current:
-            yield decode(text)
+            try:
+                yield decode(text)
+            except DecodeError as error:
+                if unreadable is not None:
+                    unreadable.append(UnreadableLine(number, str(error)))
 
 
 def count_done(folder: Path | str) -> tuple[int, int]:
@@ -111,31 +128,27 @@ def count_done(folder: Path | str) -> tuple[int, int]:
 
 def _done(path: Path) -> dict[str, bool]:
     """By cell key: whether its newest record is an answer."""
-    return {line.seen.cell.key: line.seen.done for line in _lines(path)}
+    return {line.record.cell.key: not line.record.failed for line in _lines(path, decode)}
 
 
-class _Line(NamedTuple):
+class _Line(NamedTuple, Generic[AnyRecord]):
     start: int
     end: int
-    seen: Seen
+    record: AnyRecord
 
 
-def _lines(path: Path) -> Iterator[_Line]:
-    """Every valid line. An invalid last line is left out as incomplete; an invalid line before it is an error."""
-    bad: tuple[int, str] | None = None
+def _lines(
+    path: Path, decoded: Callable[[bytes], AnyRecord], unreadable: list[UnreadableLine] | None = None
+) -> Iterator[_Line[AnyRecord]]:
+    """Every valid line. A last line without its line break is left out as incomplete, others go to `unreadable`."""
     for number, (start, text) in enumerate(_whole_lines(path), 1):
-        if bad is not None:
-            raise StoreError(
-                f"line {bad[0]} is not a record: {bad[1]}",
-                where=f"{path}:{bad[0]}",
-                fix="remove that line; its cell is asked again on the next run",
-            )
         try:
-            seen = decode_seen(text)
+            record = decoded(text)
         except DecodeError as error:
-            bad = (number, str(error))
+            if unreadable is not None and text.endswith(b"\n"):
+                unreadable.append(UnreadableLine(number, str(error)))
         else:
-            yield _Line(start, start + len(text), seen)
+            yield _Line(start, start + len(text), record)
 
 
 def _whole_lines(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
@@ -175,17 +188,30 @@ class RunWriter:
         """The keys that have an answer and those that have only a failure; an incomplete last line is cut off."""
         found: dict[str, bool] = {}
         end = 0
-        for line in _lines(self._records.path):
-            found[line.seen.cell.key] = line.seen.done
-            end = line.end
+        self.unreadable: list[UnreadableLine] = []
+        """Lines that are not records; their cells are asked again."""
+        for start, text in _whole_lines(self._records.path):
+            end = start + len(text) if text.endswith(b"\n") else end
+        for line in _lines(self._records.path, decode, self.unreadable):
+            found[line.record.cell.key] = not line.record.failed
+            end = max(end, line.end)
+        self.recorded = set(found)
+        """The keys that have a record, updated by `append`."""
         self.torn_bytes = self._records.cut(end)
         """Bytes of an incomplete last line that were cut off."""
         done = frozenset(k for k, answered in found.items() if answered)
         return done, frozenset(found) - done
 
     def append(self, record: Record) -> None:
-        """When this returns, the record survives the death of this process."""
-        self._records.append(encode(record))
+        """When this returns, the record survives the death of this process. Raises UnreadableRecord, and writes
+        nothing, if it could not be read back."""
+        try:
+            line = encode(record)
+            decode(line)
+        except (*DecodeError, TypeError, OverflowError) as error:
+            raise UnreadableRecord(f"this record could not be read back: {error}", where=record.cell.key) from None
+        self._records.append(line)
+        self.recorded.add(record.cell.key)
 
     def keep_prompt(self, cell: Cell, prompt: str) -> None:
         """Writes the prompt to a file named by the cell."""
@@ -203,7 +229,11 @@ class RunWriter:
     def close(self, *, ended: bool = False) -> None:
         """Syncs everything and releases the lock. `ended` says that nothing is left to ask."""
         try:
-            self._records.close()
+            try:
+                if ended:
+                    self._records.check()
+            finally:
+                self._records.close()
             if ended:
                 self._mark_ended()
         finally:
@@ -237,7 +267,7 @@ def plain_place(folder: Path) -> Path:
 
 
 def open_run(folder: Path, manifest: Manifest) -> RunWriter:
-    """Starts the run, or resumes it when the folder has a run with the same identity."""
+    """Starts the run, or resumes it when the folder has a run with the same identity, or one that asked for less."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

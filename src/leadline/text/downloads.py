@@ -47,7 +47,7 @@ _MIRROR = "https://huggingface.co/datasets/"
 
 # Hashes as several independent projects publish them for these URLs. The last mirror of HotpotQA has the same questions
 # written by another JSON writer, hence another hash. No hash is published for GovReport's archive.
-DOWNLOADS: Mapping[str, Download] = {
+DOWNLOADS: dict[str, Download] = {
     download.name: download
     for download in (
         Download(

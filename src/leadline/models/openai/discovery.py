@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from leadline.core.errors import ServerAway, ServerError, UnknownName
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
-from leadline.models.openai.replies import decode_json, error_in, format_error
+from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error
 
 ServerKind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
@@ -83,7 +83,7 @@ def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = Non
     page = decode_json(reply)
     if reply.status == 200 and page is not None:
         return dict(page)
-    message = format_error(error_in(page) or page) if page is not None else reply.body[:200].decode("utf-8", "replace")
+    message = format_error(error_in(page) or page) if page is not None else excerpt(reply.body)
     error_class = ServerAway if _is_transient(reply) else ServerError
     raise error_class(f"the server answers {reply.status}: {message}", where=f"{method} {url}")
 
@@ -175,7 +175,8 @@ def _entry(
         return entries[0], ()
     _require_name(name, client, entries)
     for entry in entries:
-        if name == entry.get("id") or name in (entry.get("aliases") or ()):
+        aliases = entry.get("aliases")
+        if name == entry.get("id") or (isinstance(aliases, list) and name in aliases):
             return {**entry, "id": name}, ()
     if kind != "plain":
         raise UnknownName("model", name, [str(e.get("id")) for e in entries], where=f"{client.base_url}/models")
@@ -238,11 +239,11 @@ def _window(*replies: Any) -> int | None:
     for reply in replies:
         for name in _WINDOW_NAMES:
             value = reply.get(name) if isinstance(reply, Mapping) else None
-            if isinstance(value, int) and value > 0:
+            if type(value) is int and 0 < value < 2**63:
                 return value
     return None
 
 
 def _readable(path: str) -> Path | None:
-    folder = Path(path) if path else None
+    folder = Path(path) if path and "\0" not in path else None
     return folder if folder is not None and folder.is_absolute() and (folder / "tokenizer.json").is_file() else None

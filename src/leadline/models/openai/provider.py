@@ -17,14 +17,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import msgspec
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import ServerError, TokenizerError, UsageError
+from leadline.core.secrets import remember
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
@@ -38,6 +39,10 @@ from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
+
+
+_KEY = re.compile(r"(sk|pk|gsk|hf|xai|r8|pplx|nvapi|glpat|ghp|AIza|key)[_-]?(?=.*[a-z0-9])\w{12,}", re.ASCII)
+"""How the keys of known services begin."""
 
 
 def _json_object(value: Any) -> Any:
@@ -72,10 +77,17 @@ class OpenAI(ModelProvider):
     )
 
     def open(self, name: str) -> OpenAIModel:
-        client = HttpClient(self._checked_url(), headers=self._key_header(), timeout=self.timeout)
+        key = self._key()
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        client = HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
         try:
-            server = inspect_server(client, name)
-            return OpenAIModel(self, client, server)
+            return OpenAIModel(self, client, inspect_server(client, name))
+        except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
+            client.close()
+            raise ServerError(
+                f"the server's replies cannot be read ({type(error).__name__}: {str(error)[:200]})",
+                where=client.base_url,
+            ) from error
         except BaseException:
             client.close()
             raise
@@ -89,15 +101,37 @@ class OpenAI(ModelProvider):
             raise UsageError(f"{self.base_url!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
         return self.base_url
 
-    def _key_header(self) -> dict[str, str]:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.api_key_env):
+    @field_validator("api_key_env")
+    @classmethod
+    def _is_variable(cls, name: str) -> str:
+        """Refuses a key given in place of its variable's name, before it is written anywhere."""
+        looks_like_key = _KEY.match(name) or (len(name) > 16 and re.search("[a-z]", name) and re.search("[0-9]", name))
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or (name not in os.environ and looks_like_key):
+            remember(name)
             raise UsageError(
                 "api_key_env is not the name of an environment variable",
                 where="api_key_env",
                 fix="put the key into the environment and its name here, never the key itself",
             )
-        key = os.environ.get(self.api_key_env, "")
-        return {"Authorization": f"Bearer {key}"} if key else {}
+        return name
+
+    def _key(self) -> str:
+        """The key, without the line break that files and shells leave at its end; empty where there is none."""
+        key = os.environ.get(self.api_key_env, "").strip()
+        remember(key)
+        if not (key.isascii() and key.isprintable()) or " " in key:
+            raise UsageError(
+                f"the key in ${self.api_key_env} has characters that no key has",
+                where="api_key_env",
+                fix="set it again",
+            )
+        if key and len(key) > 5 and key in unquote(f"{self.base_url} {json.dumps(self.extra)}"):
+            raise UsageError(
+                "the key is also in the model's options, which are written to disk",
+                where="model",
+                fix=f"leave it out: it is read from ${self.api_key_env}",
+            )
+        return key
 
 
 class OpenAIModel:
@@ -113,6 +147,8 @@ class OpenAIModel:
         self._limit_field = "max_tokens"
         self._temperature = options.temperature
         self._notes: list[str] = list(server.notes)
+        if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
+            self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
         self.tokenizer: Tokenizer = _find_tokenizer(client, server, options.tokenizer)
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after

@@ -6,6 +6,7 @@ a missing field, a web page or an error object is not.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -13,10 +14,11 @@ from typing import Any
 import msgspec
 
 from leadline.core.types import Completion, Failure
-from leadline.models.openai.http import HttpReply, RequestFailed
+from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 
 Json = Mapping[str, Any]
+NAME_CHARACTERS = 200
 
 _CONTEXT_CODES = frozenset(
     {
@@ -50,7 +52,20 @@ def request_failure(error: RequestFailed) -> Failure:
 def parse_reply(
     reply: HttpReply, *, chat: bool, prefix: str = "", opened_thinking: bool | None = False, key_name: str = ""
 ) -> Completion | Failure:
-    """The outcome of a completion request. `prefix` is the prefilled start of the answer, which some servers echo."""
+    """The outcome of a completion request. `prefix` is the prefilled start of the answer, which some servers echo.
+
+    A reply that this reader cannot handle is malformed: it must fail one sample and never the run.
+    """
+    try:
+        return _parsed(reply, chat, prefix, opened_thinking, key_name)
+    except Exception as error:
+        message = f"the reply cannot be read ({type(error).__name__}): {excerpt(reply.body)}"
+        return Failure("malformed", message, transient=True, status=reply.status)
+
+
+def _parsed(
+    reply: HttpReply, chat: bool, prefix: str, opened_thinking: bool | None, key_name: str
+) -> Completion | Failure:
     if reply.status != 200:
         return _refusal(reply, key_name)
     body = decode_json(reply)
@@ -66,21 +81,31 @@ def parse_reply(
         if not isinstance(message, Mapping):
             raise TypeError
     except (KeyError, IndexError, TypeError):
-        return Failure("empty_body", f"no answer in the reply: {_excerpt(reply.body)}", transient=True, status=200)
+        return Failure("empty_body", f"no answer in the reply: {excerpt(reply.body)}", transient=True, status=200)
     if choice.get("error"):
         return _error_object(reply, choice["error"])
     if finish in _BROKEN_FINISHES:
         return Failure("server", f"the server aborted the answer: finish_reason {finish!r}", transient=True, status=200)
-    return _completion(message, finish, _counts(body.get("usage")), prefix, opened_thinking)
+    facts = _counts(body.get("usage")) | _served_by(body)
+    return _completion(message, finish, facts, prefix, opened_thinking)
 
 
 def decode_json(reply: HttpReply) -> Json | None:
     """The JSON object of a reply, or None where it is not one."""
     try:
         body = msgspec.json.decode(reply.body)
-    except msgspec.DecodeError:
-        return None
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        body = _decode_leniently(reply.body)
     return body if isinstance(body, dict) else None
+
+
+def _decode_leniently(body: bytes) -> Any:
+    """With a byte order mark, or with halves of surrogate pairs, which become U+FFFD. None where it is not JSON."""
+    try:
+        text = json.dumps(json.loads(body.decode("utf-8-sig")), ensure_ascii=False)
+        return json.loads(text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace"))
+    except (ValueError, RecursionError):
+        return None
 
 
 def error_in(body: Json) -> Any:
@@ -94,10 +119,11 @@ def error_in(body: Json) -> Any:
 
 def format_error(error: Any) -> str:
     """The message of an error, in one line."""
+    said = error
     if isinstance(error, Mapping):
         said = error.get("message") or error.get("detail") or error.get("error") or dict(error)
-        return said if isinstance(said, str) else msgspec.json.encode(said).decode()[:500]
-    return str(error)[:500]
+    text = said if isinstance(said, str) else json.dumps(said)
+    return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 4]} ..."
 
 
 def is_context_refusal(error: Any) -> bool:
@@ -111,22 +137,22 @@ def is_context_refusal(error: Any) -> bool:
 
 
 def _completion(
-    message: Json, finish: str, counts: dict[str, int], prefix: str, opened: bool | None
+    message: Json, finish: str, facts: dict[str, Any], prefix: str, opened: bool | None
 ) -> Completion | Failure:
     content, thinking = _parts(message.get("content"))
     thinking = thinking or _text(message.get("reasoning_content")) or _text(message.get("reasoning"))
     if content is None and _text(message.get("refusal")):
         content = _text(message.get("refusal"))
     if content is None:
-        return _no_content(finish, thinking, counts)
+        return _no_content(finish, thinking, facts)
     if not thinking:
         thinking, content = split_thinking(content, opened=opened)
-    return Completion(_without_echo(content, prefix), finish, thinking, **counts)
+    return Completion(_without_echo(content, prefix), finish, thinking, **facts)
 
 
-def _no_content(finish: str, thinking: str, counts: dict[str, int]) -> Completion | Failure:
+def _no_content(finish: str, thinking: str, facts: dict[str, Any]) -> Completion | Failure:
     if thinking and finish == "length":
-        return Completion("", finish, thinking, **counts)  # cut off before the answer began
+        return Completion("", finish, thinking, **facts)  # cut off before the answer began
     if finish == "content_filter":
         return Failure("refused_request", "the provider's content filter removed the answer", status=200)
     if thinking:
@@ -143,7 +169,7 @@ def _parts(content: Any) -> tuple[str | None, str]:
     if not isinstance(content, list):
         return None, ""
     parts = [p for p in content if isinstance(p, Mapping)]
-    text = [_text(p.get("text")) for p in parts if p.get("type") == "text"]
+    text = [p["text"] for p in parts if p.get("type") == "text" and isinstance(p.get("text"), str)]
     thought = [_parts(p.get("thinking"))[0] or "" for p in parts if p.get("type") == "thinking"]
     return ("".join(text) if text else None), "".join(thought)
 
@@ -160,7 +186,13 @@ def _finish(choice: Json) -> str:
     reason = choice.get("finish_reason")
     if isinstance(reason, Mapping):
         reason = reason.get("type")
-    return reason if isinstance(reason, str) else ""
+    return _text(reason)[:NAME_CHARACTERS]
+
+
+def _served_by(body: Json) -> dict[str, str]:
+    """The model and its configuration, as the server names them."""
+    named = {name: _text(body.get(name))[:NAME_CHARACTERS] for name in ("model", "system_fingerprint")}
+    return {name: text for name, text in named.items() if text}
 
 
 def _counts(usage: Any) -> dict[str, int]:
@@ -168,12 +200,16 @@ def _counts(usage: Any) -> dict[str, int]:
     if not isinstance(usage, Mapping):
         return {}
     details = usage.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
+    if cached is None:  # Moonshot, DeepSeek, Anthropic
+        names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
+        cached = next((usage[name] for name in names if usage.get(name) is not None), None)
     found = {
         "prompt_tokens": usage.get("prompt_tokens"),
         "completion_tokens": usage.get("completion_tokens"),
-        "cached_tokens": details.get("cached_tokens") if isinstance(details, Mapping) else None,
+        "cached_tokens": cached,
     }
-    return {name: value for name, value in found.items() if isinstance(value, int)}
+    return {name: value for name, value in found.items() if type(value) is int and 0 <= value < 1 << 53}  # no bool
 
 
 def _text(value: Any) -> str:
@@ -187,7 +223,7 @@ def _refusal(reply: HttpReply, key_name: str) -> Failure:
     """Any status but 200."""
     status = reply.status
     body = decode_json(reply)
-    error = (error_in(body) or body) if body is not None else _excerpt(reply.body)
+    error = (error_in(body) or body) if body is not None else excerpt(reply.body)
     message = format_error(error)
     codes = {str(error.get("code")), str(error.get("type"))} if isinstance(error, Mapping) else set()
     if codes & _CONTEXT_CODES or (status in (400, 413, 422) and is_context_refusal(error)):
@@ -222,10 +258,10 @@ def _error_object(reply: HttpReply, error: Any) -> Failure:
 
 def _malformed(reply: HttpReply) -> Failure:
     what = "a web page" if reply.looks_like_html else "something that is not a JSON object"
-    message = f"{what} instead of an answer: {_excerpt(reply.body)}"
+    message = f"{what} instead of an answer: {excerpt(reply.body)}"
     return Failure("malformed", message, transient=True, status=reply.status)
 
 
-def _excerpt(body: bytes) -> str:
+def excerpt(body: bytes) -> str:
     text = " ".join(body[:400].decode("utf-8", "replace").split())
     return text[:200] + (" ..." if len(text) > 200 or len(body) > 400 else "")

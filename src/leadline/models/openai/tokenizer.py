@@ -67,12 +67,11 @@ class ServerTokenizer:
 
     def special_ids(self, text: str) -> list[int]:
         """Ids with the special tokens that the server adds to a completion prompt."""
-        return [int(i) for i in self._tokens(text, special=True)]
+        return self._tokens(text, special=True)
 
     def chat_ids(self, body: dict[str, Any]) -> list[int]:
         """Ids of messages after the server's chat template (vLLM)."""
-        reply = self._post("/tokenize", {"model": self._server.model, **body})
-        return [int(i) for i in reply["tokens"]]
+        return self._ids({"model": self._server.model, **body})
 
     def decode(self, ids: Sequence[int]) -> str:
         body = {"model": self._server.model, "tokens": [int(i) for i in ids], "skip_special_tokens": False}
@@ -90,21 +89,27 @@ class ServerTokenizer:
             body = {"content": text, "add_special": special, "parse_special": True}
         else:
             body = {"model": self._server.model, "prompt": text, "add_special_tokens": special}
-        tokens: list[int] = self._post("/tokenize", body)["tokens"]
+        return self._ids(body)
+
+    def _ids(self, body: dict[str, Any]) -> list[int]:
+        tokens = self._post("/tokenize", body).get("tokens")
+        if not isinstance(tokens, list) or not all(type(i) is int and 0 <= i < 2**31 for i in tokens):
+            raise ServerError("the server's /tokenize gives no token ids", where=self._client.root_url)
         return tokens
 
     def _pieces(self, text: str) -> list[bytes] | None:
         """The bytes of each token, or None where this kind of server does not return them."""
         if self._server.kind == "llamacpp":
             body = {"content": text, "add_special": False, "parse_special": True, "with_pieces": True}
-            tokens = self._post("/tokenize", body)["tokens"]
-            if tokens and not isinstance(tokens[0], dict):
+            tokens = self._post("/tokenize", body).get("tokens")
+            try:
+                return [p.encode() if isinstance(p, str) else bytes(p) for p in (t["piece"] for t in tokens or ())]
+            except (TypeError, KeyError, ValueError):
                 return None
-            return [p.encode() if isinstance(p, str) else bytes(p) for p in (t["piece"] for t in tokens)]
         if self._server.kind == "vllm":
             body = {"model": self._server.model, "prompt": text, "add_special_tokens": False, "return_token_strs": True}
             names = self._post("/tokenize", body).get("token_strs")
-            return None if names is None else [_piece(name) for name in names]
+            return [_piece(str(name)) for name in names] if isinstance(names, list) else None
         return None
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 import altair as alt
 
 from leadline.core.format import NO_NUMBER, format_count, sanitise
-from leadline.report.charts.theme import LINE, MUTED, QUIET, SERIES, TEXT, DataRow, Figure, Spec, caption, layered
-from leadline.report.colours import DIFFERENCE, colour_at, ink_on
+from leadline.report.charts.theme import QUIET, SERIES, DataRow, Figure, Spec, caption, layered
+from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on
 from leadline.stats.correlate import Correlation, Method
 from leadline.stats.task_correlation import TaskCorrelation
 

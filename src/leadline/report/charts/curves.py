@@ -19,9 +19,6 @@ from leadline.core.format import (
 )
 from leadline.report.charts.heatmap import columns_for, length_columns
 from leadline.report.charts.theme import (
-    HEAD,
-    LINE,
-    MUTED,
     QUIET,
     SERIES,
     DataRow,
@@ -33,8 +30,7 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.colours import ACCURACY, CLASS_COLOURS, colour_at
-from leadline.report.heatmap_data import format_task, selection
+from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MUTED, colour_at, format_task, selection
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
@@ -327,7 +323,7 @@ REACHED = "#3291b4"
 def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = False) -> Figure:
     """A bar up to the effective length, with its interval and a mark at the claimed window."""
     shortest, longest = found.scores[0].length, found.scores[-1].length
-    end = max(longest, run.window or 0)
+    end = float(max(longest, run.window or 0))  # JSON has no integers as large as a damaged manifest may state
     start = shortest / 2
     reached = start if found.bound == "below" else found.length
     row: DataRow = {
@@ -359,7 +355,7 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
         ),
     ]
     if run.window:
-        row["window"] = run.window
+        row["window"] = float(run.window)
         layers.append(
             base.mark_tick(height=16, thickness=2, color=MUTED, aria=False).encode(alt.X("window:Q", scale=scale))
         )

@@ -28,22 +28,18 @@ from leadline.report.charts.heatmap import (
     length_columns,
     named_rows,
 )
-from leadline.report.charts.theme import (
+from leadline.report.charts.theme import QUIET, DataRow, Figure, Spec, caption, layered, panel_title, rows_of
+from leadline.report.heatmap_data import (
+    DIFFERENCE,
     HEAD,
     LINE,
     MUTED,
-    QUIET,
     TEXT,
-    DataRow,
-    Figure,
-    Spec,
-    caption,
-    layered,
-    panel_title,
-    rows_of,
+    HeatmapCell,
+    format_task,
+    selection,
+    tasks_heatmap,
 )
-from leadline.report.colours import DIFFERENCE
-from leadline.report.heatmap_data import HeatmapCell, format_task, selection, tasks_heatmap
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Place
 from leadline.results.verdict import Verdict, length_range

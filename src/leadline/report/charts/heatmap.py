@@ -11,10 +11,7 @@ import numpy as np
 
 from leadline.core.format import format_count, format_depth, format_length, format_percent, sanitise
 from leadline.report.charts.theme import (
-    HEAD,
-    MUTED,
     QUIET,
-    TEXT,
     DataRow,
     Figure,
     Spec,
@@ -24,10 +21,10 @@ from leadline.report.charts.theme import (
     rows_of,
     selectable,
 )
-from leadline.report.colours import ACCURACY, DIFFERENCE
-from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
+from leadline.report.heatmap_data import ACCURACY, DIFFERENCE, HEAD, MUTED, TEXT, HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Table, format_cell
+from leadline.results.verdict import reading_warning
 from leadline.stats.smooth import SmoothSurface, smooth
 
 TASKS_PANEL = -1
@@ -295,7 +292,8 @@ def _heading(run: Run) -> Spec:
     if whole.missing:
         counts.append(f"{whole.missing:,} not asked yet")
     facts = [sanitise(tasks, 90), f"{run.reading} reading", ", ".join(counts), run.date]
-    return {"text": sanitise(run.label, 60), "subtitle": " · ".join(facts)}
+    subtitle, warning = " · ".join(facts), reading_warning(run)
+    return {"text": sanitise(run.label, 60), "subtitle": [subtitle, warning] if warning else subtitle}
 
 
 def _caption(run: Run) -> str:

@@ -2,13 +2,17 @@
 
 vl-convert aborts the process it runs in on some texts, so it never runs in this one. The drawing process starts with
 the first figure, draws in the order of the requests and ends with this process. When it dies, the figure raises
-RenderError and the next figure gets a new process.
+RenderError and the next figure gets a new process. Run as a program, this module is that process.
+
+vl-convert brings Liberation Sans, so png and pdf look the same everywhere. An svg is shown in a font of the reader's
+machine: every text carries the width that it was laid out with, so that no font can push it out of the figure.
 """
 
 from __future__ import annotations
 
 import atexit
 import html
+import os
 import pickle
 import re
 import signal
@@ -18,11 +22,14 @@ import tempfile
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from leadline.core.errors import RenderError, StoreError
 from leadline.core.format import sanitise
-from leadline.report.charts.theme import HEAD, LINE, MUTED, TEXT, Figure
+from leadline.report.heatmap_data import HEAD, LINE, MUTED, TEXT
+
+if TYPE_CHECKING:  # altair takes a second to import, and the drawing process does not need it
+    from leadline.report.charts.theme import Figure
 
 Format = Literal["png", "svg", "pdf"]
 FORMATS: tuple[Format, ...] = ("png", "svg", "pdf")
@@ -36,6 +43,28 @@ _PAGE_COLOURS = {HEAD: "var(--head)", TEXT: "var(--text)", MUTED: "var(--muted)"
 _SIZE = re.compile(r'width="([\d.]+)" height="([\d.]+)"')
 _LONG_NUMBER = re.compile(r"(\d+\.\d\d)\d+")
 _SELECTION = re.compile(r'aria-label="\[([^\]]*)\] ')
+_TEXT = re.compile(r"<text ([^>]*)>(.*?)</text>")
+_LINE_OF_TEXT = re.compile(r"<tspan([^>]*)>([^<]*)</tspan>")
+_FONT_SIZE = re.compile(r'font-size="([\d.]+)px"')
+# Advance widths of Liberation Sans, which are those of Arial and Helvetica, in thousandths of the font size: the
+# characters from space to tilde, then those of `_MORE_CHARACTERS`.
+_MORE_CHARACTERS = "\u00a0·…–−×≥≤"
+_REGULAR = (
+    278, 278, 355, 556, 556, 889, 667, 191, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556, 556, 556, 556, 556,
+    556, 556, 556, 278, 278, 584, 584, 584, 556, 1015, 667, 667, 722, 722, 667, 611, 778, 722, 278, 500, 667, 556, 833,
+    722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 278, 278, 278, 469, 556, 333, 556, 556, 500, 556,
+    556, 278, 556, 556, 222, 222, 500, 222, 833, 556, 556, 556, 556, 333, 500, 278, 556, 500, 722, 500, 500, 500, 334,
+    260, 334, 584, 278, 333, 1000, 556, 584, 584, 549, 549,
+)  # fmt: skip
+_BOLD = (
+    278, 333, 474, 556, 556, 889, 722, 238, 333, 333, 389, 584, 278, 333, 278, 278, 556, 556, 556, 556, 556, 556, 556,
+    556, 556, 556, 333, 333, 584, 584, 584, 611, 975, 722, 722, 722, 722, 667, 611, 778, 722, 278, 556, 722, 611, 833,
+    722, 778, 667, 778, 722, 667, 611, 722, 667, 944, 667, 667, 611, 333, 278, 333, 584, 556, 333, 556, 611, 556, 611,
+    556, 333, 611, 611, 278, 278, 556, 278, 889, 611, 611, 611, 611, 389, 556, 333, 611, 556, 778, 556, 556, 500, 389,
+    280, 389, 584, 278, 333, 1000, 556, 584, 584, 549, 549,
+)  # fmt: skip
+_CHARACTERS = "".join(map(chr, range(32, 127))) + _MORE_CHARACTERS
+_WIDTHS = {False: dict(zip(_CHARACTERS, _REGULAR, strict=True)), True: dict(zip(_CHARACTERS, _BOLD, strict=True))}
 
 
 class RenderProcess:
@@ -65,7 +94,7 @@ class RenderProcess:
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -P: a vl_convert.py or pickle.py in the current folder must not be imported instead of the library.
-        command = [sys.executable, "-P", "-m", "leadline.report.charts.render_worker"]
+        command = [sys.executable, "-P", "-m", "leadline.report.charts.render"]
         try:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors
@@ -145,7 +174,34 @@ def _convert(svg: str, kind: Format, *, column: bool) -> bytes:
         return bytes(renderer().submit("svg_to_png", svg=svg, scale=scale).result())
     if column:
         svg = _scaled(svg, points / width)
-    return bytes(renderer().submit("svg_to_pdf", svg=svg).result()) if kind == "pdf" else svg.encode()
+    return bytes(renderer().submit("svg_to_pdf", svg=svg).result()) if kind == "pdf" else with_widths(svg).encode()
+
+
+def text_width(text: str, size: float, *, bold: bool = False) -> float | None:
+    """In pixels, in the font that figures are laid out with; None where a character is not known."""
+    widths = _WIDTHS[bold]
+    return sum(widths[c] for c in text) * size / 1000 if all(c in widths for c in text) else None
+
+
+def with_widths(svg: str) -> str:
+    """Fixes the width of every text, whatever font shows it."""
+
+    def fixed(attributes: str, text: str, size: float, *, bold: bool) -> str:
+        width = text_width(html.unescape(text), size, bold=bold)
+        return f'{attributes} textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs"' if width else attributes
+
+    def replaced(found: re.Match[str]) -> str:
+        attributes, inside = found[1], found[2]
+        known = _FONT_SIZE.search(attributes)
+        if known is None:
+            return found[0]
+        size, bold = float(known[1]), 'font-weight="bold"' in attributes
+        if "<" not in inside:
+            return f"<text {fixed(attributes, inside, size, bold=bold)}>{inside}</text>"
+        lines = _LINE_OF_TEXT.sub(lambda m: f"<tspan{fixed(m[1], m[2], size, bold=bold)}>{m[2]}</tspan>", inside)
+        return f"<text {attributes}>{lines}</text>"
+
+    return _TEXT.sub(replaced, svg)
 
 
 def _scaled(svg: str, factor: float) -> str:
@@ -157,7 +213,8 @@ class PageFigure:
     """A figure of an HTML page: drawing begins now, and a template that shows it waits for the result.
 
     Text and lines use the page's light or dark colours. What a click on a mark selects becomes `data-select`. Ids
-    carry the figure's name, because two figures of one page must not share a gradient.
+    carry the figure's name, because two figures of one page must not share a gradient. A figure that cannot be drawn
+    is a sentence with the reason and its text alternative: the rest of the page is still worth reading.
     """
 
     def __init__(self, figure: Figure, name: str) -> None:
@@ -165,11 +222,42 @@ class PageFigure:
         self._drawn = renderer().submit("vegalite_to_svg", vl_spec=figure.spec(background="transparent"))
 
     def __html__(self) -> str:
-        svg = _LONG_NUMBER.sub(r"\1", self._drawn.result())
+        label = html.escape(self._figure.alternative, quote=True)
+        try:
+            svg = with_widths(_LONG_NUMBER.sub(r"\1", self._drawn.result()))
+        except RenderError as error:
+            return f'<p class="warning">{html.escape(sanitise(error.what))}</p><p class="small">{label}</p>'
         svg = _SELECTION.sub(r'data-select="\1" aria-label="', svg)
         for colour, variable in _PAGE_COLOURS.items():
             svg = svg.replace(f'"{colour}"', f'"{variable}"')
         svg = re.sub(r'id="(\w+)"', rf'id="{self._name}-\1"', svg)
         svg = re.sub(r"url\(#(\w+)\)", rf"url(#{self._name}-\1)", svg)
-        label = html.escape(self._figure.alternative, quote=True)
         return svg.replace("<svg ", f'<svg role="group" aria-label="{label}" ', 1)
+
+
+# --- the drawing process ------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Requests come on stdin as pickled (function name, arguments), replies go to stdout as pickled (succeeded, result
+    or message). It ends when stdin is closed."""
+    import vl_convert  # in this process alone
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # anything that a library prints must not mix with the replies
+    while True:
+        try:
+            function, arguments = pickle.load(sys.stdin.buffer)
+        except EOFError:
+            return
+        try:
+            reply = (True, getattr(vl_convert, function)(**arguments))
+        except ValueError as error:
+            reply = (False, str(error))
+        pickle.dump(reply, replies)
+        replies.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """How every figure looks: font, colours and axes, and the parts that all figures are made of.
 
-Liberation Sans comes with vl-convert and has the metrics of Arial and Helvetica, so figures have the same layout on
-every machine.
+Liberation Sans comes with vl-convert and has the metrics of Arial, Arimo, Helvetica and Nimbus Sans, so figures have
+the same layout on every machine. Where a reader has none of them, the widths in the svg keep the layout (`render`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,12 @@ from typing import Any, Final
 
 import altair as alt
 
-from leadline.report.colours import INK
+from leadline.report.heatmap_data import HEAD, INK, LINE, MUTED, TEXT
 
 DataRow = dict[str, Any]
 Spec = dict[str, Any]
 
-FONT: Final = "Liberation Sans, Arial, Helvetica, sans-serif"
-# Each of these four has one use, so that the page can replace them by its own light or dark colours.
-HEAD: Final = "#17212b"
-TEXT: Final = "#3b4855"
-MUTED: Final = "#667381"
-LINE: Final = "#e1e5ea"
+FONT: Final = "Liberation Sans, Arial, Arimo, Helvetica, Nimbus Sans, sans-serif"
 SERIES: Final = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
 """Colours of lines: after Okabe and Ito's set, which all kinds of colour vision can tell apart."""
 

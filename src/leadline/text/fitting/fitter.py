@@ -292,7 +292,8 @@ class _DocumentSearch:
         filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
         facts = sum(f.tokens for f in self.facts)
         where = f"{self.draft.id} at length {longest.length:,}"
-        return order_pieces(filler, self.counted, longest.cut - self.opening_tokens, facts, where)
+        room = longest.cut - self.opening_tokens
+        return order_pieces(filler, self.counted, room, facts, where, stretches=len(self.lengths))
 
     def document(self) -> Document | None:
         """The document; None when a composer cannot write one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,7 +29,10 @@ CUT_CANDIDATES = 96
 LAST_CANDIDATES = 12
 """Sentences that are considered for a cut in which several questions end, as it must have words that end at all."""
 LONG_PIECE = 400
-"""Tokens of a piece from which the ends of all its tokens are not looked up."""
+"""Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
+stops, are left out where the text has enough others: no fact could be placed inside them."""
+CUT_PLACES = 16
+"""Boundaries before a fact at the end that are considered for the cut piece."""
 SPARE_PIECES = 24
 """Pieces beyond those that fill the document, where the order depends on their number."""
 NO_FACT_HERE = 1 << 40
@@ -40,22 +44,28 @@ _WORD = re.compile(r"\s*\S+")
 # --- the order of pieces ------------------------------------------------------------------------
 
 
-def order_pieces(filler: Filler, counted: CountedBank, room: int, facts: int, where: str) -> Indices:
-    """Pieces in the haystack's order for `room` tokens, of which facts take up `facts`."""
+def order_pieces(
+    filler: Filler, counted: CountedBank, room: int, facts: int, where: str, *, stretches: int = 1
+) -> Indices:
+    """Pieces in the haystack's order for `room` tokens, of which facts take up `facts`. There are more of them, because
+    attempts at a layout skip some in each stretch."""
     if not filler.prefix_stable:
         return _order_of_fixed_count(filler, counted, room, where)
     mean = max(counted.mean_tokens, 0.5)
-    wanted = int(1.2 * max(room, 0) / mean) + 96
+    spare = stretches * (ATTEMPTS + LAST_CANDIDATES)
+    wanted = int(1.2 * max(room, 0) / mean) + spare
     share = _share_of_counted(filler, counted)
     while True:
         order = filler.arrange(wanted)
-        tokens = int(counted.counts[order].sum() * share)
-        if len(order) < wanted or tokens >= room + 64 * mean:
+        counts = counted.counts[order]
+        tokens, short = int(counts.sum() * share), counts <= LONG_PIECE
+        without_long = tokens - int(counts[~short].sum() * share)
+        if len(order) < wanted or without_long >= room + spare * mean:
             break
         wanted = int(wanted * 1.5)
     if tokens < room - facts:
         raise _too_short(counted, tokens, room, where)
-    return order
+    return order[short] if without_long >= room + mean and not short.all() else order
 
 
 def _share_of_counted(filler: Filler, counted: CountedBank) -> float:
@@ -246,11 +256,18 @@ class StretchWriter:
             return _nearest(bounds, barred, wanted), count
         end, cut_place = count - last, count
         places = _nearest(bounds + cut_tokens * (np.arange(count + 1) >= end), barred, wanted)
+        candidates = [cut_place]
         if end in places:
-            free = np.setdiff1d(np.flatnonzero(barred[:end] == 0), places)
-            cut_place = int(free[-1]) if len(free) else count
-        barred[cut_place] = NO_FACT_HERE
-        return _nearest(bounds + cut_tokens * (np.arange(count + 1) > cut_place), barred, wanted), cut_place
+            candidates = np.setdiff1d(np.flatnonzero(barred[:end] == 0), places)[: -CUT_PLACES - 1 : -1].tolist() or [count]
+        found = []
+        for cut_place in candidates:
+            there = barred.copy()
+            there[cut_place] = NO_FACT_HERE
+            shifted = bounds + cut_tokens * (np.arange(count + 1) > cut_place)
+            places = _nearest(shifted, there, wanted)
+            found.append((float(np.abs(shifted[list(places)] - wanted).max(initial=0)), places, cut_place))
+        _, places, cut_place = min(found, key=itemgetter(0))
+        return places, cut_place
 
     # --- writing ---
 

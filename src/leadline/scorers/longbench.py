@@ -1,0 +1,221 @@
+"""LongBench's metrics (arXiv 2308.14508, THUDM/LongBench @ 2e00731), to the digit, and stricter ones beside them.
+
+A task names its metric; `score(task, prediction, references, classes)` is the maximum over references, as in the
+official `eval.py`. Four tasks count only the first line of an answer.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+from leadline.core.errors import MissingExtra
+from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, token_f1
+
+CHINESE_PUNCTUATION = (
+    "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
+    "》「」『』【】〔〕〖〗〘〙〚〛〜〝〞〟〰〾〿–—‘’‛“”„‟…‧﹏."
+)
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ALL_PUNCTUATION = str.maketrans("", "", string.punctuation + CHINESE_PUNCTUATION)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_INTEGER = re.compile(r"\d+")
+
+
+def normalise_english(text: str) -> str:
+    """Lower case, no ASCII punctuation, articles replaced by a space, white space collapsed, in this order."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def normalise_chinese(text: str) -> str:
+    """Lower case, no punctuation, no white space."""
+    return "".join(text.lower().translate(_ALL_PUNCTUATION).split())
+
+
+@lru_cache(maxsize=1024)  # an answer is compared with several references
+def chinese_words(text: str) -> list[str]:
+    return list(_jieba().cut(text, cut_all=False))
+
+
+@cache
+def _jieba() -> Any:
+    try:
+        import jieba
+    except ModuleNotFoundError:
+        raise MissingExtra("jieba", "longbench", where="Chinese metrics of LongBench") from None
+    jieba.setLogLevel("ERROR")
+    return jieba
+
+
+def qa_f1(prediction: str, reference: str) -> float:
+    return token_f1(normalise_english(prediction).split(), normalise_english(reference).split())
+
+
+def qa_f1_chinese(prediction: str, reference: str) -> float:
+    def tokens(text: str) -> list[str]:
+        return [word for word in map(normalise_chinese, chinese_words(text)) if word]
+
+    return token_f1(tokens(prediction), tokens(reference))
+
+
+def rouge(prediction: str, reference: str) -> float:
+    """ROUGE-L of the `rouge` package; 0 where it raises."""
+    try:
+        return rouge_l(prediction, reference)
+    except ValueError:
+        return 0.0
+
+
+def rouge_chinese(prediction: str, reference: str) -> float:
+    return rouge(" ".join(chinese_words(prediction)), " ".join(chinese_words(reference)))
+
+
+def classification(prediction: str, reference: str, classes: Sequence[str]) -> float:
+    """One over the number of class names in the answer, if the right one is among them.
+
+    Names that are part of the right one are taken out first, with the official loop, which removes from the list it
+    walks over and so may skip a name.
+    """
+    found = [name for name in classes if name in prediction]
+    for name in found:
+        if name in reference and name != reference:
+            found.remove(name)
+    return 1.0 / len(found) if reference in found else 0.0
+
+
+def _share_of_integers(prediction: str, wanted: str) -> float:
+    numbers = _INTEGER.findall(prediction)
+    return numbers.count(wanted) / len(numbers) if numbers else 0.0
+
+
+def count(prediction: str, reference: str) -> float:
+    return _share_of_integers(prediction, str(reference))
+
+
+def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)") -> float:
+    return _share_of_integers(prediction, re.findall(pattern, reference)[0])
+
+
+def retrieval_chinese(prediction: str, reference: str) -> float:
+    return retrieval(prediction, reference, r"段落(\d+)")
+
+
+def code_similarity(prediction: str, reference: str, backend: EditBackend) -> float:
+    """Edit similarity of the first line that is no comment and no fence."""
+    lines = prediction.lstrip("\n").split("\n")
+    line = next((text for text in lines if not ("`" in text or "#" in text or "//" in text)), "")
+    return edit_similarity(line, reference, backend)
+
+
+@dataclass(frozen=True, slots=True)
+class LongBenchTask:
+    """One data set: how it is scored, and how many tokens an answer may have."""
+
+    name: str
+    category: str
+    metric: str
+    new_tokens: int
+    first_line: bool = False
+    in_e: bool = False
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        LongBenchTask("narrativeqa", "single-document QA", "qa_f1", 128),
+        LongBenchTask("qasper", "single-document QA", "qa_f1", 128, in_e=True),
+        LongBenchTask("multifieldqa_en", "single-document QA", "qa_f1", 64, in_e=True),
+        LongBenchTask("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64),
+        LongBenchTask("hotpotqa", "multi-document QA", "qa_f1", 32, in_e=True),
+        LongBenchTask("2wikimqa", "multi-document QA", "qa_f1", 32, in_e=True),
+        LongBenchTask("musique", "multi-document QA", "qa_f1", 32),
+        LongBenchTask("dureader", "multi-document QA", "rouge_zh", 128),
+        LongBenchTask("gov_report", "summarisation", "rouge", 512, in_e=True),
+        LongBenchTask("qmsum", "summarisation", "rouge", 512),
+        LongBenchTask("multi_news", "summarisation", "rouge", 512, in_e=True),
+        LongBenchTask("vcsum", "summarisation", "rouge_zh", 512),
+        LongBenchTask("trec", "few-shot", "classification", 64, first_line=True, in_e=True),
+        LongBenchTask("triviaqa", "few-shot", "qa_f1", 32, first_line=True, in_e=True),
+        LongBenchTask("samsum", "few-shot", "rouge", 128, first_line=True, in_e=True),
+        LongBenchTask("lsht", "few-shot", "classification", 64, first_line=True),
+        LongBenchTask("passage_count", "synthetic", "count", 32, in_e=True),
+        LongBenchTask("passage_retrieval_en", "synthetic", "retrieval", 32, in_e=True),
+        LongBenchTask("passage_retrieval_zh", "synthetic", "retrieval_zh", 32),
+        LongBenchTask("lcc", "code", "code_similarity", 64, in_e=True),
+        LongBenchTask("repobench-p", "code", "code_similarity", 64, in_e=True),
+    )
+}
+
+METRICS: dict[str, Callable[[str, str], float]] = {
+    "qa_f1": qa_f1,
+    "qa_f1_zh": qa_f1_chinese,
+    "rouge": rouge,
+    "rouge_zh": rouge_chinese,
+    "count": count,
+    "retrieval": retrieval,
+    "retrieval_zh": retrieval_chinese,
+}
+
+
+def score(
+    task: LongBenchTask,
+    prediction: str,
+    references: Sequence[str],
+    classes: Sequence[str] | None = None,
+    backend: EditBackend = "difflib",
+) -> float:
+    """0 to 1: the official score of one answer."""
+    if task.first_line:
+        prediction = prediction.lstrip("\n").split("\n")[0]
+    if task.metric == "classification":
+        return max((classification(prediction, r, classes or ()) for r in references), default=0.0)
+    if task.metric == "code_similarity":
+        return max((code_similarity(prediction, r, backend) for r in references), default=0.0)
+    rule = METRICS[task.metric]
+    return max((rule(prediction, r) for r in references), default=0.0)
+
+
+def strict_score(
+    task: LongBenchTask, prediction: str, references: Sequence[str], classes: Sequence[str] | None
+) -> float:
+    """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
+    if task.metric in ("count", "retrieval", "retrieval_zh"):
+        return float(len(set(_INTEGER.findall(prediction))) == 1 and score(task, prediction, references) > 0)
+    if task.metric == "classification":
+        return float(score(task, prediction, references, classes) == 1.0)
+    return score(task, prediction, references, classes)
+
+
+# --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------
+
+_V2_ANSWERS = (re.compile(r"The correct answer is \(([A-D])\)"), re.compile(r"The correct answer is ([A-D])"))
+V2_COMPENSATION = 0.25
+"""What the official `result.py` may give an answer without a letter; off by default there and here."""
+
+
+def v2_choice(response: str) -> str | None:
+    """The letter an answer states, asterisks aside; None without one."""
+    text = response.replace("*", "")
+    return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
+
+
+# --- BABILong (arXiv 2406.10149): one place or person of a closed list ------------------------------
+
+_PLACES = frozenset({"bathroom", "bedroom", "garden", "hallway", "kitchen", "office"})
+BABILONG_LABELS = {
+    **dict.fromkeys(("qa1", "qa2", "qa3", "qa4"), _PLACES),
+    "qa5": frozenset({"bill", "fred", "jeff", "mary", "apple", "football", "milk"}),
+}
+
+
+def babilong(task: str, prediction: str, reference: str, question: str) -> float:
+    """1 when the first sentence names the target and no other label, labels of the question aside."""
+    asked = question.lower()
+    sentence = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
+    named = {label for label in BABILONG_LABELS[task] if label in sentence and label not in asked}
+    wanted = set(reference.lower().split(",")) if len(reference) > 3 else {reference.lower()}
+    return float(named == wanted)

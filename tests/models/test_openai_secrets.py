@@ -1,0 +1,163 @@
+"""Planted keys: after a run with a server that quotes every header, no output and no file holds the key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from leadline.core.secrets import holds_secret, redact
+from leadline.core.types import Completion
+from leadline.store.runs import read_records
+from support.commands import Say
+from support.leadline_process import write_haystack
+from support.openai_documents import document_for, open_model
+from support.raw_server import MODELS, RawServer, answering, whole
+
+KEY = "planted/7f3a9c+XyZ0123"
+
+
+@pytest.fixture
+def server() -> Iterator[RawServer]:
+    running = RawServer()
+    yield running
+    running.close()
+
+
+def run(say: Say, server: RawServer, folder: Path, *words: str, options: str = "") -> tuple[int, str]:
+    """`leadline run` of six samples into folder/run; its exit code and all of its output."""
+    model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&window=64k{options}"
+    grid = ("--lengths", "1k", "--depths", "3", "--samples", "2", "--attempts", "1", "--no-figure")
+    hay = f"haystack={write_haystack(folder)}"
+    code, shown, said = say("run", "niah", "--model", model, *grid, "--set", hay, "--out", str(folder / "run"), *words)
+    return code, shown + said
+
+
+def everything(folder: Path) -> str:
+    return "\n".join(f"{p.name}\n{p.read_bytes().decode('latin-1')}" for p in folder.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize(("variable", "ending"), [("GATEWAY", ""), ("GATEWAY_API_KEY", " \r\n")])
+def test_a_key_that_a_server_quotes_is_written_and_shown_nowhere(
+    say: Say, server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, ending: str
+) -> None:
+    monkeypatch.setenv(variable, KEY + ending)
+    asked = count()
+
+    def quote() -> bytes:
+        number = next(asked)
+        if number < 2:  # the two requests of the opening
+            return whole(answering("x", model=f"fake {server.head}"))
+        error = {"error": {"message": f"you sent {server.head}", "type": f"Bearer {KEY}"}}
+        number %= 4
+        if number == 0:
+            return whole(json.dumps(error).encode(), status=400)
+        if number == 1:
+            return whole(json.dumps(error).replace("/", "\\/").encode(), status=401)
+        escaped = "".join(f"\\u{ord(c):04x}" for c in KEY).encode()
+        body = answering(f"7 {server.head}", model=server.head, system_fingerprint=KEY)
+        return whole(body.replace(KEY.encode(), escaped) if number == 2 else body)
+
+    server.write = lambda sock: sock.sendall(quote())
+    monkeypatch.setitem(MODELS, "data", [{"id": "fake", "root": KEY, "meta": {"ftype": KEY}, "owned_by": KEY}])
+    _, shown = run(say, server, tmp_path, options=f"&api_key_env={variable}")
+    assert f"Bearer {KEY}" in server.head  # it was sent, without the line break
+    records = list(read_records(tmp_path / "run"))
+    assert len(records) == 6
+    assert any(record.failed for record in records)
+    page, table = str(tmp_path / "p.html"), str(tmp_path / "t.csv")
+    for words in (["--json"], ["-o", page, "--data", table]):
+        _, out, said = say("report", str(tmp_path / "run"), *words)
+        shown += out + said
+    found = shown + everything(tmp_path)
+    for form in (KEY, KEY.replace("/", "\\/"), "".join(f"\\u{ord(c):04x}" for c in KEY)):
+        assert form not in found
+    assert "***" in found
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        '&extra={"api_key": "planted-7f3a9c0123"}',
+        '&extra={"headers": {"Authorization": "Bearer planted-7f3a9c0123"}}',
+        "&extra=%7B%22api_key%22%3A%20%22planted-7f3a9c0123%22%7D",
+        "&api_key_env=gsk_planted7f3a9c0123",
+        "&api_key_env=sk-planted-7f3a9c0123",
+        "&api_key_env=planted7f3a9c0123456",
+        "&api_key=planted-7f3a9c0123",
+    ],
+)
+def test_a_key_among_the_options_is_refused_before_anything_is_written(
+    say: Say, server: RawServer, tmp_path: Path, options: str
+) -> None:
+    code, shown = run(say, server, tmp_path, options=options)
+    assert code == 64, shown
+    found = shown + everything(tmp_path)
+    assert "7f3a9c" not in found
+
+
+def test_the_value_of_the_key_in_other_options_is_refused(
+    say: Say, server: RawServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GATEWAY", "planted-7f3a9c0123")
+    options = '&api_key_env=GATEWAY&extra={"user": "planted-7f3a9c0123"}'
+    code, shown = run(say, server, tmp_path, options=options)
+    assert code == 64, shown
+    assert "7f3a9c" not in shown + everything(tmp_path)
+
+
+def test_the_password_of_a_tracker_is_not_shown(say: Say, server: RawServer, tmp_path: Path) -> None:
+    place = "mlflow:http://user:pl@nted-7f3a9c@127.0.0.1:9"
+    _, shown = run(say, server, tmp_path, "--log-to", place)
+    _, out, said = say("log", str(tmp_path / "run"), "--to", place)
+    found = shown + out + said + everything(tmp_path)
+    assert "127.0.0.1:9" in shown
+    assert "7f3a9c" not in found
+    assert "pl@nted" not in found
+
+
+def test_a_variable_that_is_not_set_is_said(server: RawServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GATEWAY_KEY", raising=False)
+    model = open_model(server.base_url, api_key_env="GATEWAY_KEY")
+    assert "the environment variable GATEWAY_KEY is not set: no key is sent" in model.card.notes
+    monkeypatch.setenv("GATEWAY_KEY", "abcdefgh")
+    assert not any("GATEWAY_KEY" in note for note in open_model(server.base_url, api_key_env="GATEWAY_KEY").card.notes)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'extra={"min_tokens": 1, "stop_token_ids": [1, 2]}',
+        'extra={"eos_token": "</s>"}',
+        "base_url=http://127.0.0.1:1/v1&max_tokens=5",
+        "openai:Qwen/Qwen3-8B",
+    ],
+)
+def test_ordinary_options_are_no_secrets(text: str) -> None:
+    assert not holds_secret(text)
+
+
+def test_a_password_with_an_at_sign_is_redacted_whole() -> None:
+    assert redact("mlflow:http://me:p@ss@host:5000/x") == "mlflow:http://***@host:5000/x"
+
+
+def test_the_model_and_fingerprint_of_the_reply_are_on_the_record_and_a_change_is_said(
+    say: Say, server: RawServer, tmp_path: Path
+) -> None:
+    model = open_model(server.base_url)
+    server.write = lambda sock: sock.sendall(whole(answering("7", model="fake-2", system_fingerprint="fp_1")))
+    document, probe = document_for(model)
+    outcome = model.answer(document, [probe])[0].outcome
+    assert isinstance(outcome, Completion)
+    assert (outcome.model, outcome.system_fingerprint) == ("fake-2", "fp_1")
+    asked = count()
+    server.write = lambda sock: sock.sendall(
+        whole(answering("7", model="fake", system_fingerprint=f"fp_{int(next(asked) > 4)}"))
+    )
+    _, shown = run(say, server, tmp_path, "--workers", "1")
+    assert "the server's model changed during the run: answers are from fake fp_0 (3), fake fp_1 (3)" in shown
+    served = {r.outcome.system_fingerprint for r in read_records(tmp_path / "run") if isinstance(r.outcome, Completion)}
+    assert served == {"fp_0", "fp_1"}
