@@ -1,11 +1,10 @@
 """Haystacks: the text that fills documents. None of them needs a download.
 
 noise                               five short sentences, repeated
-prose                               the language reference and the docstrings of Python's standard library
-essays                              generated essays about invented places: about 1.2M tokens, not to be found elsewhere
-code                                the source of Python's standard library
+prose, legal, medical, chat, code   generated text without end, about invented people, places and projects
+python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
-prose:0.5,code:0.3,PATH:0.2         a mixture with fixed proportions, drawn for each document
+prose:0.5,code:0.3,PATH:0.2         a mixture: blocks of about a page, in fixed proportions of characters
 """
 
 from __future__ import annotations
@@ -29,11 +28,13 @@ from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
 from leadline.core.registry import names, plugin_file, source
-from leadline.core.seeds import bulk_rng, rng
+from leadline.core.seeds import rng
 from leadline.core.types import Filler, PieceBank
-from leadline.text import generated
+from leadline.text.generated import GeneratedText
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from leadline.core.types import Indices
 
 
@@ -164,68 +165,114 @@ class TextSource:
         return Window(self.bank, rng(seed, "window").choice(self._beginnings), self.repeat)
 
 
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """Units of several texts, interleaved so that every beginning of the document has the same proportions."""
+BLOCK = 1500
+"""Characters from which a block of a mixture may end, at the next paragraph or blank line."""
 
-    bank: PieceBank
-    order: Indices
-    limit: int | None
-    prefix_stable: bool = True
+
+class Interleaved:
+    """Blocks of several texts, each from the text that is furthest behind its share. Ends when one of them does."""
+
+    prefix_stable = True
+
+    def __init__(self, mixture: Mixture, seed: int) -> None:
+        self.bank = mixture.bank
+        self._parts = [
+            _Blocks(part.filler(seed=rng(seed, "mixture", number).getrandbits(63)), mixture, first, weight)
+            for number, ((weight, part), first) in enumerate(zip(mixture.parts, mixture.firsts, strict=True))
+        ]
+        self._order: list[Indices] = []
+        self._count = 0
+        self._ended = False
+
+    @property
+    def limit(self) -> int | None:
+        return None if all(part.endless for part in self._parts) else len(self.arrange(1 << 62))
 
     def arrange(self, count: int) -> Indices:
-        if self.limit is None:
-            return np.resize(self.order, count)
-        return self.order[:count]
+        while self._count < count and not self._ended:
+            part = min(self._parts, key=lambda part: part.reached)
+            block = part.next()
+            if block is None:
+                self._ended = True
+                break
+            self._order.append(block)
+            self._count += len(block)
+        self._order = [np.concatenate(self._order)] if self._order else []
+        return self._order[0][:count] if self._order else np.empty(0, np.int64)
+
+
+class _Blocks:
+    """One text of a mixture, block by block."""
+
+    def __init__(self, filler: Filler, mixture: Mixture, first: int, weight: float) -> None:
+        self.endless = filler.limit is None
+        self.reached = 0.0
+        """Characters so far, in proportion to the weight."""
+        self._filler, self._mixture, self._first, self._weight = filler, mixture, first, weight
+        self._order = np.empty(0, np.int64)
+        self._used = 0
+
+    def next(self) -> Indices | None:
+        """Whole paragraphs of about a page; None when the text has no more."""
+        wanted = 64
+        while True:
+            rest = self._order[self._used :]
+            sizes = np.cumsum(self._mixture.sizes[rest])
+            ends = np.flatnonzero(self._mixture.ends_block[rest] & (sizes >= BLOCK))
+            if len(ends):
+                break
+            more = self._filler.arrange(len(self._order) + wanted) + self._first
+            if len(more) == len(self._order):
+                ends = np.array([len(rest) - 1])
+                break
+            self._order, wanted = more, wanted * 2
+        block = rest[: ends[0] + 1]
+        self._used += len(block)
+        self.reached += float(sizes[ends[0]]) / self._weight if len(block) else 0.0
+        return block if len(block) else None
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Several sources in fixed proportions of characters."""
+    """Several sources in fixed proportions of characters, in coherent blocks."""
 
     name: str
-    parts: tuple[tuple[float, TextSource], ...]
-    repeat: bool = False
+    parts: tuple[tuple[float, TextSource | GeneratedText], ...]
 
     @cached_property
     def bank(self) -> PieceBank:
-        pieces = [piece for _, part in self.parts for piece in _as_units(part.bank.pieces)]
-        return PieceBank(self.name, digest([self.name, *(p.digest for _, p in self.parts)]), pieces, contiguous=False)
-
-    @property
-    def digest(self) -> str:
-        return self.bank.digest
-
-    def filler(self, *, seed: int) -> Filler:
-        order = self._order(seed)
-        return Shuffled(self.bank, order, None if self.repeat else len(order))
-
-    def _order(self, seed: int) -> Indices:
-        """Each part's units in a drawn order; the next unit is from the part that is furthest behind its share."""
-        sizes = self._unit_sizes
-        first, shares, units = 0, [], []
-        for number, (weight, part) in enumerate(self.parts):
-            count = len(part.bank.pieces)
-            drawn = bulk_rng(seed, "mixture", number).permutation(count) + first
-            # A unit's position is where the part's share reaches its middle; sorting by that interleaves the parts.
-            reach = np.cumsum(sizes[drawn]) - sizes[drawn] / 2
-            shares.append(reach / weight)
-            units.append(drawn)
-            first += count
-        end = min(float(share[-1]) for share in shares)  # past this, one part has run out
-        positions, order = np.concatenate(shares), np.concatenate(units)
-        ranked = np.argsort(positions, kind="stable")
-        chosen: Indices = order[ranked[positions[ranked] <= end]]
-        return chosen
+        banks = [part.bank for _, part in self.parts]
+        pieces = [piece for bank in banks for piece in bank.pieces]
+        closes = [closed for bank in banks for closed in bank.closes or [True] * len(bank.pieces)]
+        alike = all(bank.alike for bank in banks)
+        return PieceBank(self.name, self.digest, pieces, False, None if all(closes) else closes, alike=alike)
 
     @cached_property
-    def _unit_sizes(self) -> Indices:
+    def digest(self) -> str:
+        return digest([self.name, BLOCK, *(part.digest for _, part in self.parts)])
+
+    @cached_property
+    def firsts(self) -> list[int]:
+        """Where the pieces of each part begin."""
+        ends = np.cumsum([len(part.bank.pieces) for _, part in self.parts])
+        return [0, *ends.tolist()[:-1]]
+
+    @cached_property
+    def sizes(self) -> Indices:
         return np.array([len(piece) for piece in self.bank.pieces], np.int64)
 
+    @cached_property
+    def ends_block(self) -> npt.NDArray[np.bool_]:
+        """Pieces after which a block may end: before a blank line, or any line where a part has no blank lines."""
+        found = []
+        for _, part in self.parts:
+            pieces = part.bank.pieces
+            blank = [piece.endswith("\n\n") for piece in pieces]
+            found += blank if sum(blank) > len(pieces) // 200 else [piece.endswith("\n") for piece in pieces]
+        return np.array(found, np.bool_)
 
-def _as_units(pieces: Sequence[str]) -> list[str]:
-    """Every unit on its own lines, so that prose and code can follow each other."""
-    return [piece.strip("\n").strip(" ") + "\n\n" for piece in pieces]
+    def filler(self, *, seed: int) -> Filler:
+        return Interleaved(self, seed)
 
 
 def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:
@@ -240,11 +287,11 @@ def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> 
 def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat: bool) -> Mixture:
     opened = []
     for part, weight in parts:
-        made = _single(part, unit, False)
-        if not isinstance(made, TextSource):
+        made = _single(part, unit, repeat)
+        if not isinstance(made, TextSource | GeneratedText):
             raise SourceError(f"{part!r} cannot be part of a mixture", where=name, fix="mix texts, files and folders")
         opened.append((weight, made))
-    return Mixture(f"{name} by {unit}", tuple(opened), repeat)
+    return Mixture(f"{name} by {unit}", tuple(opened))
 
 
 @cache
@@ -260,7 +307,7 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
             if unit == "paragraph" and made.split is split_sentences:
                 changes["split"] = split_paragraphs
             return TextSource(**{**made.__dict__, **changes}) if changes else made
-        return made
+        return GeneratedText(name, by_paragraph=True) if isinstance(made, GeneratedText) and unit == "paragraph" else made
     return _from_path(name, unit, repeat)
 
 
@@ -321,33 +368,22 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
+PROSE, LEGAL, MEDICAL, CHAT, CODE = map(GeneratedText, ("prose", "legal", "medical", "chat", "code"))
+
 _PYTHON = f"Python {sys.version.split()[0]}"
 _LIBRARY = f"2 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache
-def prose() -> TextSource:
+def python_docs() -> TextSource:
     """The language reference and the docstrings of the standard library."""
-    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
+    return TextSource("python-docs", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
 
 
 @cache
-def code() -> TextSource:
+def python_code() -> TextSource:
     """The source of the standard library, cut at blank lines and between statements."""
-    return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
-
-
-ESSAY_VOLUMES = 8
-
-
-@cache
-def essays() -> TextSource:
-    """Generated essays and local histories about invented places and people."""
-    return TextSource("essays", _essays, split_sentences, cache_key=f"{generated.VERSION} {ESSAY_VOLUMES}")
-
-
-def _essays() -> str:
-    return "\n\n".join(generated.volume("prose", number) for number in range(ESSAY_VOLUMES))
+    return TextSource("python-code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
 
 
 def _python_prose() -> str:
@@ -401,11 +437,10 @@ def _standard_library() -> Iterator[str]:
 
 def describe(made: Source) -> dict[str, str | int]:
     """A haystack's entry in the catalogue."""
-    bank = made.filler(seed=0).bank
-    return {
-        "name": made.name,
-        "digest": made.digest,
-        "pieces": len(bank.pieces),
-        "characters": sum(map(len, bank.pieces)),
-        "sample": bank.pieces[len(bank.pieces) // 3].strip(),
-    }
+    filler = made.filler(seed=0)
+    pieces = filler.bank.pieces
+    if filler.limit is None and isinstance(made, GeneratedText):
+        return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "sample": made.text(0, 400)}
+    characters = sum(map(len, pieces))
+    sample = pieces[len(pieces) // 3].strip()
+    return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "characters": characters, "sample": sample}

@@ -1,6 +1,6 @@
 """Generated text without end: prose, legal, medical, chat and code, every word of it written for Leadline.
 
-    grammar("prose").write(7, 0, 3)     the first three texts of seed 7, as indices into the phrases of the grammar
+    GeneratedText("prose").text(seed=7, characters=5000)
 
 A grammar is a file beside this one. Its sections are lists of patterns; a text is the section `document`, expanded.
 
@@ -12,10 +12,10 @@ A grammar is a file beside this one. Its sections are lists of patterns; a text 
     == document town of here, there: town               ... to {here} and {there}
     == paragraph month: May | June      drawn once a paragraph
     == document year = 1841..1952       a number; `= year + 2..6` follows another, `= year + 1..2 each` grows with paragraphs
-    * Al Ber Bran : berg dahl           in a list: all combinations of the two halves
+    * Al Ber Bran : berg dahl           in a list: all combinations of the two halves; `_` becomes a space
 
 `{word}` is a section or value, `{Word}` begins with a capital, `{a word}` and `{A word}` have an article, `[one|other]`
-is a choice on the spot. A section with lines `--` has patterns of several lines. `{{`, `}}`, `\\[`, `\\]` are literal.
+is a choice on the spot. A section with lines `--` has patterns of several lines. `«`, `»`, `\\[`, `\\]` are literal {, }, [, ].
 
 The phrases between the choices are the pieces: they are tokenised once, and a text is only an order of them. So a
 document of 128k tokens costs some milliseconds, whatever the tokenizer, and none has a stretch in common with another.
@@ -24,7 +24,10 @@ Every joint is at white space, except where a name is glued to punctuation in co
 
 from __future__ import annotations
 
+import io
+import math
 import re
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +37,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from leadline.core.cache import cache_folder, write_cache
 from leadline.core.digest import digest
+from leadline.core.types import Filler, PieceBank
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -49,9 +54,11 @@ NAMES = ("prose", "legal", "medical", "chat", "code")
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
+PIECES_PER_TEXT = 250
+"""About as many as most texts have."""
 MOST_WRITTEN_OUT = 8
 """Combinations of choices in a run of words that are pieces of their own: fewer and longer pieces to put in order."""
-MOST_PRODUCTS = 6000
+MOST_PRODUCTS = 700
 """Values of two slots in one word, such as `{verb}_{noun}`, that are written out."""
 
 FREE, PARAGRAPH, DOCUMENT = range(3)
@@ -80,7 +87,8 @@ class Symbol:
 _HEADER = re.compile(r"== (?:(document|paragraph) )?(\w+)(?: of ([\w, ]+?))?(?:(:| =) *(.*))?$")
 _NUMBER = re.compile(r"(?:(\w+) \+ )?(-?\d+)\.\.(-?\d+)(?: by (\d+))?( each)?$")
 _CHOICE = re.compile(r"(?<!\\)\[([^\[\]]*[^\[\]\\])\]")
-_ESCAPES = {"{{": "\ue000", "}}": "\ue001", "\\[": "\ue002", "\\]": "\ue003"}
+_ESCAPES = {"«": "\ue000", "»": "\ue001", "\\[": "\ue002", "\\]": "\ue003"}
+_LITERAL = str.maketrans(dict(zip(_ESCAPES.values(), "{}[]", strict=True)))
 
 
 def read_symbols(text: str) -> dict[str, Symbol]:
@@ -121,7 +129,7 @@ def _rows(body: str) -> list[list[str]]:
     for line in _lines(body):
         if line.startswith("* "):
             left, right = line[2:].split(" : ")
-            pairs = [[a + b] for a in left.split() for b in right.split()]
+            pairs = [[(a + b).replace("_", " ")] for a in left.split() for b in right.split()]
             rows += sorted(pairs, key=lambda pair: zlib.crc32(pair[0].encode()))  # neighbours should not look alike
         else:
             rows.append([cell.strip() for cell in line.split("|")])
@@ -227,6 +235,7 @@ class Around(NamedTuple):
 _SLOT = re.compile(r"\{(a |A )?([\w.]+)\}")
 _WORD = re.compile(r"( *)((?:\{[^}]*\}|[^\s{])+)(\n*)")
 _SENTENCE_END = re.compile(r"[.!?][\"')]*$")
+_PLAIN = re.compile(r"[\w' -]+$")
 _FIRST_LETTER = re.compile(r"[^\W_]")
 _AN = re.compile(r"(?!one\b|uni[^nm]|use|eu|ut[ei])[aeiou]|hour|honest|heir|8|11\b|18\b", re.IGNORECASE)
 
@@ -251,7 +260,12 @@ class _Compiler:
 
     def variant(self, name: str, around: Around) -> int:
         symbol = self.symbols[name]
-        return self._variant((name, around), symbol, (self._nodes(p, around) for p in symbol.patterns))
+        return self._variant((name, around), symbol, (self._expansion(p, around) for p in symbol.patterns))
+
+    def _expansion(self, pattern: str, around: Around) -> list[int]:
+        if _PLAIN.match(pattern):
+            return [self._piece(self._text(pattern, around))]
+        return self._nodes(pattern, around)
 
     def _variant(self, key: object, symbol: Symbol, alternatives: Iterator[list[int]]) -> int:
         if key not in self.variants:
@@ -326,20 +340,35 @@ class _Compiler:
             glued = rest[: rest.index("{")] if not rest[0] in "._([" else ""
             head = self.variant(symbol, inside._replace(after=glued))
             return [head, *self._slots(rest[len(glued) :], Around(after=around.after, indent=around.indent))]
-        alone = inside._replace(lead="", after="")
+        alone, of = inside._replace(lead="", after=""), self.symbols[symbol]
         rest_of = (
-            self._slots(rest, around._replace(before=self._text(value, alone), capital=False, article=False))
-            for value in self.symbols[symbol].patterns
+            self._slots(self._settled(rest, of, n), around._replace(before=self._text(value, alone), capital=False, article=False))
+            for n, value in enumerate(of.patterns)
         )
-        return [self._variant((word, around), self.symbols[symbol], rest_of)]
+        return [self._variant((word, around), of, rest_of)]
+
+    def _settled(self, word: str, chosen: Symbol, number: int) -> str:
+        """The word with the values of slots that are drawn together with one that is chosen: columns of its row."""
+
+        def value(match: re.Match[str]) -> str:
+            name = match.group(2)
+            other = self.symbols[name[0].lower() + name[1:]]
+            if chosen.scope == FREE or (other.key, other.instance) != (chosen.key, chosen.instance):
+                return match.group()
+            text = other.patterns[number]
+            return text[0].upper() + text[1:] if name[0].isupper() else text
+
+        return _SLOT.sub(value, word)
 
     def _products(self, word: str) -> int:
         """Values of a word with several slots; more than are written out if one of them is not a plain list."""
-        count = 1
-        for _, name in _SLOT.findall(word):
-            patterns = self.symbols[name[0].lower() + name[1:]].patterns
-            count *= MOST_PRODUCTS + 1 if any("{" in p for p in patterns) else len(patterns)
-        return count
+        counts: dict[object, int] = {}
+        for number, (_, name) in enumerate(_SLOT.findall(word)):
+            symbol = self.symbols[name[0].lower() + name[1:]]
+            plain = not any("{" in pattern for pattern in symbol.patterns)
+            key = number if symbol.scope == FREE else (symbol.key, symbol.instance)
+            counts[key] = len(symbol.patterns) if plain else MOST_PRODUCTS + 1
+        return math.prod(counts.values())
 
     @staticmethod
     def _text(word: str, around: Around) -> str:
@@ -350,8 +379,7 @@ class _Compiler:
         return around.lead + around.before + word + around.after
 
     def _piece(self, text: str) -> int:
-        for written, kept in _ESCAPES.items():
-            text = text.replace(kept, written[-1])
+        text = text.translate(_LITERAL)
         return self.pieces.setdefault(text, len(self.pieces))
 
 
@@ -382,41 +410,40 @@ class Grammar:
 
     @cached_property
     def pieces(self) -> list[str]:
-        return list(self._compiled.pieces)
+        return self._compiled[0]
 
     @cached_property
-    def closes(self) -> list[bool]:
-        """Which pieces end a sentence, in code a line."""
-        end = re.compile(r"\n$" if self.name == "code" else r"[.!?][\"')]*\n*$|\n$")
-        return [bool(end.search(piece)) for piece in self.pieces]
+    def _tables(self) -> Tables:
+        return self._compiled[1]
 
     @cached_property
-    def ends_paragraph(self) -> list[bool]:
-        return [piece.endswith("\n\n") for piece in self.pieces]
-
-    @cached_property
-    def _compiled(self) -> _Compiler:
-        return _Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
-
-    @cached_property
-    def _tables(self) -> _Tables:
-        return _Tables.of(self._compiled)
+    def _compiled(self) -> tuple[list[str], Tables]:
+        """Compiled once and kept in the cache folder: that takes a second, and reading it a hundredth of one."""
+        file = cache_folder() / "grammars" / f"{self.digest}.npz"
+        try:
+            with np.load(file) as saved:
+                arrays = [saved[name] for name in Tables._fields]
+                return bytes(saved["pieces"]).decode().split("\0"), Tables(*arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # absent or broken
+            made = _Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
+        pieces, tables, data = list(made.pieces), _tables(made), io.BytesIO()
+        np.savez(data, pieces=np.frombuffer("\0".join(pieces).encode(), np.uint8), **tables._asdict())
+        write_cache(file, data.getvalue())
+        return pieces, tables
 
     def write(self, seed: int, first: int, count: int) -> Indices:
         """The pieces of `count` texts from number `first` on, end to end. The texts of a seed have one voice: which
         words are preferred of those that can stand for each other."""
-        tables = self._tables
         seeds = _mix(np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed & _ALL))
         row = Nodes(np.full(count, -1, np.int64), np.arange(count), np.zeros(count, np.int64))
-        voice, level = tables.voice(seed), 0
+        voice, level = self._tables.voice(seed), 0
         while (row.nodes < 0).any():
-            row = tables.expand(row, seeds, voice, level)
+            row = self._tables.expand(row, seeds, voice, level)
             level += 1
         return row.nodes
 
 
-@dataclass(frozen=True, slots=True)
-class _Tables:
+class Tables(NamedTuple):
     """Of each variant: its alternatives, and how one is chosen. Of each alternative: its nodes."""
 
     pool: Indices
@@ -429,27 +456,8 @@ class _Tables:
     keys: Indices
     scopes: Indices
     instances: Indices
-    after: dict[int, tuple[int, int, int, int, bool]]
-    """By key, of a number that follows another: (key of that one, its count, least, most, each)."""
-
-    @classmethod
-    def of(cls, made: _Compiler) -> _Tables:
-        numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in [*made.symbols.values(), *made.of_variant]))}
-        flat = [nodes for alternatives in made.alternatives for nodes in alternatives]
-        lengths = np.array([len(nodes) for nodes in flat], np.int64)
-        counts = np.array([len(alternatives) for alternatives in made.alternatives], np.int64)
-        pool = np.concatenate([np.arange(len(made.pieces)), np.array([n for nodes in flat for n in nodes], np.int64)])
-        after = {}
-        for symbol in made.symbols.values():
-            if symbol.after:
-                parent, least, most, each = symbol.after
-                base = made.symbols[parent]
-                after[numbers[symbol.key]] = (numbers[base.key], len(base.patterns), least, most, each)
-        return cls(
-            pool, len(made.pieces) + np.cumsum(lengths) - lengths, lengths, np.cumsum(counts) - counts, counts,
-            np.array([numbers[s.key] for s in made.of_variant]), np.array([s.scope for s in made.of_variant]),
-            np.array([s.instance for s in made.of_variant]), after,
-        )  # fmt: skip
+    after: Indices
+    """A row for each number that follows another: its key, that one's key and count, least, most, each."""
 
     def voice(self, seed: int) -> Indices:
         """Of each variant the alternative that the texts of a seed prefer."""
@@ -460,11 +468,13 @@ class _Tables:
         """The row with one alternative in place of every variant."""
         places = np.flatnonzero(row.nodes < 0)
         variants = ~row.nodes[places]
-        chosen = self.first[variants] + self._choose(variants, places, row, seeds, voice, level)
+        begins = np.searchsorted(row.text, np.arange(len(seeds)))
+        chosen = self.first[variants] + self._choose(variants, places, row, seeds, voice, level, begins)
         starts, lengths = row.nodes.copy(), np.ones(len(row.nodes), np.int64)
         starts[places], lengths[places] = self.starts[chosen], self.lengths[chosen]
         ends = np.cumsum(lengths)
-        within = np.repeat(starts - (ends - lengths), lengths) + np.arange(ends[-1])
+        within = np.repeat(starts - (ends - lengths), lengths)
+        within += np.arange(len(within))
         text = np.repeat(row.text, lengths)
         if level == 0:
             paragraph = np.arange(len(text)) - np.searchsorted(text, text)
@@ -473,25 +483,30 @@ class _Tables:
         return Nodes(self.pool[within], text, paragraph)
 
     def _choose(
-        self, variants: Indices, places: Indices, row: Nodes, seeds: Hashes, voice: Indices, level: int
+        self, variants: Indices, places: Indices, row: Nodes, seeds: Hashes, voice: Indices, level: int, begins: Indices
     ) -> Indices:
-        text, counts, keys, scopes = row.text[places], self.counts[variants], self.keys[variants], self.scopes[variants]
+        text, counts = row.text[places], self.counts[variants]
         own = seeds[text]
         if level < DEALT_LEVELS:
+            keys = self.keys[variants]
             nth = _occurrences(text * (len(self.keys) + 1) + keys)
             free = _deal(_mix(own + (keys * 64 + level + 1).astype(np.uint64) * _GOLDEN), nth, counts)
         else:
-            position = places - np.searchsorted(row.text, text)
+            position = places - begins[text]
             drawn = _mix(own + (position * 64 + level + 1).astype(np.uint64) * _GOLDEN)
             nearest = np.minimum(_below(drawn, counts), _below(drawn << np.uint64(31), counts))
             nearest = np.minimum(nearest, _below(drawn * _GOLDEN, counts))
             free = (nearest + voice[variants]) % counts
+        scopes = self.scopes[variants]
         held = np.flatnonzero(scopes != FREE)
-        paragraph = np.where(scopes[held] == PARAGRAPH, row.paragraph[places[held]] + 1, 0)
-        free[held] = self._held(keys[held], own[held], paragraph, self.instances[variants[held]], counts[held])
-        for key in np.intersect1d(keys, list(self.after)).tolist():
+        keys, own = self.keys[variants[held]], own[held]
+        paragraph = row.paragraph[places[held]]
+        drawn_for = np.where(scopes[held] == PARAGRAPH, paragraph + 1, 0)
+        free[held] = self._held(keys, own, drawn_for, self.instances[variants[held]], counts[held])
+        for key in self.after[:, 0].tolist():
             these = np.flatnonzero(keys == key)
-            free[these] = self._follow(key, own[these], row.paragraph[places[these]])
+            if len(these):
+                free[held[these]] = self._follow(key, own[these], paragraph[these])
         return free
 
     @staticmethod
@@ -501,15 +516,34 @@ class _Tables:
 
     def _follow(self, key: int, own: Hashes, paragraph: Indices) -> Indices:
         """A number that follows another, counted from the least that it can be."""
-        parent, count, least, most, each = self.after[key]
+        [[_, parent, count, least, most, each]] = self.after[self.after[:, 0] == key].tolist()
         none, many = np.zeros(len(own), np.int64), np.full(len(own), count)
-        if parent in self.after:
+        if parent in self.after[:, 0]:
             base = self._follow(parent, own, paragraph)
         else:
             base = self._held(np.full(len(own), parent), own, none, none, many)
         when = paragraph if each else none
         drawn = _below(_mix(own + (key * 4096 + (when + 1) * 64 + 62).astype(np.uint64) * _GOLDEN), none + most - least + 1)
         return base + drawn + when * most
+
+
+def _tables(made: _Compiler) -> Tables:
+    numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in [*made.symbols.values(), *made.of_variant]))}
+    flat = [nodes for alternatives in made.alternatives for nodes in alternatives]
+    lengths = np.array([len(nodes) for nodes in flat], np.int64)
+    counts = np.array([len(alternatives) for alternatives in made.alternatives], np.int64)
+    pool = np.concatenate([np.arange(len(made.pieces)), np.array([n for nodes in flat for n in nodes], np.int64)])
+    after = []
+    for symbol in made.symbols.values():
+        if symbol.after:
+            parent, least, most, each = symbol.after
+            base = made.symbols[parent]
+            after.append([numbers[symbol.key], numbers[base.key], len(base.patterns), least, most, int(each)])
+    return Tables(
+        pool, len(made.pieces) + np.cumsum(lengths) - lengths, lengths, np.cumsum(counts) - counts, counts,
+        np.array([numbers[s.key] for s in made.of_variant]), np.array([s.scope for s in made.of_variant]),
+        np.array([s.instance for s in made.of_variant]), np.array(after, np.int64).reshape(-1, 6),
+    )  # fmt: skip
 
 
 def _mix(numbers: Hashes) -> Hashes:
@@ -539,6 +573,69 @@ def _occurrences(keys: Indices) -> Indices:
     return nth
 
 
+# --- as haystacks -------------------------------------------------------------------------------
+
+
+class Stream:
+    """The haystack of one document: texts of a seed, one after the other, as many as are needed."""
+
+    prefix_stable = True
+    limit = None
+
+    def __init__(self, bank: PieceBank, made: Grammar, seed: int) -> None:
+        self.bank = bank
+        self._grammar = made
+        self._seed = seed
+        self._order = np.empty(0, np.int64)
+        self._texts = 0
+
+    def arrange(self, count: int) -> Indices:
+        while len(self._order) < count:
+            each = len(self._order) / self._texts if self._texts else PIECES_PER_TEXT
+            more = int((count - len(self._order)) / each) + 1
+            self._order = np.concatenate([self._order, self._grammar.write(self._seed, self._texts, more)])
+            self._texts += more
+        return self._order[:count]
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """A source of generated text. It has no end, and no two documents have a stretch of it in common."""
+
+    name: str
+    by_paragraph: bool = False
+    """Whether facts are placed between paragraphs only."""
+
+    @property
+    def digest(self) -> str:
+        return digest([self._grammar.digest, "paragraph"]) if self.by_paragraph else self._grammar.digest
+
+    @cached_property
+    def bank(self) -> PieceBank:
+        """The phrases. In code a fact is a line of its own, elsewhere a sentence."""
+        code = self.name == "code"
+        end = re.compile(r"\n\n$" if self.by_paragraph else r"\n$" if code else r"[.!?][\"')]*\n*$|\n$")
+        pieces = self._grammar.pieces
+        closes = [bool(end.search(piece)) for piece in pieces]
+        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if code else "", alike=True)
+
+    def filler(self, *, seed: int) -> Filler:
+        return Stream(self.bank, self._grammar, seed)
+
+    def text(self, seed: int, characters: int) -> str:
+        """Whole texts of a seed, of at least so many characters together."""
+        written, number = "", 0
+        while len(written) < characters:
+            order = self._grammar.write(seed, number, 8)
+            written += "".join([self.bank.pieces[i] for i in order.tolist()])
+            number += 8
+        return written
+
+    @property
+    def _grammar(self) -> Grammar:
+        return _grammar(self.name)
+
+
 @cache
-def grammar(name: str) -> Grammar:
+def _grammar(name: str) -> Grammar:
     return Grammar(name)
