@@ -11,7 +11,7 @@ import pytest
 from leadline.core.errors import LengthError, SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Completion, Document
-from leadline.models.sim.answers import REFUSALS
+from leadline.models.sim.model import REFUSALS
 from leadline.run.measure import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records

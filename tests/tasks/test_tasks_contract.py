@@ -19,7 +19,7 @@ from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Probe
-from leadline.models.sim.answers import REFUSALS, listed
+from leadline.models.sim.model import REFUSALS, listed
 from leadline.run.documents import depths_of
 from leadline.run.measure import measure
 from leadline.stats.effective import effective_length

@@ -61,7 +61,8 @@ def broken_around(document: Document, kind: str, whole_lines: set[str]) -> list[
     for fact in facts:
         before, after = body.split(fact)
         if kind == "prose":
-            before_ok = not before or before.rstrip().endswith(("stays.", *facts))
+            sentence = re.search(r"(?:^|[.\n]\s*)So [a-z ]+ stays\.\s+$", before)
+            before_ok = not before or bool(sentence) or before.rstrip().endswith(tuple(facts))
             sentence = re.match(r"\s+So [a-z ]+ stays\.(?=\s|$)", after)
             after_ok = not after.strip() or bool(sentence) or after.lstrip().startswith(tuple(facts))
         else:
@@ -107,3 +108,35 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
             assert tokens.encode(document.prompt_text(probe)).tolist() == ids.tolist()
         broken += [f"{document.id}: {text}" for text in broken_around(document, kind, whole)]
     assert not broken, f"{len(broken)} of {sum(map(len, groups))}: {broken[:4]}"
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3", "unigram"])
+@pytest.mark.parametrize("kind", ["prose", "essays", "noise", "code"])
+def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(
+    name: str, kind: str, haystacks: dict[str, str]
+) -> None:
+    source = haystacks.get(kind, kind)
+    breaks = {"prose": {" ", "\n\n"}, "essays": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
+    task = Needle(haystack=source, answer_tokens=16)
+    for depth in (0.0, 0.5, 1.0):
+        for sample in range(4):
+            draft = task.draft([Cell("niah", 1400, depth, sample)], seed=5)
+            document = fit(draft, toy_tokenizer(name), completion_frame())
+            [fact] = document.facts
+            before, after = document.text[document.body_start_characters :].split(fact.text)
+            around = [before[len(before.rstrip()) :]] * bool(before) + [
+                after[: len(after) - len(after.lstrip())]
+            ] * bool(after)
+            assert all(set(s.strip(" ")) == {"\n"} if breaks is None else s in breaks for s in around), (around, depth)
+            assert fact.start == 0 if depth == 0 else before.rstrip()
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama3"])
+def test_facts_in_code_are_near_the_depth_asked_for(name: str, haystacks: dict[str, str]) -> None:
+    tokens = toy_tokenizer(name)
+    for length, most in ((1024, 0.12), (4096, 0.03)):
+        cells = [Cell("niah", length, d / 10, sample) for d in range(11) for sample in range(2)]
+        task = Needle(haystack=haystacks["code"], answer_tokens=16)
+        for cell in cells:
+            [fact] = fit(task.draft([cell], seed=5), tokens, completion_frame()).facts
+            assert abs(fact.depth - fact.depth_asked) < most, cell

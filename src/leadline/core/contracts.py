@@ -12,6 +12,7 @@ from leadline.core.seeds import Split, seed_of
 from leadline.core.types import (
     Answer,
     Cell,
+    Cluster,
     Completion,
     Document,
     Draft,
@@ -115,8 +116,15 @@ class Task(Options):
     scorers: tuple[str, ...] = Field(
         (), description="scorers in place of the task's own, the headline first: names, or ./file.py:Name"
     )
+    common_haystack: bool = Field(
+        False,
+        description="in fresh reading, one haystack for all depths of a length and sample",
+    )
+    fixed_allowance: bool = Field(
+        False, description="keep the number of answer tokens even where the right answer has more; this is warned of"
+    )
 
-    later_options: ClassVar[frozenset[str]] = frozenset({"scorers"})
+    later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance", "common_haystack"})
     """Options that older run folders do not know: left out of a run's identity while they are empty."""
 
     @model_validator(mode="after")
@@ -130,6 +138,10 @@ class Task(Options):
         """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
 
+    def cluster(self, cells: Sequence[Cell]) -> Cluster:
+        """Which haystack the document of these cells has."""
+        return Cluster.of(cells, common=self.common_haystack)
+
     def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
         """The document that answers all of `cells`, in the tokens of one model."""
         return fitter.fit(self.write(cells, seed=seed))
@@ -139,6 +151,8 @@ class Task(Options):
         draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
         if self.scorers:
             draft = replace(draft, questions=tuple(replace(q, scorers=self.scorers) for q in draft.questions))
+        if self.fixed_allowance:
+            draft = replace(draft, questions=tuple(replace(q, fixed_allowance=True) for q in draft.questions))
         return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:

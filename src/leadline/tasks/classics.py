@@ -18,14 +18,13 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import draw_new_value
-from leadline.text.sources import open_source
+from leadline.text.sources import open_source, stretch_of
 
-SCORERS = ("match.all", "ruler.v1", "ruler.strict")
 PASSKEY = {
     "instruction": PromptPart(
         ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
@@ -62,7 +61,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -87,13 +86,12 @@ class Passkey(Worded):
             key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
-        cluster = Cluster.of(cells)
-        drawn = seed_of(seed, "haystack", *cluster.coordinates)
+        cluster = self.cluster(cells)
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,
             head=self.fill("instruction"),
-            filler=self._source().filler(seed=drawn),
+            filler=stretch_of(self._source(), cluster, seed, tokens=cell.length),
             facts=(fact,),
             questions=(
                 Question(
@@ -102,7 +100,7 @@ class Passkey(Worded):
                     answer_prefix=self.fill("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
-                    scorers=SCORERS,
+                    scorers=SCORERS["all"],
                     facts=(fact.id,),
                     family="needle",
                     value_kind="numbers",
@@ -121,7 +119,7 @@ class _PlantedLine:
 class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -135,7 +133,7 @@ class Lines(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
         return Draft(
@@ -162,7 +160,7 @@ class Lines(Worded):
             answer_prefix=self.fill("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
-            scorers=SCORERS,
+            scorers=SCORERS["all"],
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
             family="needle",

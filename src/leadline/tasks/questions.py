@@ -16,10 +16,10 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.errors import LengthError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import TITLED, UNTITLED, DocumentPile, FileQuestion, QuestionCorpus, open_corpus
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import SCORERS, PromptPart, Worded
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Questions(Worded):
     `spread` around the depth.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
@@ -71,7 +71,7 @@ class Questions(Worded):
         everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
         return Draft(
             id=document_name(cells),
-            cluster=Cluster.of(cells).name,
+            cluster=self.cluster(cells).name,
             head=self.fill("instruction"),
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
@@ -85,7 +85,7 @@ class Questions(Worded):
         """A question for each cell. The samples of a cell differ, and no question can be answered from the gold
         documents of another."""
         order = bulk_rng(seed, "questions", cells[0].task_family).permutation(len(corpus.questions))
-        share = CHARACTERS_FOR_ALL_NESTED if Cluster.of(cells).nested else CHARACTERS_FOR_ALL
+        share = CHARACTERS_FOR_ALL_NESTED if self.cluster(cells).nested else CHARACTERS_FOR_ALL
         chosen: list[FileQuestion] = []
         for cell in cells:
             together = sum(c.length == cell.length for c in cells)
@@ -120,7 +120,7 @@ class Questions(Worded):
             near[list(question.related)] = self.related
         first: Indices = np.flatnonzero(near & free)
         then: Indices = np.flatnonzero(~near & free)
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         drawn = seed_of(seed, "pile", *cluster.coordinates)
         return DocumentPile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
 
@@ -152,7 +152,7 @@ def ask(
         answer_prefix=task.fill("prefix"),
         targets=answers,
         allowance=allowance,
-        scorers=("ruler.v1", "ruler.strict", "match.any"),
+        scorers=SCORERS["any"],
         facts=tuple(fact.id for fact in facts),
         distractors=tuple(other for other in others if other not in answers),
         labels={"hops": str(len(facts))},

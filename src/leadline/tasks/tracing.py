@@ -17,10 +17,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
-from leadline.text.sources import Unit, open_source
+from leadline.core.seeds import rng, side_of
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
+from leadline.text.sources import Unit, open_source, stretch_of
 
 INSTRUCTION = (
     "The text below hides assignments to variables. A variable holds a number, or what another variable holds. "
@@ -39,6 +39,8 @@ PARTS = {
     "demonstration": demonstration_part("another text"),
 }
 
+RULER_CHAIN_CHARACTERS = 5 * (5 + 2)
+"""Of RULER's answer, five names of five letters in a list, which has 30 tokens."""
 DEMONSTRATION_LETTERS = 3
 DEMONSTRATION_LINES = 8
 SHORT_DEMONSTRATION_LINES = 2
@@ -71,7 +73,7 @@ class Tracing(Worded):
     with placement=anywhere it is spread over the whole text, as in the paper. Other chains are placed at random.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracing"
 
@@ -83,7 +85,7 @@ class Tracing(Worded):
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     demonstration: bool = Field(True, description="show one solved example before the text")
-    answer_tokens: int = Field(30, ge=1, description="tokens for the answer")
+    answer_tokens: int = Field(30, ge=1, description="tokens for the answer; more for longer chains than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
         return PARTS
@@ -95,7 +97,7 @@ class Tracing(Worded):
         return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         draw = rng(seed, "demonstration", *cluster.coordinates, cells[0].depth)
         taken = self._capitals()
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
@@ -106,7 +108,7 @@ class Tracing(Worded):
             cluster=cluster.name,
             head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
             + self.fill("instruction"),
-            filler=self._source().filler(seed=seed_of(seed, "haystack", *cluster.coordinates)),
+            filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=tuple(self._question(part, everything, shown) for part in planted),
         )
@@ -162,8 +164,10 @@ class Tracing(Worded):
             text=self.fill("question", **held),
             answer_prefix=self.fill("prefix", **held),
             targets=chain.names,
-            allowance=self.answer_tokens,
-            scorers=("ruler.v1", "ruler.strict", "match.all"),
+            allowance=answer_allowance(
+                self.answer_tokens, len(chain.names) * (self.letters + 2), RULER_CHAIN_CHARACTERS
+            ),
+            scorers=SCORERS["all"],
             facts=part.needed,
             distractors=tuple(name for name in everything if name not in chain.names),
             labels={"hops": str(self.hops), "chains": str(self.chains)},

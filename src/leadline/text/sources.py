@@ -4,7 +4,7 @@ noise                               five short sentences, repeated
 prose, legal, medical, chat, code   generated text without end, about invented people, places and projects
 python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
-prose:0.5,code:0.3,PATH:0.2         a mixture: blocks of about a page, in fixed proportions of characters
+prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed proportions of characters
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,13 +28,12 @@ from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
 from leadline.core.registry import names, plugin_file, source
-from leadline.core.seeds import rng
-from leadline.core.types import Filler, PieceBank
+from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.types import Cluster, Filler, PieceBank
 from leadline.text.generated import GeneratedText
+from leadline.text.mixture import Mixture
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     from leadline.core.types import Indices
 
 
@@ -72,7 +71,7 @@ def _sentences(paragraph: str) -> list[str]:
     return pieces
 
 
-LONG_BLOCK = 100
+LONG_BLOCK = 50
 """Characters of a piece of code from which the next statement begins another."""
 
 
@@ -83,7 +82,7 @@ def split_blocks(text: str) -> list[str]:
     """
     pieces, piece, before, opened = [], "", "", 0
     for line in text.replace("\r\n", "\n").replace("\t", "    ").splitlines(keepends=True):
-        inside = opened > 0 and len(piece) < 8 * LONG_BLOCK  # a bracket in a string is never closed
+        inside = opened > 0 and len(piece) < 16 * LONG_BLOCK  # a bracket in a string is never closed
         continues = inside or before.endswith(("\\", ",", "(", "[", "{", "=")) or line.strip()[:1] in ("", *")]}#")
         if piece.strip() and not continues and (not before or len(piece) >= LONG_BLOCK):
             pieces.append(piece)
@@ -96,6 +95,10 @@ def split_blocks(text: str) -> list[str]:
 
 # --- sources ------------------------------------------------------------------------------------
 
+BLOCK_CHARACTERS_PER_TOKEN = 5
+"""More than most tokenizers have in prose or code, so that a document is no longer than its block of the text."""
+DEPTHS_APART = 11
+"""Depths whose documents are in different blocks of a text."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
 
@@ -161,118 +164,43 @@ class TextSource:
         """Pieces that begin a paragraph, and so may begin a document."""
         return [i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0]
 
+    @cached_property
+    def characters_before(self) -> Indices:
+        """For each piece, and for the end."""
+        return np.concatenate(([0], np.cumsum([len(piece) for piece in self.bank.pieces]))).astype(np.int64)
+
     def filler(self, *, seed: int) -> Filler:
         return Window(self.bank, rng(seed, "window").choice(self._beginnings), self.repeat)
 
-
-BLOCK = 1500
-"""Characters from which a block of a mixture may end, at the next paragraph or blank line."""
-
-
-class Interleaved:
-    """Blocks of several texts, each from the text that is furthest behind its share. Ends when one of them does."""
-
-    prefix_stable = True
-
-    def __init__(self, mixture: Mixture, seed: int) -> None:
-        self.bank = mixture.bank
-        self._parts = [
-            _Blocks(part.filler(seed=rng(seed, "mixture", number).getrandbits(63)), mixture, first, weight)
-            for number, ((weight, part), first) in enumerate(zip(mixture.parts, mixture.firsts, strict=True))
-        ]
-        self._order: list[Indices] = []
-        self._count = 0
-        self._ended = False
-
-    @property
-    def limit(self) -> int | None:
-        return None if all(part.endless for part in self._parts) else len(self.arrange(1 << 62))
-
-    def arrange(self, count: int) -> Indices:
-        while self._count < count and not self._ended:
-            part = min(self._parts, key=lambda part: part.reached)
-            block = part.next()
-            if block is None:
-                self._ended = True
-                break
-            self._order.append(block)
-            self._count += len(block)
-        self._order = [np.concatenate(self._order)] if self._order else []
-        return self._order[0][:count] if self._order else np.empty(0, np.int64)
-
-
-class _Blocks:
-    """One text of a mixture, block by block."""
-
-    def __init__(self, filler: Filler, mixture: Mixture, first: int, weight: float) -> None:
-        self.endless = filler.limit is None
-        self.reached = 0.0
-        """Characters so far, in proportion to the weight."""
-        self._filler, self._mixture, self._first, self._weight = filler, mixture, first, weight
-        self._order = np.empty(0, np.int64)
-        self._used = 0
-
-    def next(self) -> Indices | None:
-        """Whole paragraphs of about a page; None when the text has no more."""
-        wanted = 64
-        while True:
-            rest = self._order[self._used :]
-            sizes = np.cumsum(self._mixture.sizes[rest])
-            ends = np.flatnonzero(self._mixture.ends_block[rest] & (sizes >= BLOCK))
-            if len(ends):
-                break
-            more = self._filler.arrange(len(self._order) + wanted) + self._first
-            if len(more) == len(self._order):
-                ends = np.array([len(rest) - 1])
-                break
-            self._order, wanted = more, wanted * 2
-        block = rest[: ends[0] + 1]
-        self._used += len(block)
-        self.reached += float(sizes[ends[0]]) / self._weight if len(block) else 0.0
-        return block if len(block) else None
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Several sources in fixed proportions of characters, in coherent blocks."""
-
-    name: str
-    parts: tuple[tuple[float, TextSource | GeneratedText], ...]
+    def stretch(self, cluster: Cluster, seed: int, tokens: int) -> Window:
+        """The stretch of one haystack of at most `tokens` tokens. Those of a task and length do not overlap while the
+        text lasts, whichever documents a run has: each is one of the blocks that the text is divided into."""
+        size = int(self.characters_before[-1])
+        blocks = max(int(size / (tokens * BLOCK_CHARACTERS_PER_TOKEN)), 1)
+        order = _block_order(seed_of(seed, "stretches", *cluster.group), blocks)
+        # Depths are spread over nine tenths of the blocks, samples follow each other from there.
+        first = 0 if cluster.depth is None else int(0.9 * cluster.depth * blocks)
+        place = float(order[(first + cluster.sample) % blocks])
+        if cluster.sample >= (blocks if cluster.depth is None else blocks // DEPTHS_APART):  # the text is used up
+            place += rng(seed, "stretch", *cluster.coordinates).random()
+        at = int(np.searchsorted(self._beginning_characters, place / blocks * size))
+        return Window(self.bank, self._beginnings[at % len(self._beginnings)], self.repeat)
 
     @cached_property
-    def bank(self) -> PieceBank:
-        banks = [part.bank for _, part in self.parts]
-        pieces = [piece for bank in banks for piece in bank.pieces]
-        closes = [closed for bank in banks for closed in bank.closes or [True] * len(bank.pieces)]
-        alike = all(bank.alike for bank in banks)
-        return PieceBank(self.name, self.digest, pieces, False, None if all(closes) else closes, alike=alike)
+    def _beginning_characters(self) -> Indices:
+        return self.characters_before[self._beginnings]
 
-    @cached_property
-    def digest(self) -> str:
-        return digest([self.name, BLOCK, *(part.digest for _, part in self.parts)])
 
-    @cached_property
-    def firsts(self) -> list[int]:
-        """Where the pieces of each part begin."""
-        ends = np.cumsum([len(part.bank.pieces) for _, part in self.parts])
-        return [0, *ends.tolist()[:-1]]
+def stretch_of(source: Source, cluster: Cluster, seed: int, *, tokens: int) -> Filler:
+    """The haystack of one cluster, for at most `tokens` tokens."""
+    if isinstance(source, TextSource) and not source.repeat:
+        return source.stretch(cluster, seed, tokens)
+    return source.filler(seed=seed_of(seed, "haystack", *cluster.coordinates))
 
-    @cached_property
-    def sizes(self) -> Indices:
-        return np.array([len(piece) for piece in self.bank.pieces], np.int64)
 
-    @cached_property
-    def ends_block(self) -> npt.NDArray[np.bool_]:
-        """Pieces after which a block may end: before a blank line, or any line where a part has no blank lines."""
-        found = []
-        for _, part in self.parts:
-            pieces = part.bank.pieces
-            blank = [piece.endswith("\n\n") for piece in pieces]
-            found += blank if sum(blank) > len(pieces) // 200 else [piece.endswith("\n") for piece in pieces]
-        return np.array(found, np.bool_)
-
-    def filler(self, *, seed: int) -> Filler:
-        return Interleaved(self, seed)
+@lru_cache(maxsize=256)
+def _block_order(seed: int, blocks: int) -> Indices:
+    return bulk_rng(seed, "blocks").permutation(blocks)
 
 
 def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:
@@ -285,13 +213,7 @@ def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> 
 
 @cache
 def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat: bool) -> Mixture:
-    opened = []
-    for part, weight in parts:
-        made = _single(part, unit, repeat)
-        if not isinstance(made, TextSource | GeneratedText):
-            raise SourceError(f"{part!r} cannot be part of a mixture", where=name, fix="mix texts, files and folders")
-        opened.append((weight, made))
-    return Mixture(f"{name} by {unit}", tuple(opened))
+    return Mixture(f"{name} by {unit}", tuple((weight, _single(part, unit, repeat)) for part, weight in parts))
 
 
 @cache

@@ -8,6 +8,7 @@ pair of touching tokens.
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -230,7 +231,7 @@ def _count(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
 def _prove_neighbours(pieces: Sequence[str], each: Sequence[Ids], context: ContextTokenizer) -> list[bool]:
     """Whether the joint of each piece and the next is sound. Proven once for all joints with the same characters, up
     to the nearest that are no white space, and the same tokens on both sides."""
-    pairs = list(zip(pieces, pieces[1:], strict=False))
+    pairs = list(itertools.pairwise(pieces))
     keys = []
     for i, (left, right) in enumerate(pairs):
         sides = left[len(left.rstrip()) - 1 :], right[: len(right) - len(right.lstrip()) + 1]

@@ -75,7 +75,9 @@ class ContextTokenizer:
             return {}
         lead, follower = self._anchor(anchor), self._follower()
         spaced = [piece[-1:].isspace() for piece in pieces.values()]
-        texts = [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces.values(), spaced, strict=True)]
+        texts = [
+            anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces.values(), spaced, strict=True)
+        ]
         found = {}
         for i, space, ids in zip(pieces, spaced, self.tokenizer.encode_batch(texts), strict=True):
             end = len(ids) - (len(follower) if space else 0)

@@ -256,13 +256,14 @@ class StretchWriter:
             return _nearest(bounds, barred, wanted), count
         end, cut_place = count - last, count
         places = _nearest(bounds + cut_tokens * (np.arange(count + 1) >= end), barred, wanted)
-        candidates = [cut_place]
+        free, candidates = np.flatnonzero(barred == 0), [count]
         if end in places:
-            candidates = np.setdiff1d(np.flatnonzero(barred[:end] == 0), places)[: -CUT_PLACES - 1 : -1].tolist() or [count]
+            candidates = np.setdiff1d(free[free < end], places)[: -CUT_PLACES - 1 : -1].tolist() or [count]
         found = []
         for cut_place in candidates:
-            there = barred.copy()
+            there, near = barred.copy(), int(np.searchsorted(free, cut_place))
             there[cut_place] = NO_FACT_HERE
+            there[free[near : near + 2]] = NO_FACT_HERE  # one whole sentence after it would read as its end
             shifted = bounds + cut_tokens * (np.arange(count + 1) > cut_place)
             places = _nearest(shifted, there, wanted)
             found.append((float(np.abs(shifted[list(places)] - wanted).max(initial=0)), places, cut_place))
@@ -365,7 +366,7 @@ class StretchWriter:
             self.assembly.add_text(separator)
         after = self.assembly.trailing_space()
         if self._at_start:
-            after = following[len(following.rstrip()) :] or (separator if separator != " " else "\n")
+            after = following[len(following.rstrip()) :] or separator.strip(" ")
             after = "" if following[:1].isspace() else after
         self.assembly.add_text(fact.text, span=fact.id)
         if after and following:
