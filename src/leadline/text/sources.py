@@ -229,7 +229,9 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
             if unit == "paragraph" and made.split is split_sentences:
                 changes["split"] = split_paragraphs
             return TextSource(**{**made.__dict__, **changes}) if changes else made
-        return GeneratedText(name, by_paragraph=True) if isinstance(made, GeneratedText) and unit == "paragraph" else made
+        if isinstance(made, GeneratedText) and unit == "paragraph":
+            return GeneratedText(made.name, by_paragraph=True)
+        return made
     return _from_path(name, unit, repeat)
 
 
@@ -293,7 +295,7 @@ def noise() -> TextSource:
 PROSE, LEGAL, MEDICAL, CHAT, CODE = map(GeneratedText, ("prose", "legal", "medical", "chat", "code"))
 
 _PYTHON = f"Python {sys.version.split()[0]}"
-_LIBRARY = f"2 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
+_LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache

@@ -116,7 +116,8 @@ class Assembly:
         bounds, pieces = groups.tolist(), self.counted.texts(order)
         texts = ["".join(pieces[a:b]) for a, b in itertools.pairwise(bounds)]
         several = [n for n in range(len(texts) - 1) if bounds[n + 1] - bounds[n] > 1]
-        encoded = dict(zip(several, self.counted.context.encode_pieces([texts[n] for n in several]), strict=True))
+        together = [tuple(order[bounds[n] : bounds[n + 1]].tolist()) for n in several]
+        encoded = dict(zip(several, self.counted.encode_groups(together), strict=True))
         ids = [encoded[n] if n in encoded else self.counted.piece(int(order[bounds[n]])) for n in range(len(texts) - 1)]
         if ids:
             self._push(np.concatenate(ids), "".join(texts[:-1]))

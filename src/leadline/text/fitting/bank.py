@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
+MOST_GROUPS = 100_000
+"""Groups of pieces whose tokens are kept."""
 FORMAT = 4
 """Version of the cache files."""
 WORTH_CACHING = 200
@@ -51,6 +53,8 @@ class CountedBank:
     documents: int = 0
     """Documents that were fitted with this bank."""
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _groups: dict[tuple[int, ...], Ids] = field(default_factory=dict)
+    """Tokens of pieces that were tokenised together."""
     _piece_ends: dict[int, tuple[Sequence[int], int, int] | None] = field(default_factory=dict)
     """By piece, as `ContextTokenizer.anchored_ends` gives them."""
 
@@ -92,6 +96,16 @@ class CountedBank:
             return 0  # the next token is a part of the same character
         return ends[last] - characters
 
+    def encode_groups(self, groups: Sequence[tuple[int, ...]]) -> list[Ids]:
+        """The tokens of pieces side by side, for groups of them that have no sound joint inside. Those of two pieces
+        are kept: the end of a line and the indentation of the next come again and again in generated code."""
+        new = [group for group in dict.fromkeys(groups) if group not in self._groups]
+        encoded = self.context.encode_pieces(["".join([self.bank.pieces[i] for i in group]) for group in new])
+        found = dict(zip(new, encoded, strict=True))
+        if len(self._groups) < MOST_GROUPS:
+            self._groups.update((group, ids) for group, ids in found.items() if len(group) == 2)
+        return [found[group] if group in found else self._groups[group] for group in groups]
+
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
         return np.array([piece[:1].isspace() for piece in self.bank.pieces], np.bool_)
@@ -131,14 +145,13 @@ class CountedBank:
 
     def _other_joints(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         """Joints of pieces that are not neighbours in the bank; all new pairs of tokens are proven at once."""
-        table = self._joint_table
+        table, splits = self._joint_table, self._characters_split(left, right)
+        left, right = left[splits], right[splits]
         pairs = table.pairs(left, right)
         if self.bank.alike and not table.failed:
             self._prove(table, pairs, left, right, most=max(ENOUGH - table.proven, 0))
             if table.proven >= ENOUGH and not table.failed:
-                return np.ones(len(left), np.bool_)
-        splits = self._characters_split(left, right)
-        left, right, pairs = left[splits], right[splits], pairs[splits]
+                return splits
         known, sound = table.look_up(pairs)
         if not known.all():
             self._prove(table, pairs, left, right, most=len(left))

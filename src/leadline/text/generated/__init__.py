@@ -337,7 +337,7 @@ class _Compiler:
         if "{" not in rest:
             return [self.variant(symbol, inside._replace(after=rest + around.after))]
         if self._products(word) > MOST_PRODUCTS:
-            glued = rest[: rest.index("{")] if not rest[0] in "._([" else ""
+            glued = rest[: rest.index("{")] if rest[0] not in "._([" else ""
             head = self.variant(symbol, inside._replace(after=glued))
             return [head, *self._slots(rest[len(glued) :], Around(after=around.after, indent=around.indent))]
         alone, of = inside._replace(lead="", after=""), self.symbols[symbol]
