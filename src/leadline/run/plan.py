@@ -34,7 +34,7 @@ from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import count_cells, depths_of, first_rows, jobs
+from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes
 from leadline.run.logprobs import logprob_model
 from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
@@ -133,8 +133,9 @@ def manifest_for(
     *,
     planned: int,
     built: Mapping[str, Sequence[Document]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Manifest:
-    """`built` has some documents of every task, whose probes name its scorers."""
+    """`built` has some documents of every task, whose probes name its scorers; `notes` are for reports."""
     asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
     scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.scorers))
     return Manifest(
@@ -142,7 +143,7 @@ def manifest_for(
         spec=spec.identity(),
         planned=planned,
         fingerprints=dict(sorted([*fingerprints(spec, tasks, model, fitter), *scorers.items()])),
-        model=model.card.model_dump(mode="json"),
+        model={**(card := model.card.model_dump(mode="json")), "notes": [*card["notes"], *notes]},
         frame=dataclasses.asdict(model.frame),
         tasks={t.title: _task_entry(t, tasks[t.title], model, fitter) for t in spec.tasks},
         created=now(),
@@ -273,7 +274,11 @@ def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed))
-        manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built)
+        overlaps = overlap_notes(spec, tasks, built)
+        manifest = manifest_for(
+            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
+        )
+        notes += overlaps
         return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
     except BaseException:
         model.close()

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
@@ -185,6 +185,19 @@ class TextSource:
             place += rng(seed, "stretch", *cluster.coordinates).random()
         at = int(np.searchsorted(self._beginning_characters, place / blocks * size))
         return Window(self.bank, self._beginnings[at % len(self._beginnings)], self.repeat)
+
+    def overlap(self, clusters: Iterable[Cluster], seed: int, tokens: int, characters: int) -> float:
+        """The share of the text of these haystacks, each of some characters, that another of them has too."""
+        ends, size = self.characters_before, int(self.characters_before[-1])
+        readers = np.zeros(len(ends), np.int64)
+        for cluster in clusters:
+            start = self.stretch(cluster, seed, tokens).start
+            stop = int(ends[start]) + min(characters, size)
+            readers[start] += 1
+            readers[0] += stop > size  # wraps around
+            readers[int(np.searchsorted(ends, stop if stop <= size else stop - size))] -= 1
+        read = np.cumsum(readers)[:-1] * np.diff(ends)
+        return float(read[np.cumsum(readers)[:-1] > 1].sum() / max(int(read.sum()), 1))
 
     @cached_property
     def _beginning_characters(self) -> Indices:
