@@ -53,8 +53,8 @@ class CountedBank:
     documents: int = 0
     """Documents that were fitted with this bank."""
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
-    _groups: dict[tuple[int, ...], Ids] = field(default_factory=dict)
-    """Tokens of pieces that were tokenised together."""
+    _groups: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Pieces that were tokenised together, and where they are in `_with_groups`."""
     _piece_ends: dict[int, tuple[Sequence[int], int, int] | None] = field(default_factory=dict)
     """By piece, as `ContextTokenizer.anchored_ends` gives them."""
 
@@ -63,6 +63,7 @@ class CountedBank:
         self.mean_tokens = float(self.counts.mean()) if len(self.counts) else 0.0
         closes = self.bank.closes
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
+        self._forget_groups()
 
     def gather(self, order: Indices) -> tuple[Ids, str]:
         """The tokens and the text of pieces in an order."""
@@ -96,15 +97,38 @@ class CountedBank:
             return 0  # the next token is a part of the same character
         return ends[last] - characters
 
-    def encode_groups(self, groups: Sequence[tuple[int, ...]]) -> list[Ids]:
-        """The tokens of pieces side by side, for groups of them that have no sound joint inside. Those of two pieces
-        are kept: the end of a line and the indentation of the next come again and again in generated code."""
+    def gather_groups(self, order: Indices, bounds: Indices) -> tuple[Ids, str]:
+        """The tokens and the text of groups of pieces: those from bounds[n] to bounds[n + 1] are tokenised together."""
+        firsts, sizes = order[bounds[:-1]], np.diff(bounds)
+        several = np.flatnonzero(sizes > 1).tolist()
+        groups = [tuple(order[bounds[n] : bounds[n + 1]].tolist()) for n in several]
+        if len(self._groups) > MOST_GROUPS:
+            self._groups.clear()
+            self._forget_groups()
         new = [group for group in dict.fromkeys(groups) if group not in self._groups]
-        encoded = self.context.encode_pieces(["".join([self.bank.pieces[i] for i in group]) for group in new])
-        found = dict(zip(new, encoded, strict=True))
-        if len(self._groups) < MOST_GROUPS:
-            self._groups.update((group, ids) for group, ids in found.items() if len(group) == 2)
-        return [found[group] if group in found else self._groups[group] for group in groups]
+        if new:
+            self._add_groups(new)
+        firsts[several] = [self._groups[group] for group in groups]
+        ids, starts, texts = self._with_groups
+        counts = starts[firsts + 1] - starts[firsts]
+        shifts = starts[firsts] - (np.cumsum(counts) - counts)
+        return ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))], "".join(texts[firsts].tolist())
+
+    def _add_groups(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Keeps new groups as further pieces: the end of a line and the next indentation come again and again."""
+        ids, starts, texts = self._with_groups
+        written = ["".join([self.bank.pieces[i] for i in group]) for group in groups]
+        encoded = self.context.encode_pieces(written)
+        self._groups.update((group, len(texts) + n) for n, group in enumerate(groups))
+        ends = starts[-1] + np.cumsum([len(each) for each in encoded])
+        self._with_groups = (
+            np.concatenate([ids, *encoded]),
+            np.concatenate([starts, ends]),
+            np.concatenate([texts, np.array(written, dtype=np.object_)]),
+        )
+
+    def _forget_groups(self) -> None:
+        self._with_groups = (self.ids, self.starts, self._text_array)
 
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
