@@ -55,7 +55,8 @@ def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
     table = tabulate(records, plan)
     deepest, middle = table.cells[Place("niah", 1024, 1.0)], table.cells[Place("niah", 1024, 0.5)]
     assert table.moved == 1
-    assert (deepest.planned, deepest.done, deepest.mean) == (3, 3, pytest.approx(2 / 3))
+    assert (deepest.planned, deepest.done) == (3, 3)
+    assert deepest.mean == pytest.approx(2 / 3)
     assert (middle.planned, middle.done, middle.missing, middle.mean) == (1, 1, 0, 1.0)
     assert table.whole.planned == table.whole.done == 6
 

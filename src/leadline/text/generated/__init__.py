@@ -489,7 +489,7 @@ class Tables(NamedTuple):
         own = seeds[text]
         if level < DEALT_LEVELS:
             keys = self.keys[variants]
-            nth = _occurrences(text * (len(self.keys) + 1) + keys)
+            nth = _occurrences((text << 32) + keys)
             free = _deal(_mix(own + (keys * 64 + level + 1).astype(np.uint64) * _GOLDEN), nth, counts)
         else:
             position = places - begins[text]
