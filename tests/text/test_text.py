@@ -214,12 +214,13 @@ def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> No
         clusters = [Cluster.of([Cell("niah", length, depth, sample)]) for depth, sample in grid]
         starts = [source.stretch(c, 7, length).start for c in clusters]
         assert starts == [source.stretch(c, 7, length).start for c in reversed(clusters)][::-1]
-        read = [set(range(start, start + 5 * length // 53)) for start in starts]  # lines of about 53 characters
+        size = int(4.5 * length)  # characters of a document
+        read = [set(range(start, start + size // 53)) for start in starts]  # lines of about 53 characters
         seen, twice = set[int](), 0
         for lines in read:
             twice += len(lines & seen)
             seen |= lines
-        found = source.overlap(clusters, 7, length, 5 * length)
+        found = source.overlap(clusters, 7, length, size)
         assert (found > 0.01) == (twice > 0.01 * sum(map(len, read)))
         return found
 
