@@ -111,7 +111,7 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "unigram"])
-@pytest.mark.parametrize("kind", ["prose", "prose", "noise", "code"])
+@pytest.mark.parametrize("kind", ["prose", "legal", "noise", "code"])
 def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(
     name: str, kind: str, haystacks: dict[str, str]
 ) -> None:
