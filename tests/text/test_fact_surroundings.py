@@ -116,7 +116,7 @@ def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(
     name: str, kind: str, haystacks: dict[str, str]
 ) -> None:
     source = haystacks.get(kind, kind)
-    breaks = {"prose": {" ", "\n\n"}, "prose": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
+    breaks = {"prose": {" ", "\n\n"}, "legal": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
     task = Needle(haystack=source, answer_tokens=16)
     for depth in (0.0, 0.5, 1.0):
         for sample in range(4):

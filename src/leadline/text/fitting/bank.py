@@ -128,7 +128,7 @@ class CountedBank:
         )
 
     def _forget_groups(self) -> None:
-        self._with_groups = (self.ids, self.starts, self._text_array)
+        self._with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = (self.ids, self.starts, self._text_array)
 
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:

@@ -524,7 +524,8 @@ class Tables(NamedTuple):
             base = self._held(np.full(len(own), parent), own, none, none, many)
         when = paragraph if each else none
         drawn = _below(_mix(own + (key * 4096 + (when + 1) * 64 + 62).astype(np.uint64) * _GOLDEN), none + most - least + 1)
-        return base + drawn + when * most
+        number: Indices = base + drawn + when * most
+        return number
 
 
 def _tables(made: _Compiler) -> Tables:
