@@ -53,6 +53,8 @@ class CountedBank:
     documents: int = 0
     """Documents that were fitted with this bank."""
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = field(init=False)
+    """Tokens, starts and texts of all pieces, and of groups of them after that."""
     _groups: dict[tuple[int, ...], int] = field(default_factory=dict)
     """Pieces that were tokenised together, and where they are in `_with_groups`."""
     _piece_ends: dict[int, tuple[Sequence[int], int, int] | None] = field(default_factory=dict)
@@ -128,7 +130,7 @@ class CountedBank:
         )
 
     def _forget_groups(self) -> None:
-        self._with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = (self.ids, self.starts, self._text_array)
+        self._with_groups = (self.ids, self.starts, self._text_array)
 
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
