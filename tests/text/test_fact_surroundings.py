@@ -111,12 +111,12 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "unigram"])
-@pytest.mark.parametrize("kind", ["prose", "essays", "noise", "code"])
+@pytest.mark.parametrize("kind", ["prose", "legal", "noise", "code"])
 def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(
     name: str, kind: str, haystacks: dict[str, str]
 ) -> None:
     source = haystacks.get(kind, kind)
-    breaks = {"prose": {" ", "\n\n"}, "essays": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
+    breaks = {"prose": {" ", "\n\n"}, "legal": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
     task = Needle(haystack=source, answer_tokens=16)
     for depth in (0.0, 0.5, 1.0):
         for sample in range(4):

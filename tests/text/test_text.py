@@ -167,10 +167,11 @@ def test_a_completion_is_the_text_after_its_beginning() -> None:
 
 
 def test_the_built_in_prose_and_code_are_long_enough_for_128k_tokens() -> None:
-    for name in ("prose", "code"):
+    for name in ("python-docs", "python-code"):
         characters = sum(map(len, open_source(name).filler(seed=0).bank.pieces))
         assert characters > 4.2 * 131_072
-    assert open_source("noise").filler(seed=0).limit is None
+    for name in ("noise", "prose", "legal", "medical", "chat", "code"):
+        assert open_source(name).filler(seed=0).limit is None
 
 
 def test_windows_differ_by_seed_and_never_repeat_unless_asked() -> None:

@@ -168,7 +168,9 @@ def describe_source(name: str) -> dict[str, Any]:
     return {
         **values,
         "name": name,
-        "summary": f"{values['characters']:,} characters in {values['pieces']:,} pieces",
+        "summary": f"{values['characters']:,} characters in {values['pieces']:,} pieces"
+        if "characters" in values
+        else f"generated without end from {values['pieces']:,} phrases",
         "sample": sample if len(sample) <= 160 else f"{sample[:156]} ...",
     }
 

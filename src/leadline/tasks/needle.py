@@ -82,7 +82,7 @@ class Needle(Worded):
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field(
-        "prose", description="noise, prose, essays, code, needles, a path, or a mixture prose:0.5,code:0.5"
+        "prose", description="prose, legal, medical, chat, code, noise, needles, a path, or a mixture a:0.5,b:0.5"
     )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")

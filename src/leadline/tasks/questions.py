@@ -108,7 +108,7 @@ class Questions(Worded):
         filler = NumberedPile(corpus.numbered_bank, tuple(gold), pile, depths)
         asked = ask(self, cell, question.text, question.answers, (), allowance=self.answer_tokens, others=())
         return Draft(
-            id=document_name(cells), cluster=Cluster.of(cells).name, head=self.fill("instruction"), filler=filler,
+            id=document_name(cells), cluster=self.cluster(cells).name, head=self.fill("instruction"), filler=filler,
             facts=(), questions=(asked,),
         )  # fmt: skip
 

@@ -5,7 +5,8 @@ FILE.jsonl, .json  a line, or an item of the list, is a document: a text, or an 
 FILE               one document
 FILE.zip           the lines of the .jsonl files in it; of several splits those for validation
 govreport          the same, of the file that `leadline sources pull govreport` downloads
-prose, code ...    a built-in haystack cut into documents that do not overlap
+prose, code ...    generated documents, as many as are wanted
+python-docs ...    another built-in haystack, cut into documents that do not overlap
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ from leadline.core.digest import digest
 from leadline.core.errors import SourceError, TokenizerError
 from leadline.core.files import parse_json, read_text
 from leadline.core.registry import names
-from leadline.core.seeds import bulk_rng
+from leadline.core.seeds import bulk_rng, seed_of
 from leadline.core.types import Frame
 from leadline.text.downloads import DOWNLOADS, find_data
+from leadline.text.generated import GeneratedText
 from leadline.text.sources import TextSource, find_files, open_source
 
 if TYPE_CHECKING:
@@ -104,6 +106,22 @@ class CutCorpus:
         return found
 
 
+@dataclass(frozen=True)
+class GeneratedCorpus:
+    """Generated texts, as many as are wanted, each of whole texts of at least the wanted length."""
+
+    name: str
+    source: GeneratedText
+
+    @property
+    def digest(self) -> str:
+        return self.source.digest
+
+    def text(self, number: int, *, tokens: int, seed: int) -> str | None:
+        drawn = seed_of(seed, "corpus", self.digest, number)
+        return self.source.text(drawn, tokens * CHARACTERS_PER_TOKEN).rstrip()
+
+
 @cache
 def _order(seed: int, corpus: str, count: int) -> tuple[int, ...]:
     return tuple(bulk_rng(seed, "corpus", corpus).permutation(count).tolist())
@@ -114,6 +132,8 @@ def open_corpus(name: str, field: str = "text") -> Corpus:
     """The corpus of this name. `field` is the text field of objects in a JSON file."""
     if name in names("sources"):
         source = open_source(name)
+        if isinstance(source, GeneratedText):
+            return GeneratedCorpus(name, source)
         if not isinstance(source, TextSource) or source.repeat:
             raise SourceError(f"{name!r} cannot be cut into documents", where="documents", fix="use prose or code")
         return CutCorpus(name, source)

@@ -1,9 +1,8 @@
 """Haystacks: the text that fills documents. None of them needs a download.
 
 noise                               five short sentences, repeated
-prose                               the language reference and the docstrings of Python's standard library
-essays                              generated essays about invented places: about 1.2M tokens, not to be found elsewhere
-code                                the source of Python's standard library
+prose, legal, medical, chat, code   generated text without end, about invented people, places and projects
+python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
 prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed proportions of characters
 """
@@ -32,7 +31,7 @@ from leadline.core.files import read_text
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cluster, Filler, PieceBank
-from leadline.text import generated
+from leadline.text.generated import GeneratedText
 from leadline.text.mixture import Mixture
 
 if TYPE_CHECKING:
@@ -244,6 +243,8 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
             if unit == "paragraph" and made.split is split_sentences:
                 changes["split"] = split_paragraphs
             return TextSource(**{**made.__dict__, **changes}) if changes else made
+        if isinstance(made, GeneratedText) and unit == "paragraph":
+            return GeneratedText(made.name, by_paragraph=True)
         return made
     return _from_path(name, unit, repeat)
 
@@ -301,33 +302,22 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
+PROSE, LEGAL, MEDICAL, CHAT, CODE = map(GeneratedText, ("prose", "legal", "medical", "chat", "code"))
+
 _PYTHON = f"Python {sys.version.split()[0]}"
 _LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache
-def prose() -> TextSource:
+def python_docs() -> TextSource:
     """The language reference and the docstrings of the standard library."""
-    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
+    return TextSource("python-docs", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
 
 
 @cache
-def code() -> TextSource:
+def python_code() -> TextSource:
     """The source of the standard library, cut at blank lines and between statements."""
-    return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
-
-
-ESSAY_VOLUMES = 8
-
-
-@cache
-def essays() -> TextSource:
-    """Generated essays and local histories about invented places and people."""
-    return TextSource("essays", _essays, split_sentences, cache_key=f"{generated.VERSION} {ESSAY_VOLUMES}")
-
-
-def _essays() -> str:
-    return "\n\n".join(generated.volume("prose", number) for number in range(ESSAY_VOLUMES))
+    return TextSource("python-code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
 
 
 def _python_prose() -> str:
@@ -381,11 +371,10 @@ def _standard_library() -> Iterator[str]:
 
 def describe(made: Source) -> dict[str, str | int]:
     """A haystack's entry in the catalogue."""
-    bank = made.filler(seed=0).bank
-    return {
-        "name": made.name,
-        "digest": made.digest,
-        "pieces": len(bank.pieces),
-        "characters": sum(map(len, bank.pieces)),
-        "sample": bank.pieces[len(bank.pieces) // 3].strip(),
-    }
+    filler = made.filler(seed=0)
+    pieces = filler.bank.pieces
+    if filler.limit is None and isinstance(made, GeneratedText):
+        return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "sample": made.text(0, 400)}
+    characters = sum(map(len, pieces))
+    sample = pieces[len(pieces) // 3].strip()
+    return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "characters": characters, "sample": sample}
