@@ -19,7 +19,7 @@ from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.hf import memory as forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
-from leadline.models.hf.memory import DecoderShape
+from leadline.models.hf.memory import DecoderShape, DocumentReading, Speed
 from leadline.models.hf.model import HFModel
 from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
 
@@ -264,18 +264,17 @@ def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
-    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: (5e14, 4e12))
     shape = DecoderShape(
         layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256
     )
     cards = [torch.device("cpu"), torch.device("cuda:1"), torch.device("cuda:2")]
 
     def words(devices: list[torch.device]) -> tuple[str, ...]:
-        weights = shape.parameters * 2
-        documents = [[(131_000, 64, 16)]]
+        weights, readings = shape.parameters * 2, [DocumentReading(((131_000, 64, 16),))]
         return forecast.forecast(
-            shape, documents, dtype="bfloat16", weights=weights, chunk=8192, devices=devices, where="70B"
-        )[1]
+            shape, readings, lambda: Speed(5e14, 4e14, 4e12), dtype="bfloat16", weights=weights, chunk=8192,
+            devices=devices, where="70B",
+        )  # fmt: skip
 
     with pytest.raises(UsageError, match="and the device has 80"):
         words(cards[:1])
@@ -289,6 +288,7 @@ def test_a_run_is_forecast_in_memory_and_time_and_refused_when_it_cannot_fit(
     model = opened(f"hf:{model_folder(tmp_path)}")
     words = model.forecast([[(500, 10, 4), (200, 10, 4)], [(300, 10, 4)]])
     assert words[0].startswith("memory")
+    assert words[1].startswith("time about")
     assert "measured on cpu" in words[1]
     monkeypatch.setattr(forecast, "device_memory", lambda device: (1 << 30) + (1 << 20))
     with pytest.raises(UsageError, match="tokens need"):

@@ -135,13 +135,14 @@ def _distinct(numbers: Numbers) -> dict[str, float]:
 # --- writing ------------------------------------------------------------------------------------
 
 _STEP = re.compile(
-    r"(?<![a-z])(?:global_?)?(?:steps?|checkpoints?|ckpts?|chkpt|iter(?:ation)?s?|epochs?|it|ba)[-_. =]*(\d+)(?![\d.]*[a-z\d])"
+    r"(?<![a-z])(?:global_?)?(?:steps?|checkpoints?|ckpts?|chkpt|iter(?:ation)?s?|epochs?|it|ba)"
+    r"[-_. =]*(\d+)(?![\d.]*[a-z\d])"
     r"|(?<=[/:])(\d+)(?=/|$)|^(\d+)$"
     r"|(?<=[-_.=])(?!20\d{6}(?!\d))(\d{5,})(?=[-_./]|$)",
     re.IGNORECASE,
 )
-"""A number after a word for steps (`checkpoint-12000`, `step400`), a folder that is a number (`out/3000`), or a number of
-five digits and more that is no date (`run-12000`). A number that belongs to a name (`smollm2`, `phi-4`) is none."""
+"""A number after a word for steps (`checkpoint-12000`, `step400`), a folder that is a number (`out/3000`), or a number
+of five digits and more that is no date (`run-12000`). A number that belongs to a name (`smollm2`, `phi-4`) is none."""
 _TRAILING_SEPARATORS = re.compile(r"[-_./ =:]+$")
 
 
@@ -185,10 +186,8 @@ def step_of(model: str, step: int | str) -> int:
 
 def _find_step(name: str) -> tuple[int, int, int] | None:
     """The last step in a name, and where its digits start and stop."""
-    last = None
-    for last in _STEP.finditer(name):
-        pass
-    return None if last is None or last.lastindex is None else (int(last[last.lastindex]), *last.span(last.lastindex))
+    found = [(int(m[m.lastindex]), *m.span(m.lastindex)) for m in _STEP.finditer(name) if m.lastindex]
+    return found[-1] if found else None
 
 
 def _series_of(run: Run, step: int) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -19,7 +20,7 @@ from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.load import Loaded, stop_tokens
-from leadline.models.hf.memory import GIB, DecoderShape, forecast
+from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, forecast
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
 from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
 
@@ -76,21 +77,34 @@ class HFModel:
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
         return self._too_long(longest) if scores is None else replace(scores, notes=self._notes(longest))
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
         """Memory and time of a run on this device, as text; an error when it cannot fit."""
-        model = self.engine.model
-        weights = sum(p.numel() * p.element_size() for p in model.parameters())
-        others = {p.device for p in model.parameters() if p.device.type != "meta"} - {self.engine.reader.device}
-        _, lines = forecast(
+        model, engine = self.engine.model, self.engine
+        readings = list(self._readings(documents, kept if self._options.reuse else ()))
+        others = {p.device for p in model.parameters() if p.device.type != "meta"} - {engine.reader.device}
+        return forecast(
             DecoderShape.of(model.config.to_dict()),
-            documents,
+            readings,
+            lambda: self._guarded(lambda: engine.measure_speed(max((r.longest for r in readings), default=0))),
             dtype=str(model.dtype).removeprefix("torch."),
-            weights=weights,
-            chunk=self.engine.chunk,
-            devices=[self.engine.reader.device, *others],
+            weights=sum(p.numel() * p.element_size() for p in model.parameters()),
+            chunk=engine.chunk,
+            devices=[engine.reader.device, *others],
             where=self.card.name,
         )
-        return lines
+
+    def _readings(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int]
+    ) -> Iterator[DocumentReading]:
+        """One for a document that is read once; one for every probe on the plain path."""
+        for document, start in zip(documents, chain(kept, repeat(0)), strict=False):
+            probes = tuple((prompt - own, own, new) for prompt, own, new in document)
+            plain = [probe for probe in probes if self.engine.support.refusal(sum(probe))]
+            yield from (DocumentReading((probe,)) for probe in plain)
+            if shared := tuple(probe for probe in probes if probe not in plain):
+                yield DocumentReading(shared, start)
 
     def close(self) -> None:
         self.engine.close()
