@@ -210,6 +210,8 @@ class Question:
     """What the task drew its values as; None where their form has to be read from the targets."""
     demonstration: tuple[str, ...] = ()
     """Values of the solved example before the document."""
+    fixed_allowance: bool = False
+    """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
 
     def __post_init__(self) -> None:
         noted = {

@@ -27,7 +27,7 @@ from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import reading_warning, shapes, verdict
+from leadline.results.verdict import format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
@@ -188,6 +188,7 @@ def footnotes(run: Run) -> list[str]:
             worst = format_percent(whole.if_failed_wrong)
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
+    lines += format_scorer_gaps(run.table)
     if run.no_context.tasks:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally
+from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.verdict import (
     effective_in,
     effective_parts,
@@ -21,6 +21,7 @@ from leadline.stats.effective import VERSION, EffectiveLength
 def summary(run: Run) -> dict[str, Any]:
     """The whole table. A mean that does not exist is null, never zero."""
     table, totals = run.table, run.totals
+    published = published_means(table)
     return {
         "run": str(run.folder),
         "digest": run.manifest.digest,
@@ -53,6 +54,7 @@ def summary(run: Run) -> dict[str, Any]:
                 "length": length,
                 **tally_values(tally),
                 "details": dict(table.details.get((task, length), {})),
+                PUBLISHED: published.get((task, length)),
             }
             for (task, length), tally in table.by_task_and_length.items()
         ],
@@ -100,6 +102,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "low": None if found.low_open else round(found.low),
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
+        "interpolated": None if found.interpolated is None else round(found.interpolated),
         "largest_measured": found.largest_measured,
         "falls": found.falls,
         "version": VERSION,

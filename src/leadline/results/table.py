@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, get_args
 
+import numpy as np
+
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.types import FailureClass, Record
+from leadline.core.types import Cell, FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
 from leadline.stats.observations import Column, Failures, Key, Observations, observations
@@ -25,6 +27,8 @@ COUNTING_RULE = (
     "Means are over answered samples. A sample that got no answer after every attempt, or whose prompt was not read as "
     "sent, is failed: it is counted and shown, and in no mean."
 )
+PUBLISHED = "ruler.v1"
+"""The scorer whose numbers compare with published ones; the headline scorer is never above it."""
 COUNTING_RULE_ZERO = "Means count failed samples as wrong, because this was asked for."
 
 
@@ -77,7 +81,9 @@ class Table:
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
+        published: Mapping[Cell, float] | None = None,
     ) -> None:
+        """`published` has the cells whose published score differs; None where some answer has none."""
         self.samples = samples
         self.failures = failures
         """How samples without an answer enter the means."""
@@ -86,6 +92,26 @@ class Table:
         self._planned = planned
         self._classes = classes
         self._stopped = stopped
+        self._published = published
+
+    @cached_property
+    def published(self) -> Observations | None:
+        """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
+        if self._published is None:
+            return None
+        changed = {
+            (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample): v for c, v in self._published.items()
+        }
+        mine = self.samples
+        rows = zip(
+            mine.task.tolist(),
+            mine.length.tolist(),
+            np.nan_to_num(mine.depth, nan=-1.0).tolist(),
+            mine.sample.tolist(),
+            strict=True,
+        )
+        values = [changed.get(row, value) for row, value in zip(rows, mine.value.tolist(), strict=True)]
+        return replace(mine, value=np.array(values, dtype=np.float64))
 
     @cached_property
     def cells(self) -> Mapping[Place, Tally]:
@@ -170,8 +196,10 @@ def tabulate(
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[Place, Counter[FailureClass]] = {}
     details: dict[tuple[str, int], Counter[str]] = {}
+    published: dict[Cell, float] | None = {}
 
     def counted() -> Iterator[Record]:
+        nonlocal published
         for record in records:
             place = Place(record.cell.task, record.cell.length, record.cell.depth)
             if place not in classes:
@@ -179,12 +207,18 @@ def tabulate(
             classes[place][record.failure_class] += 1
             if record.detail and not record.failed:
                 details.setdefault(place[:2], Counter())[record.detail] += 1
+            if published is not None and not record.failed:
+                score = record.scores.get(PUBLISHED)
+                if score is None:
+                    published = None
+                elif score.value != record.score:
+                    published[record.cell] = score.value
             yield record
 
     samples = observations(counted())
     places = dict.fromkeys([*planned, *classes])
     asked = {p: max(planned.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, details, failures, stopped=stopped)
+    return Table(samples, asked, classes, details, failures, stopped=stopped, published=published)
 
 
 def planned_places(
@@ -198,6 +232,37 @@ def planned_places(
         for length in lengths
         for depth in ((None,) if task in without else depths)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerGap:
+    """A task and length at which the published score lies outside of the interval of the headline score."""
+
+    task: str
+    length: int
+    headline: Estimate
+    published: float
+
+
+def published_means(table: Table) -> dict[tuple[str, int], float]:
+    """The mean by `ruler.v1` of every task and length; empty where some answer was not scored by it."""
+    if table.published is None or not len(table.published):
+        return {}
+    found = marginals(table.published, ("task", "length"), failures=table.failures)
+    return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in found if m.estimate.n}
+
+
+def scorer_gaps(table: Table) -> list[ScorerGap]:
+    published = published_means(table)
+    return [
+        ScorerGap(*key, tally.estimate, published[key])
+        for key, tally in table.by_task_and_length.items()
+        if tally.estimate and key in published and published[key] - tally.estimate.mean > _half_width(tally.estimate)
+    ]
+
+
+def _half_width(found: Estimate) -> float:
+    return (found.interval.high - found.interval.low) / 2
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,10 @@ from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source
 
-SCORERS = ("match.all", "ruler.v1", "ruler.strict")
 PASSKEY = {
     "instruction": PromptPart(
         ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
@@ -102,7 +101,7 @@ class Passkey(Worded):
                     answer_prefix=self.fill("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
-                    scorers=SCORERS,
+                    scorers=SCORERS["all"],
                     facts=(fact.id,),
                     family="needle",
                     value_kind="numbers",
@@ -162,7 +161,7 @@ class Lines(Worded):
             answer_prefix=self.fill("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
-            scorers=SCORERS,
+            scorers=SCORERS["all"],
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
             family="needle",

@@ -23,7 +23,29 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
+from leadline.core.types import Match
 from leadline.tasks.words import listed
+
+SCORERS: dict[Match, tuple[str, ...]] = {
+    "all": ("match.all", "ruler.v1", "ruler.strict"),
+    "any": ("match.any", "ruler.v1", "ruler.strict"),
+}
+"""The scorers of every task that asks questions, the headline first."""
+
+
+RULER_ANSWER_CHARACTERS = 42
+"""The longest answer of RULER's needle tasks: one UUID, or four numbers of seven digits in a sentence."""
+
+
+JOINING_CHARACTERS = 8
+"""" and ", a full stop and the end of the answer, besides two characters for each value."""
+
+
+def answer_allowance(tokens: int, characters: int, enough_for: int = RULER_ANSWER_CHARACTERS) -> int:
+    """Tokens for an answer of so many characters: `tokens`, RULER's fixed number, for answers as long as RULER's
+    (`enough_for`), and for a longer answer at least one for each character and for what joins its values, which is
+    enough in every tokenizer."""
+    return tokens if characters <= enough_for else max(tokens, characters + JOINING_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)

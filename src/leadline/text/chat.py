@@ -25,10 +25,12 @@ def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
     """A template rendered in a sandbox, with the extensions that chat templates use."""
     try:
         return _environment().from_string(source).render(values)
-    except jinja2.TemplateError as error:
-        raise TokenizerError(
-            f"the chat template does not render: {error}", where=where, fix="give template=FILE, or api=completions"
-        ) from None
+    except Exception as error:  # a template is a program: it can raise anything
+        what = f"the chat template does not render: {str(error) or type(error).__name__}"
+        raise TokenizerError(what, where=where, fix=_NO_TEMPLATE) from None
+
+
+_NO_TEMPLATE = "give template=FILE, or ask without a template: api=completions for a server, form=completion for hf:"
 
 
 class _Generation(Extension):

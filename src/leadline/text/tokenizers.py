@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,14 +86,38 @@ class FileTokenizer:
         return f"file:{digest_bytes(self._data)}"
 
     def encode(self, text: str) -> Ids:
-        return _ids(self._rust.encode(text, add_special_tokens=False).ids)
+        with self._own_errors():
+            return _ids(self._rust.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        encoded = self._rust.encode_batch_fast(list(texts), add_special_tokens=False)
+        with self._own_errors():
+            encoded = self._rust.encode_batch_fast(list(texts), add_special_tokens=False)
         return [_ids(e.ids) for e in encoded]
 
     def ends(self, text: str) -> list[int] | None:
-        return [end for _, end in self._rust.encode(text, add_special_tokens=False).offsets]
+        with self._own_errors():
+            return [end for _, end in self._rust.encode(text, add_special_tokens=False).offsets]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        with self._own_errors():
+            text: str = self._rust.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def is_special(self, token: int) -> bool:
+        return token in self._rust.get_added_tokens_decoder()
+
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """A file without its unknown token, for one, is found out only with the first unknown word."""
+        try:
+            yield
+        except Exception as error:  # the library raises bare Exception
+            raise TokenizerError(
+                f"the tokenizer fails: {error}",
+                where=str(self.file),
+                fix="repair the file (does its vocabulary have its unknown token?), or give tokenizer=FOLDER",
+            ) from None
 
 
 class TiktokenTokenizer:

@@ -68,7 +68,8 @@ class Engine:
         fused: bool = True,
     ) -> None:
         self.model = model
-        self.stops = tuple(stops)
+        self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        self.stops = tuple(stop for stop in stops if 0 <= stop < self.vocabulary)
         self.reuse = reuse
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)

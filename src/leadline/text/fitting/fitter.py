@@ -16,14 +16,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, TokenizerError
-from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
+from leadline.core.format import format_list
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Match, Planted, Probe, Question, Room
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.assembly import Assembly
 from leadline.text.fitting.bank import CountedBank, count_bank
@@ -62,7 +63,27 @@ class Fitter:
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         with self._lock:
-            return self._verbatim(draft) if draft.filler is None else self._fitted(draft, self._bank(draft.filler))
+            if draft.filler is None:
+                return self._verbatim(draft)
+            enough = tuple(map(self._with_enough_tokens, draft.questions))
+            return self._fitted(replace(draft, questions=enough), self._bank(draft.filler))
+
+    def answer_tokens(self, targets: Sequence[str], match: Match) -> int:
+        """Tokens of a right answer: all targets in a list, or the shortest where any one will do, and an end token."""
+        if not targets:
+            return 0
+        text = f" {format_list(targets)}." if match == "all" else f" {min(targets, key=len)}."
+        return len(self.tokenizer.encode(text)) + 1
+
+    def _with_enough_tokens(self, question: Question) -> Question:
+        """The question with an allowance that is enough for its answer in this tokenizer, unless it is fixed."""
+        targets = question.targets
+        if question.fixed_allowance or callable(targets):
+            return question
+        if sum(len(t.encode()) + 2 for t in targets) + 8 <= question.allowance:  # enough in any tokenizer
+            return question
+        needed = self.answer_tokens(targets, question.match)
+        return question if needed <= question.allowance else replace(question, allowance=needed)
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""
