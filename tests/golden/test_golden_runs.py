@@ -17,7 +17,9 @@ from golden.doors import TaskSpec, make_spec, registry, say
 from golden.freeze import COMMANDS, write_quick
 from golden.tools import check, check_names, digest, json_of, numbers, rounded, thaw, write_haystack
 
-SUITES = registry.names("suites")
+PUBLISHED = ("longbench", "longbench-e", "longbench-v2", "infinitebench")
+"""Suites of published data, which has to be downloaded: tests/tasks/test_published.py has their documents."""
+SUITES = [name for name in registry.names("suites") if name not in PUBLISHED]
 MODEL = "sim:decay?window=2k"
 LENGTHS: dict[str, tuple[int, ...]] = {"ruler-1m": (2048,), "ruler": (1536, 2560), "ruler-quick": (1536, 2560)}
 OTHER_LENGTHS = (1024, 1536)

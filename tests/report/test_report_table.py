@@ -43,6 +43,24 @@ def test_a_cell_that_was_never_asked_has_no_mean_rather_than_zero() -> None:
     assert (empty.mean, empty.interval, empty.planned) == (None, None, 3)
 
 
+def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
+    plan = planned_places(["niah"], [1024], [0.0, 0.5, 1.0], 2, depthless=[])
+    records = [planted_record(Cell("niah", 1024, depth, i), 1.0) for depth in (0.0, 0.5, 1.0) for i in range(2)]
+    [fact] = records[2].facts
+    near, far = msgspec.structs.replace(fact, depth=0.7), msgspec.structs.replace(fact, depth=0.8)
+    records[2] = msgspec.structs.replace(records[2], facts=(near,))
+    assert tabulate(records, plan).moved == 0
+    wrong = planted_record(Cell("niah", 1024, 0.5, 0), 0.0)
+    records[2] = msgspec.structs.replace(wrong, facts=(far,))
+    table = tabulate(records, plan)
+    deepest, middle = table.cells[Place("niah", 1024, 1.0)], table.cells[Place("niah", 1024, 0.5)]
+    assert table.moved == 1
+    assert (deepest.planned, deepest.done) == (3, 3)
+    assert deepest.mean == pytest.approx(2 / 3)
+    assert (middle.planned, middle.done, middle.missing, middle.mean) == (1, 1, 0, 1.0)
+    assert table.whole.planned == table.whole.done == 6
+
+
 def test_a_run_without_a_record_is_a_table_all_the_same() -> None:
     table = tabulate([], PLAN)
     assert table.whole.planned == 12

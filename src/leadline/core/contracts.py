@@ -87,6 +87,11 @@ class DocumentFitter(Protocol):
         """The frame of a text without chat template, if the model gives log-probabilities."""
         ...
 
+    @property
+    def untemplated(self) -> Frame | None:
+        """The frame of a question that is put without chat template; None where the model takes messages only."""
+        ...
+
     def fit(self, draft: Draft) -> Document: ...
 
 
@@ -150,6 +155,10 @@ class Task(Options):
         """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when
         shared, all lengths and depths of a sample when nested."""
         raise NotImplementedError
+
+    def most_samples(self) -> int | None:
+        """The number of samples there are; None if any number can be made. A run asks for no more than these."""
+        return None
 
     def sources(self) -> Sequence[Origin]:
         """The texts used, for their digests in the manifest."""

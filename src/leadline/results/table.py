@@ -1,8 +1,9 @@
 """Records to the table that every figure, page and terminal view is drawn from.
 
-A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and each
-is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and intervals are
-those of `leadline.stats`: over answered samples, clustered by document.
+A place is a task, a length and a depth: that which was asked for, or the depth of the grid that is nearest to where the
+fact really was, if no sentence ended near enough. Nothing leaves the count: a place has as many samples as planned,
+and each is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and
+intervals are those of `leadline.stats`: over answered samples, clustered by document.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leadline.core.format import format_depth, format_length, format_percent, fo
 from leadline.core.types import Cell, FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
-from leadline.stats.observations import Column, Failures, Key, Observations, observations
+from leadline.stats.observations import Column, Failures, FloatArray, Key, Observations, observations
 from leadline.stats.sequential import anytime
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -81,10 +82,15 @@ class Table:
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
+        moved: Mapping[Cell, float] | None = None,
         published: Mapping[Cell, float] | None = None,
     ) -> None:
-        """`published` has the cells whose published score differs; None where some answer has none."""
-        self.samples = samples
+        """`moved` has the cells that are counted at another depth, `published` those whose published score differs; it
+        is None where some answer has none."""
+        self.moved = len(moved or {})
+        """Samples at another depth of the grid than was asked for."""
+        self._asked = samples
+        self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
         """How samples without an answer enter the means."""
         self.details = details
@@ -99,19 +105,7 @@ class Table:
         """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
         if self._published is None:
             return None
-        changed = {
-            (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample): v for c, v in self._published.items()
-        }
-        mine = self.samples
-        rows = zip(
-            mine.task.tolist(),
-            mine.length.tolist(),
-            np.nan_to_num(mine.depth, nan=-1.0).tolist(),
-            mine.sample.tolist(),
-            strict=True,
-        )
-        values = [changed.get(row, value) for row, value in zip(rows, mine.value.tolist(), strict=True)]
-        return replace(mine, value=np.array(values, dtype=np.float64))
+        return replace(self.samples, value=_changed(self._asked, self.samples.value, self._published))
 
     @cached_property
     def cells(self) -> Mapping[Place, Tally]:
@@ -196,12 +190,24 @@ def tabulate(
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[Place, Counter[FailureClass]] = {}
     details: dict[tuple[str, int], Counter[str]] = {}
+    asked: dict[Place, int] = dict(planned)
+    rows: dict[str, list[float]] = {}
+    moved: dict[Cell, float] = {}
     published: dict[Cell, float] | None = {}
+    for place in planned:
+        if place.depth is not None and place.depth not in rows.setdefault(place.task, []):
+            rows[place.task].append(place.depth)
 
     def counted() -> Iterator[Record]:
         nonlocal published
         for record in records:
-            place = Place(record.cell.task, record.cell.length, record.cell.depth)
+            cell = record.cell
+            depth = _nearest_row(record, rows.get(cell.task, ()))
+            place = Place(cell.task, cell.length, depth)
+            if depth is not None and depth != cell.depth and cell not in moved:
+                moved[cell] = depth
+                for at, change in ((Place(cell.task, cell.length, cell.depth), -1), (place, 1)):
+                    asked[at] = asked.get(at, 0) + change
             if place not in classes:
                 classes[place] = Counter()
             classes[place][record.failure_class] += 1
@@ -216,9 +222,26 @@ def tabulate(
             yield record
 
     samples = observations(counted())
-    places = dict.fromkeys([*planned, *classes])
-    asked = {p: max(planned.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, details, failures, stopped=stopped, published=published)
+    places = dict.fromkeys([*asked, *classes])
+    asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
+    return Table(samples, asked, classes, details, failures, stopped=stopped, moved=moved, published=published)
+
+
+def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, float]) -> FloatArray:
+    """The values of all samples, with those of some cells replaced."""
+    known = {(c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample): v for c, v in changes.items()}
+    columns = samples.task, samples.length, np.nan_to_num(samples.depth, nan=-1.0), samples.sample
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return np.array([known.get(row, value) for row, value in zip(rows, values.tolist(), strict=True)], np.float64)
+
+
+def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
+    """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact."""
+    asked = record.cell.depth
+    if asked is None or asked not in rows or len(record.facts) != 1:
+        return asked
+    real = record.facts[0].depth
+    return min(rows, key=lambda depth: (abs(depth - real), depth != asked))
 
 
 def planned_places(

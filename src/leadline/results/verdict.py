@@ -379,6 +379,11 @@ def _not_measured(run: Run) -> list[str]:
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+    if table.moved:
+        lines.append(
+            f"{format_count(table.moved, 'sample')} counted at the depth of the grid nearest to the fact: no sentence "
+            "ended within half a row of the depth asked for."
+        )
     if whole.failed:
         cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
         lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")

@@ -35,7 +35,7 @@ from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import count_cells, depths_of, first_rows, jobs
+from leadline.run.documents import count_cells, depths_of, first_rows, jobs, samples_of
 from leadline.run.logprobs import logprob_model
 from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
@@ -91,7 +91,7 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     if task.request == "logprobs":
         return _logprob_cost(spec, task, built)
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
-    probes = len(depths_of(spec, task)) * spec.samples
+    probes = len(depths_of(spec, task)) * samples_of(spec, task)
     prompts = {length: length - allowance for length, allowance in allowed.items()}
     if task.no_context:  # the question alone, whatever the length
         prompts = dict.fromkeys(prompts, max((p.prompt_tokens for d in built for p in d.probes), default=0))
@@ -286,7 +286,10 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
     for title, task in tasks.items():
         if task.request == "logprobs":
             logprob_model(model, title)
-    return Fitter(model.tokenizer, model.frame, model.plain if isinstance(model, LogprobModel) else None)
+    plain = model.plain if isinstance(model, LogprobModel) else None
+    chat = model.frame.form == "chat"
+    untemplated = model.frame if not chat else plain if model.grain == "document" else None
+    return Fitter(model.tokenizer, model.frame, plain, untemplated)
 
 
 def open_model(spec: Spec) -> Model:

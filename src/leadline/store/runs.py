@@ -132,7 +132,7 @@ def count_done(folder: Path | str) -> tuple[int, int]:
 
 def _done(path: Path) -> dict[str, bool]:
     """By cell key: whether its newest record is an answer."""
-    return {line.record.cell.key: not line.record.failed for line in _lines(path, decode)}
+    return {line.record.cell.key: line.record.settled for line in _lines(path, decode)}
 
 
 class _Line(NamedTuple, Generic[AnyRecord]):
@@ -197,7 +197,7 @@ class RunWriter:
         for start, text in _whole_lines(self._records.path):
             end = start + len(text) if text.endswith(b"\n") else end
         for line in _lines(self._records.path, decode, self.unreadable):
-            found[line.record.cell.key] = not line.record.failed
+            found[line.record.cell.key] = line.record.settled
             end = max(end, line.end)
         self.recorded = set(found)
         """The keys that have a record, updated by `append`."""

@@ -10,6 +10,7 @@ The wordings are our own. Depth, exact length and reading modes work as in every
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -61,7 +62,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -78,12 +79,15 @@ class Passkey(Worded):
     def _source(self) -> Source:
         return open_source(self.haystack, repeat=self.repeat)
 
+    def key(self, draw: random.Random) -> str:
+        return str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
+
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells  # a text has one pass key
         draw = rng(seed, "passkey", *cell.coordinates)
-        key = ""
-        while not key or side_of(key) != self.split:
-            key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
+        key = self.key(draw)
+        while side_of(key) != self.split:
+            key = self.key(draw)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
         cluster = Cluster.of(cells)
@@ -120,7 +124,7 @@ class _PlantedLine:
 class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 

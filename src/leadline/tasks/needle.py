@@ -69,7 +69,9 @@ class Needle(Worded):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
-    haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
+    haystack: str = Field(
+        "prose", description="noise, prose, essays, code, needles, a path, or a mixture prose:0.5,code:0.5"
+    )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")

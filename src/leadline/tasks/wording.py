@@ -206,14 +206,15 @@ Texts = dict[str, tuple[str, ...]]
 
 
 def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
-    """The tasks with the texts of a file. Every section is checked, used or not."""
-    sections = read_templates(path)
+    """The tasks with the texts of a file, by name or by label. Every section is checked, used or not."""
+    sections = read_templates(path, [asked.title for asked in tasks])
     found = [(asked, registry.task(asked)) for asked in tasks]
     made, used = [], False
     for asked, task in found:
         own: Texts = {}
-        for section in sorted(sections, key=lambda name: name == asked.name):  # an exact name comes last and wins
-            if fnmatchcase(asked.name, section):
+        exact = (asked.name, asked.title)
+        for section in sorted(sections, key=lambda name: name in exact):  # an exact name comes last and wins
+            if any(fnmatchcase(name, section) for name in exact):
                 where = f"{path}, [{section}]"
                 if not isinstance(task, Worded):
                     raise UsageError(f"{asked.name} has no texts to replace", where=where, fix="leave the section out")
@@ -231,9 +232,9 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
     return made
 
 
-def read_templates(path: Path) -> dict[str, Texts]:
-    """The sections by name, which is a task or a pattern of tasks, with every text in a tuple."""
-    known = registry.names("tasks")
+def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:
+    """The sections by name, which is a task, one of `labels` or a pattern, with every text in a tuple."""
+    known = [*registry.names("tasks"), *labels]
     sections: dict[str, Texts] = {}
     for name, parts in _loaded(path).items():
         where = f"{path}, [{name}]"
