@@ -79,7 +79,7 @@ def test_speed_is_that_of_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(engine.reader, "run", counted)
     monkeypatch.setattr(engine, "_attention_flops_per_second", lambda shape, longest: 1e15)
-    monkeypatch.setattr(module.time, "perf_counter", lambda: ticks[0])
+    monkeypatch.setattr("leadline.models.hf.engine.time.perf_counter", lambda: ticks[0])
     speed = engine.measure_speed(8192)
     shape = DecoderShape.of(engine.model.config.to_dict())
     per_token = shape.flops_read(1) - shape.flops_attention(1)

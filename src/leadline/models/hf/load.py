@@ -181,8 +181,8 @@ def _load_weights(
         _reraise_out_of_memory(error, where)
         fix = "check that the folder holds all *.safetensors files of one causal language model"
         raise SourceError(f"its weights could not be read: {_first_line(error)}", where=where, fix=fix) from None
-    if missing := sorted(loaded["missing_keys"]):  # transformers would answer with random numbers in their place
-        what = f"{len(missing)} tensors of the model are not in its weights, such as {missing[0]}"
+    if absent := sorted(loaded["missing_keys"]):  # transformers would answer with random numbers in their place
+        what = f"{len(absent)} tensors of the model are not in its weights, such as {absent[0]}"
         raise SourceError(
             what, where=where, fix="check that config.json belongs to these weights, and all files are there"
         )
