@@ -13,7 +13,7 @@ import typer
 
 from leadline.cli.many_models import Models, Shard, listed_models, model_runs
 from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
-from leadline.cli.output import print_json, print_table, warn
+from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
@@ -78,7 +78,7 @@ def plan(
         found.append(values)
         if not flags.json_:
             if len(found) > 1:
-                typer.echo()
+                echo()
             _show(values)
     total = _total(found)
     if flags.json_:
@@ -126,27 +126,27 @@ def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _show(values: dict[str, Any]) -> None:
     named = values["name"] != values["model"]
-    typer.secho(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
+    echo(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
     costs = dict(values["tasks"])
     _show_costs("task", costs | ({"total": values["total"]} if len(costs) > 1 else {}), values["reading"])
     _show_time_and_money(values)
     if values["until"]:
-        typer.echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
+        echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
     if values["already_done"] or values["failed_before"]:
-        typer.echo(f"done    {values['already_done']:,} samples are already answered")
+        echo(f"done    {values['already_done']:,} samples are already answered")
     if values["detection"] is not None:
         _show_detection(values["detection"])
-    typer.echo(f"folder  {values['folder']}")
+    echo(f"folder  {values['folder']}")
     for note in values["notes"]:
         warn(note)
 
 
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    typer.secho(f"\nall {len(found)} models", bold=True)
+    echo(f"\nall {len(found)} models", bold=True)
     _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
     _show_time_and_money(total, ", one model after another")
     if total["already_done"]:
-        typer.echo(f"done    {total['already_done']:,} samples are already answered")
+        echo(f"done    {total['already_done']:,} samples are already answered")
 
 
 def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> None:
@@ -156,12 +156,12 @@ def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> N
 
 
 def _show_time_and_money(values: dict[str, Any], suffix: str = "") -> None:
-    typer.echo()
+    echo()
     if values["seconds"] is not None:
-        typer.echo(f"time    {format_duration(values['seconds'])}{suffix}")
+        echo(f"time    {format_duration(values['seconds'])}{suffix}")
     if (money := values["money"]) is not None:
         shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # never rounded down to 0.00
-        typer.echo(f"money   {shown} in the currency of the prices")
+        echo(f"money   {shown} in the currency of the prices")
 
 
 # --- --detect: the samples that detect a drop of a given size
@@ -198,5 +198,5 @@ def parse_points(text: str) -> float:
 def _show_detection(found: dict[str, Any]) -> None:
     smallest = found["this_run_sees"]
     able = "no drop reliably" if smallest is None else f"a drop of {100 * smallest:.1f} points"
-    typer.echo(f"detect  {found['sentence']}")
-    typer.echo(f"        that is {found['samples_a_cell']:,} samples per cell; this plan can detect {able}")
+    echo(f"detect  {found['sentence']}")
+    echo(f"        that is {found['samples_a_cell']:,} samples per cell; this plan can detect {able}")

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -86,38 +85,28 @@ class FileTokenizer:
         return f"file:{digest_bytes(self._data)}"
 
     def encode(self, text: str) -> Ids:
-        with self._own_errors():
-            return _ids(self._rust.encode(text, add_special_tokens=False).ids)
+        return _ids(self._encoded(self._rust.encode, text).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        with self._own_errors():
-            encoded = self._rust.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [_ids(e.ids) for e in encoded]
+        return [_ids(e.ids) for e in self._encoded(self._rust.encode_batch_fast, list(texts))]
 
     def ends(self, text: str) -> list[int] | None:
-        with self._own_errors():
-            return [end for _, end in self._rust.encode(text, add_special_tokens=False).offsets]
+        return [end for _, end in self._encoded(self._rust.encode, text).offsets]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, without special ones."""
-        with self._own_errors():
-            text: str = self._rust.decode(list(ids), skip_special_tokens=True)
+        text: str = self._rust.decode(list(ids), skip_special_tokens=True)
         return text
 
     def is_special(self, token: int) -> bool:
         return token in self._rust.get_added_tokens_decoder()
 
-    @contextmanager
-    def _own_errors(self) -> Iterator[None]:
-        """A file without its unknown token, for one, is found out only with the first unknown word."""
+    def _encoded(self, encode: Callable[..., Any], text: str | list[str]) -> Any:
         try:
-            yield
-        except Exception as error:  # the library raises bare Exception
-            raise TokenizerError(
-                f"the tokenizer fails: {error}",
-                where=str(self.file),
-                fix="repair the file (does its vocabulary have its unknown token?), or give tokenizer=FOLDER",
-            ) from None
+            return encode(text, add_special_tokens=False)
+        except Exception as error:  # the library raises bare Exception, as for an unknown token that is not there
+            fix = "give a complete tokenizer.json: its unknown token must be in its vocabulary"
+            raise TokenizerError(f"cannot encode a text: {error}", where=str(self.file), fix=fix) from None
 
 
 class TiktokenTokenizer:
