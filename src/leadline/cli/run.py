@@ -23,7 +23,7 @@ TRACKER_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
     "run_id=ID logs into an existing run of the tracker. Repeatable."
 )
-STEP_HELP = "Training step of the checkpoint; auto takes the last whole number in the model (hf:out/checkpoint-12000)."
+STEP_HELP = "Training step of the checkpoint; auto reads it from the name (hf:out/checkpoint-12000)."
 NAME_HELP = "Name of the tracker's run. [default: the model's name without its step]"
 
 

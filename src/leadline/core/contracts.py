@@ -259,10 +259,13 @@ class LogprobModel(Protocol):
 class Forecasting(Protocol):
     """A model that can estimate the memory and time of a run on this machine."""
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
         """Notes on memory and time, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
 
-        Raises an error with the length that would fit, if the longest does not.
+        `kept` is, for each document, how many of its first tokens are those of the document before it. Raises an error
+        with the length that would fit, if the longest does not.
         """
         ...
 

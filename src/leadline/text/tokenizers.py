@@ -93,6 +93,14 @@ class FileTokenizer:
     def ends(self, text: str) -> list[int] | None:
         return [end for _, end in self._encoded(self._rust.encode, text).offsets]
 
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        text: str = self._rust.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def is_special(self, token: int) -> bool:
+        return token in self._rust.get_added_tokens_decoder()
+
     def _encoded(self, encode: Callable[..., Any], text: str | list[str]) -> Any:
         try:
             return encode(text, add_special_tokens=False)
