@@ -30,7 +30,8 @@ def show_error(error: LeadlineError, command: str = "leadline") -> None:
 
 def echo(text: object = "", *, bold: bool = False, colour: str | None = None) -> None:
     """Prints a result to stdout. Colours are dropped where stdout is not a terminal."""
-    typer.secho(redact_used(sanitise_lines(str(text))), bold=bold or None, fg=colour)
+    shown = redact_used(sanitise_lines(str(text)))
+    typer.echo(typer.style(shown, bold=bold, fg=colour) if bold or colour else shown)
 
 
 def say(text: str = "", *, label: str = "", colour: str | None = None) -> None:
