@@ -217,7 +217,7 @@ BAD = {
     "a base nothing judges": (("run", "niah", *SIM, "--until", "effective", "--base", "x"), 64, "leadline compare"),
     "not a run": (("report", "nowhere"), 74, "holds no run"),
     "no such file": (("run", "none.toml", *SIM), 64, "none.toml"),
-    "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not a TOML file"),
+    "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not TOML"),
     "a folder in the way": (("run", "niah", *SIM, "--out", "full"), 73, "holds no run"),
     "a folder that cannot be": (("run", "niah", *SIM, "--out", "short.txt/run"), 74, "short.txt"),
     "a plugin that does not import": (("run", "bad.py:Mine", *SIM), 64, "it must be importable"),

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from leadline.cli.output import print_json, print_table, say
+from leadline.cli.output import echo, print_json, print_table, say
 from leadline.core import registry
 from leadline.core.contracts import ModelProvider, Options, Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
@@ -48,7 +48,7 @@ def _app(kind: PluginKind, help: str) -> typer.Typer:
     ) -> None:
         """Show one by name, with its options, or print its prompt texts."""
         if template:
-            typer.echo(_template(kind, name), nl=False)
+            echo(_template(kind, name).rstrip("\n"))
         else:
             show(context, name, json)
 
@@ -73,7 +73,7 @@ def _list(kind: PluginKind, *, as_json: bool) -> None:
     elif found:
         print_table(found, ("name", "summary"))
     else:
-        typer.echo(f"no {kind} are installed")
+        echo(f"no {kind} are installed")
 
 
 def _summary(kind: PluginKind, name: str) -> str:
@@ -108,11 +108,11 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         lines = (
             [_format_value(v) for v in value] if key == "tasks" and isinstance(value, list) else [_format_value(value)]
         )
-        typer.echo(f"{typer.style(key.ljust(width), bold=True)}  {lines[0]}")
+        echo(f"{key.ljust(width)}  {lines[0]}")
         for line in lines[1:]:
-            typer.echo(f"{'':{width}}  {line}")
+            echo(f"{'':{width}}  {line}")
     if options := found.get("options"):
-        typer.echo()
+        echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
         print_table(rows, ("option", "type", "default", "help"))
 
@@ -265,7 +265,7 @@ def pull(
         if not json:
             there = "downloaded" if pulled.fetched else "already there"
             say(f"{there}: {pulled.size_bytes:,} bytes, {CHECKED[pulled.checked]}")
-            typer.echo(pulled.path)
+            echo(pulled.path)
     if json:
         print_json(found if group_of(name) else found[0])
 

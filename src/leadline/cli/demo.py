@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.output import warn
-from leadline.cli.run import measure_one
-from leadline.cli.run_summary import finish
+from leadline.cli.output import echo, warn
+from leadline.cli.run import finish, measure_one
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
 from leadline.models import hf
@@ -51,7 +50,7 @@ def demo(
     finish(run, as_json=json)
     if not json:
         program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
-        typer.echo(f"next      {program} report {run.folder}  # a page with every answer")
+        echo(f"next      {program} report {run.folder}  # a page with every answer")
 
 
 def _real_model_is_here() -> bool:

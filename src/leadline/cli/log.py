@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.output import print_json, say, warn
+from leadline.cli.output import echo, print_json, say, warn
 from leadline.cli.run import NAME_HELP, STEP_HELP, TRACKER_HELP
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError
@@ -42,7 +42,7 @@ def log(
                 {"run": str(folder), "to": redact(tracker), "step": entry.step, "name": entry.name, "where": where}
             )
             if not json:
-                typer.echo(f"{folder}  step {entry.step} of {entry.name}  ->  {where}")
+                echo(f"{folder}  step {entry.step} of {entry.name}  ->  {where}")
     if json:
         print_json(written)
 

@@ -22,6 +22,7 @@ from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
+from leadline.stats.marginals import design_effect
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
 
@@ -94,19 +95,13 @@ def reading_warning(run: Run) -> str:
 
 
 def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
-    """The effective length of a part of a run's samples."""
-    return effective_of(samples, run.window, line, stopped=bool(run.rule))
-
-
-def effective_of(
-    samples: Observations, claimed: int | None, line: Line | None = None, *, stopped: bool = False
-) -> EffectiveLength | None:
-    """`stopped` says that the answers themselves decided how many there are: the ends then hold at every look."""
-    answered = samples.counted()
-    if len(np.unique(answered.length)) < 2:
+    """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
+    rule chose it among several. With a rule the ends of the interval hold at every look."""
+    answered = len(np.unique(samples.counted().length))
+    if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    found = effective_length(samples, line, claimed=claimed)
-    return anytime_effective(samples, found) if stopped else found
+    found = effective_length(samples, line, claimed=run.window)
+    return anytime_effective(samples, found) if run.rule else found
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
@@ -232,6 +227,32 @@ def effective_warning(found: EffectiveLength) -> str:
     uneven = "scores fail the line and reach it again at longer lengths" if not found.falls else ""
     gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
     return "; ".join(part for part in (uneven, few, gap) if part)
+
+
+def format_design_effect(run: Run) -> str:
+    """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
+    found = design_effect(run.table.samples, failures=run.table.failures)
+    if not found.samples:
+        return ""
+    if found.documents == found.samples:
+        return "Every sample has a haystack of its own: design effect 1."
+    share = f"{format_count(found.samples, 'sample')} from {format_count(found.documents, 'haystack')}"
+    if found.correlation is None:
+        effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
+    else:
+        effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
+    worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
+    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{_few_documents(run)}"
+
+
+def _few_documents(run: Run) -> str:
+    counts = {n: t.estimate.n_clusters for n, t in run.table.by_length.items() if t.estimate}
+    few = [format_length(n) for n, count in sorted(counts.items()) if count < FEW_CLUSTERS]
+    if not few:
+        return ""
+    where = "at every length" if len(few) == len(counts) else f"at {format_list(few)}"
+    least = format_count(min(counts.values()), "haystack")
+    return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
 
 
 def format_line(found: EffectiveLength) -> str:

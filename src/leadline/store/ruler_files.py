@@ -135,7 +135,7 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
 def _decode(line: bytes, kind: Any, where: str, fix: str) -> Any:
     try:
         return msgspec.convert(_plain(json.loads(line)), kind, strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, OverflowError, msgspec.ValidationError) as error:
         raise SourceError(f"not a line of RULER's: {error}", where=where, fix=fix) from None
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.files import decode_json, read_bytes
 from leadline.core.seeds import Split, bulk_rng, rng, side_of
 from leadline.core.types import Filler, PieceBank, Room
 
@@ -319,21 +320,19 @@ class _MusiqueQuestion(msgspec.Struct):
 def _read(path: Path) -> Iterator[_RawQuestion]:
     """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
     question with its `paragraphs` on every line."""
-    try:
-        text = path.read_bytes()
-        if text.lstrip()[:1] == b"[":
-            return _from_hotpot(msgspec.json.decode(text, type=list[_HotpotQuestion]))
-        if _is_musique(text):
-            return _from_musique(msgspec.json.Decoder(_MusiqueQuestion).decode_lines(text))
-        return _from_squad(msgspec.json.decode(text, type=_Squad))
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except msgspec.DecodeError as error:
-        raise SourceError(
-            f"not in the format of SQuAD, HotpotQA or MuSiQue: {error}",
-            where=str(path),
-            fix="see docs/questions.md for the fields that are read",
-        ) from None
+    what, fix = "not in the format of SQuAD, HotpotQA or MuSiQue", "see docs/questions.md for the fields that are read"
+    text = read_bytes(path, fix=fix)
+    if text.lstrip()[:1] == b"[":
+        return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
+    if _is_musique(text):
+        return _from_musique(
+            [
+                decode_json(line, _MusiqueQuestion, f"{path}:{number}", what=what, fix=fix)
+                for number, line in enumerate(text.split(b"\n"), 1)
+                if line.strip()
+            ]
+        )
+    return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
 
 
 def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
@@ -350,7 +349,7 @@ def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
 def _is_musique(text: bytes) -> bool:
     try:
         msgspec.json.decode(text.lstrip().split(b"\n", 1)[0], type=_MusiqueQuestion)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import string
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -21,6 +20,7 @@ from pydantic import Field, field_validator, model_validator
 from leadline.core import registry
 from leadline.core.contracts import Source, Task
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Match
@@ -278,15 +278,9 @@ def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:
 
 
 def _loaded(path: Path) -> Mapping[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the templates: {error}", where=str(path)) from None
-    try:
-        loaded: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except ValueError as error:  # of either reader
-        kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise UsageError(f"not {kind}: {error}", where=str(path), fix="`leadline tasks show NAME --template`") from None
+    fix = "`leadline tasks show NAME --template` prints a file to start from"
+    parse = parse_json if path.suffix == ".json" else parse_toml
+    loaded: Any = parse(read_text(path, error=UsageError, fix=fix), str(path), error=UsageError, fix=fix)
     if not isinstance(loaded, Mapping):
         raise UsageError("the file holds no sections", where=str(path), fix='write {"vt": {"question": "..."}}')
     return loaded

@@ -10,9 +10,9 @@ prose, code ...    a built-in haystack cut into documents that do not overlap
 
 from __future__ import annotations
 
-import json
 import threading
 import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,11 +25,12 @@ import numpy as np
 from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError, TokenizerError
+from leadline.core.files import parse_json, read_text
 from leadline.core.registry import names
 from leadline.core.seeds import bulk_rng
 from leadline.core.types import Frame
 from leadline.text.downloads import DOWNLOADS, find_data
-from leadline.text.sources import TextSource, find_files, open_source, read_text
+from leadline.text.sources import TextSource, find_files, open_source
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -137,19 +138,19 @@ def _texts(file: Path, field: str) -> Iterator[str]:
         for member, text in _unpacked(file):
             yield from _lines(text, field, f"{file}/{member}")
     elif file.suffix == ".json":
-        items = _decoded(read_text(file), str(file))
+        items = parse_json(read_text(file), str(file))
         if isinstance(items, dict):  # such as {"data": [...]}
             items = next((v for v in items.values() if isinstance(v, list)), [items])
-        for number, item in enumerate(items):
+        for number, item in enumerate(items if isinstance(items, list) else [items]):
             yield _text(item, field, f"{file}, item {number}")
     else:
         yield read_text(file)
 
 
 def _lines(text: str, field: str, where: str) -> Iterator[str]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _text(_decoded(line, f"{where}:{number}"), field, f"{where}:{number}")
+            yield _text(parse_json(line, f"{where}:{number}"), field, f"{where}:{number}")
 
 
 def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
@@ -159,7 +160,7 @@ def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
             chosen = [n for n in members if "validation" in n] or members
             for name in chosen:
                 yield name, archive.read(name).decode("utf-8")
-    except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
+    except (zipfile.BadZipFile, UnicodeDecodeError, OSError, EOFError, RuntimeError, zlib.error) as error:
         raise SourceError(f"cannot be unpacked: {error}", where=str(file)) from None
 
 
@@ -176,13 +177,6 @@ def _text(item: Any, field: str, where: str) -> str:
         where=where,
         fix=f"name one of its fields: --set field={known[0]}" if known else "give texts, or objects with a text field",
     )
-
-
-def _decoded(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SourceError(f"not JSON: {error}", where=where) from None
 
 
 # --- documents in tokens ------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from leadline.core.cache import cache_folder, write_cache
 from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
+from leadline.core.files import read_text
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, rng
 from leadline.core.types import Filler, PieceBank
@@ -292,16 +293,12 @@ def find_files(name: str) -> list[Path]:
         return [path]
     if path.is_dir():
         return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXT_ENDINGS + CODE_ENDINGS)
-    return sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SourceError("not a UTF-8 text", where=str(path), fix="leave it out, or save it as UTF-8") from None
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    plain = next((i for i, part in enumerate(path.parts) if glob.has_magic(part)), len(path.parts))
+    root, pattern = Path(*path.parts[:plain]), "/".join(path.parts[plain:])
+    try:  # unlike glob.glob, this does not follow links in **, which may lead in circles
+        return sorted(p for p in root.glob(pattern) if p.is_file()) if pattern else []
+    except (ValueError, NotImplementedError, IndexError, OSError):  # not a pattern that can match
+        return []
 
 
 # --- built-in haystacks -------------------------------------------------------------------------

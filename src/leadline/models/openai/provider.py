@@ -93,11 +93,15 @@ class OpenAI(ModelProvider):
             raise
 
     def _checked_url(self) -> str:
-        url = urlsplit(self.base_url)
+        try:
+            url = urlsplit(self.base_url)
+            usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+        except ValueError:  # http://[::1, or a port of 99999
+            url, usable = urlsplit(""), False
         if url.username or url.password:
             # The URL is part of the model's name, and that is written into every record.
             raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
-        if url.scheme not in ("http", "https") or not url.hostname:
+        if not usable:
             raise UsageError(f"{self.base_url!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
         return self.base_url
 
