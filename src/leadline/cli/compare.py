@@ -11,7 +11,7 @@ import typer
 
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
-from leadline.core.format import sanitise
+from leadline.core.format import format_count, sanitise
 from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
