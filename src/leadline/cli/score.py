@@ -11,8 +11,7 @@ import typer
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
-from leadline.run.grade import GradedTask, grade
-from leadline.run.grade_published import PublishedScore, grade_published
+from leadline.run.grade import GradedTask, PublishedScore, grade, grade_published
 from leadline.run.recording import rescore as regrade_run
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate

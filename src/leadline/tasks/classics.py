@@ -120,7 +120,7 @@ class _PlantedLine:
     fact: Fact
 
 
-class Lines(Worded):
+class LineRetrieval(Worded):
     """Find the content of one line among many of the same form."""
 
     version: ClassVar[str] = "3"
@@ -172,7 +172,7 @@ class Lines(Worded):
         )
 
 
-class KeyValue(Lines):
+class KeyValue(LineRetrieval):
     """Find the value of one key among the pairs of a JSON object."""
 
     key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")
