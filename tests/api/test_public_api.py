@@ -26,7 +26,7 @@ import re
 import leadline
 
 def last_number(prompt: str) -> str:
-    found = re.findall(r"[0-9]{4,}", prompt)
+    found = re.findall(r"[0-9]{7,}", prompt)
     return found[-1] if found else "none"
 
 def broken(prompt: str) -> str:
