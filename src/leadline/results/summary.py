@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from leadline.results.published import GroupScore
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally
+from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.verdict import (
     effective_in,
     effective_parts,
@@ -16,11 +17,13 @@ from leadline.results.verdict import (
     shapes,
 )
 from leadline.stats.effective import VERSION, EffectiveLength
+from leadline.stats.intervals import Estimate
 
 
 def summary(run: Run) -> dict[str, Any]:
     """The whole table. A mean that does not exist is null, never zero."""
     table, totals = run.table, run.totals
+    published = published_means(table)
     return {
         "run": str(run.folder),
         "digest": run.manifest.digest,
@@ -53,6 +56,7 @@ def summary(run: Run) -> dict[str, Any]:
                 "length": length,
                 **tally_values(tally),
                 "details": dict(table.details.get((task, length), {})),
+                PUBLISHED: published.get((task, length)),
             }
             for (task, length), tally in table.by_task_and_length.items()
         ],
@@ -60,7 +64,33 @@ def summary(run: Run) -> dict[str, Any]:
             {"task": task, "length": length, **tally_values(tally)}
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
+        **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def published_values(one: GroupScore) -> dict[str, Any]:
+    """Scores in percent, as the benchmarks print them."""
+    return {
+        "task": one.task,
+        "length": one.length,
+        "group": one.group,
+        "metric": one.metric,
+        "score": estimate_values(one.score),
+        "cut": one.cut,
+        "not_sent": one.not_sent,
+        "score_of_whole": estimate_values(one.whole),
+    }
+
+
+def estimate_values(found: Estimate | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "percent": 100 * found.mean,
+        "low": 100 * found.interval.low,
+        "high": 100 * found.interval.high,
+        "samples": found.n,
     }
 
 

@@ -19,6 +19,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
+from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
@@ -366,6 +367,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
             f"(95%: {format_percent_range(whole.interval)}%)."
         )
+    lines += format_scorer_gaps(table)
     memory = run.no_context.whole
     if memory.mean is not None:
         lines.append(
@@ -380,6 +382,19 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"to {format_percent(last.mean)}% at {format_length(long)}."
         )
     return lines
+
+
+def format_scorer_gaps(table: Table) -> list[str]:
+    """For every task, the lengths at which `ruler.v1` gives more than the interval of the headline score."""
+    tasks: dict[str, list[str]] = {}
+    for gap in scorer_gaps(table):
+        here = f"{format_percent(gap.published)}% against {format_percent(gap.headline.mean)}%"
+        tasks.setdefault(gap.task, []).append(f"{here} at {format_length(gap.length)}")
+    return [
+        f"{sanitise(task, 40)}: {PUBLISHED}, which counts substrings, lies above the interval of the headline score: "
+        f"{format_list(gaps)}."
+        for task, gaps in tasks.items()
+    ]
 
 
 def _not_measured(run: Run) -> list[str]:
@@ -400,6 +415,11 @@ def _not_measured(run: Run) -> list[str]:
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+    if table.moved:
+        lines.append(
+            f"{format_count(table.moved, 'sample')} counted at the depth of the grid nearest to the fact: no sentence "
+            "ended within half a row of the depth asked for."
+        )
     if whole.failed:
         cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
         lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")
