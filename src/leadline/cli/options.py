@@ -103,6 +103,12 @@ class Flags:
     ray: Annotated[
         int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
     ] = None
+    anyway: Annotated[
+        bool | None,
+        typer.Option(
+            "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
+        ),
+    ] = None
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
     ] = None
@@ -110,7 +116,7 @@ class Flags:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray", "anyway")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,6 +13,7 @@ import typer
 from leadline.cli.many_models import Models, Shard, listed_models, model_runs
 from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.cli.progress import Watcher
 from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
@@ -92,7 +93,7 @@ def plan(
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until)) as made:
+        with prepare(with_rule(spec, until), listen=Watcher()) as made:
             values = _plan_values(made, name, folder or made.folder)
             values |= _time_and_money(made, tokens_per_second, price_in, price_out)
             values["detection"] = _detection(made, parse_points(detect), like, gate) if detect else None

@@ -18,7 +18,7 @@ from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
 from leadline.core.format import format_duration, sanitise, sanitise_lines
 from leadline.results.progress import Progress, SampleCounter
-from leadline.run.events import Answered, Event, RuleChecked, Started, Stopping, Waiting
+from leadline.run.events import Answered, Event, Pending, RuleChecked, Started, Stopping, Waiting
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRunResult, ModelStarted
 
 LINE_SECONDS = 10.0
@@ -118,6 +118,8 @@ class Watcher:
         elif isinstance(event, Waiting):
             who = "all wait" if event.everyone else "one waits"
             self._waiting = f"{who} {format_duration(event.seconds)}: {sanitise(event.why)}"
+        elif isinstance(event, Pending):
+            self._say(f"waiting for {sanitise(event.what)}: {format_duration(event.seconds)}")
         elif isinstance(event, RuleChecked):
             if event.sentence != self._sentence:
                 self._say(event.sentence)

@@ -68,6 +68,7 @@ class Limits(FrozenModel):
     attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
+    anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
 
 
 class Spec(FrozenModel):

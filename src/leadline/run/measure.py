@@ -19,7 +19,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
     raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept.
     """
-    with prepare(spec) as made:
+    with prepare(spec, listen=listen) as made:
         return load_run(carry_out(made, out, listen=listen, keep_prompts=keep_prompts))
 
 

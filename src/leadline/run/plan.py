@@ -36,6 +36,7 @@ from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes, samples_of
+from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.logprobs import logprob_model
 from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
@@ -261,8 +262,14 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
-    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`."""
+def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore) -> Plan:
+    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
+    what is waited for."""
+    with saying_waits(listen):
+        return _prepare(spec, open_)
+
+
+def _prepare(spec: Spec, open_: OpenModel | None) -> Plan:
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
@@ -298,13 +305,14 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
 
 
 def open_model(spec: Spec) -> Model:
-    """Opens the model, with the spec's timeout where the provider has one and the name does not set it."""
+    """Opens the model, with the spec's limits that its provider has and its name does not set."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
         return _open_replicas(spec.model, provider, spec.limits.ray)
-    if "timeout" in type(provider).model_fields and "timeout" not in provider.model_fields_set:
-        provider = provider.model_copy(update={"timeout": spec.limits.timeout})
+    known = type(provider).model_fields.keys() - provider.model_fields_set
+    limits = {name: getattr(spec.limits, name) for name in ("timeout", "anyway") if name in known}
+    provider = provider.model_copy(update=limits)
     return provider.open(name.name)
 
 

@@ -70,7 +70,7 @@ def measure_until(
             where="--until",
             fix='add --base RUN --gate "overall >= -1"',
         )
-    with prepare(spec) as made:
+    with prepare(spec, listen=listen) as made:
         folder = made.folder if out is None else Path(out)
         check_room(folder, made.planned)
         design = _design(made, fixed)
