@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from leadline.core.activity import longest_wait
 from leadline.core.errors import ServerAway, TokenizerError, UsageError
 from leadline.core.spec import make_spec
 from leadline.models.openai import discovery, tokenizer
@@ -195,7 +196,9 @@ def test_a_tokenizer_that_takes_long_says_how_far_it_is(monkeypatch: pytest.Monk
 
     def slow(text: str, *, special: bool) -> list[int]:
         if text == "\ntext 30":
-            said.append(events.longest_wait().what)  # type: ignore[union-attr]
+            wait = longest_wait()
+            assert wait is not None
+            said.append(wait.what)
         return one(text, special=special)
 
     monkeypatch.setattr(remote, "_tokens", slow)

@@ -311,8 +311,8 @@ def open_model(spec: Spec) -> Model:
     if spec.limits.ray is not None:
         return _open_replicas(spec.model, provider, spec.limits.ray)
     known = type(provider).model_fields.keys() - provider.model_fields_set
-    limits = {name: getattr(spec.limits, name) for name in ("timeout", "anyway") if name in known}
-    provider = provider.model_copy(update=limits)
+    limits: dict[str, Any] = {"timeout": spec.limits.timeout, "anyway": spec.limits.anyway}
+    provider = provider.model_copy(update={option: value for option, value in limits.items() if option in known})
     return provider.open(name.name)
 
 
