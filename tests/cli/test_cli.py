@@ -264,7 +264,7 @@ def test_a_server_that_answers_with_a_web_page_is_named(say: Say) -> None:
 def test_an_unexpected_error_is_code_70_and_its_traceback_is_for_debugging(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(spec: object) -> None:
+    def broken(*given: object, **named: object) -> None:
         raise ZeroDivisionError("\x1b[31mred")
 
     monkeypatch.setattr("leadline.run.measure.prepare", broken)

@@ -68,7 +68,7 @@ def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_name
     grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
     for name in ("base", "candidate"):
         model = "sim:perfect?tokenizer=bytes"
-        assert answer(["run", "niah", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
+        assert answer(["run", "niah_single", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
     assert answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
 
 
