@@ -194,7 +194,7 @@ def _find_step(name: str) -> tuple[int, int, int] | None:
 
 def _series_of(run: Run, step: int) -> str:
     """From the run's label, unless the label is nothing but the step."""
-    label = series_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
+    label = re.sub(rf"(?<!\d){step}(?!\d)", "", series_name(run.manifest.name, step)).strip(" -_./=:,;")
     return label or series_name(run.model, step)
 
 
