@@ -217,7 +217,7 @@ def test_without_torch_the_pip_line_is_printed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra) as caught:
         opened("hf:anything/else")
-    assert caught.value.fix == 'pip install "leadline[hf]"'
+    assert 'pip install -e ".[hf]"' in caught.value.fix
 
 
 def test_a_lost_gpu_stops_the_run_so_that_it_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

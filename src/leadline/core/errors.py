@@ -119,7 +119,7 @@ class MissingExtra(LeadlineError):
         super().__init__(
             f"this needs the package {package!r}, which is not installed",
             where=where,
-            fix=f'pip install "leadline[{extra}]"',
+            fix=f'pip install "leadline[{extra}]"; in a clone of the repository: pip install -e ".[{extra}]"',
         )
 
 
