@@ -16,8 +16,9 @@ from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Record
 from leadline.run.measure import measure
-from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample
 from leadline.store.runs import read_records
+from leadline.tasks.longbench import LongBench, mini_samples, sample_digest
 from leadline.tasks.wording import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
@@ -206,6 +207,48 @@ def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family:
             assert "B. Bo" in prompt
             assert json.loads(draft.questions[0].labels["reference"]) == ["Ann", "A"]
         assert draft.questions[0].allowance == INFINITEBENCH[name].new_tokens
+
+
+def test_the_mini_edition_asks_the_samples_that_minilongbench_chose(tmp_path: Path) -> None:
+    rows = [longbench_row(n, 200 + n) for n in range(6)]
+    write_rows(tmp_path / "hotpotqa.jsonl", rows)
+    options = {"dataset": "hotpotqa", "data": str(tmp_path), "edition": "mini"}
+    with pytest.raises(SourceError, match=r"0 of the \d+ samples of MiniLongBench") as caught:
+        registry.task(TaskSpec(name="longbench_dataset", options=options)).sources()
+    assert "hotpotqa.jsonl" in str(caught.value.where)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
+@pytest.mark.parametrize("name", ["multifieldqa_zh", "passage_retrieval_zh"])
+def test_the_mini_edition_is_the_published_prompts_of_minilongbench(tmp_path: Path, name: str) -> None:
+    """The contexts and questions of the samples chosen stand in the prompts that MiniLongBench published."""
+    for archive in ("longbench_data", "minilongbench"):
+        with tarfile.open(SHARED / f"{archive}.tar.xz") as file:
+            file.extractall(tmp_path, filter="data")
+    [published] = tmp_path.rglob(f"MiniLongBench_{name}.json")
+    prompts = [row["origin_prompt"] for row in json.loads(published.read_text()).values()]
+    options = {"dataset": name, "data": str(tmp_path / "longbench_data"), "edition": "mini"}
+    task = registry.task(TaskSpec(name="longbench_dataset", options=options))
+    assert isinstance(task, LongBench)
+    samples = task.opened().samples
+    assert len(samples) == len(prompts) == 15
+    assert all(s.context in prompt and s.question in prompt for s, prompt in zip(samples, prompts, strict=True))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
+def test_the_samples_of_minilongbench_are_all_among_those_of_longbench(tmp_path: Path) -> None:
+    """Published predictions have the references and lengths of every sample, in the order of the data."""
+    with tarfile.open(SHARED / "longbench.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for name, chosen in mini_samples().items():
+        rows = [
+            json.loads(line)
+            for line in (tmp_path / f"longbench/pred/llama3-8b-instruct/{name}.jsonl").read_text().splitlines()
+        ]
+        found = [
+            sample_digest(BenchmarkSample("", "", "", r["answers"], groups={"length": str(r["length"])})) for r in rows
+        ]
+        assert [digest for digest in found if digest in chosen] == chosen
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
