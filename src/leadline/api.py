@@ -127,7 +127,8 @@ class Run(results.Run):
 
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
-        obstacles = comparability(base.manifest.compared(), self.manifest.compared())
+        sides = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(*sides)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(

@@ -29,6 +29,7 @@ from leadline.results.published import means_over_tasks
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
+from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.stats.no_context import FromMemory, from_memory
@@ -101,9 +102,11 @@ def detail_table(run: Run, *, plain: bool) -> Grid:
 
 def published_table(run: Run, *, plain: bool) -> Grid:
     """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets."""
-    grid = _grid("data set", "limit", "group", "samples", "score", "95% interval", "cut", "not sent", plain=plain)
-    grid.title = "published benchmarks, official scores"
     scores = run.published
+    alone = ("no text", "95% interval") if any(one.memory for one in scores) else ()
+    titles = ("data set", "limit", "group", "samples", "score", "95% interval", *alone, "cut", "not sent")
+    grid = _grid(*titles, plain=plain)
+    grid.title = "published benchmarks, official scores"
     for one in scores:
         score = one.score
         grid.add_row(
@@ -111,14 +114,21 @@ def published_table(run: Run, *, plain: bool) -> Grid:
             format_length(one.length),
             Text(sanitise(one.group, 40)),
             f"{score.n:,}" if score else "0",
-            f"{100 * score.mean:.2f}" if score else "",
-            f"{100 * score.interval.low:.1f}–{100 * score.interval.high:.1f}" if score else "",
+            *_published_score(score),
+            *(_published_score(one.memory) if alone else ()),
             f"{one.cut:,}" if one.cut else "",
             f"{one.not_sent:,}" if one.not_sent else "",
         )
     for (length, group), mean in means_over_tasks(scores).items():
         grid.add_row("mean", format_length(length), Text(sanitise(group, 40)), "", f"{mean:.2%}".removesuffix("%"))
     return grid
+
+
+def _published_score(score: Estimate | None) -> tuple[str, str]:
+    """A score to the digits that benchmarks print, and its interval."""
+    if score is None:
+        return "", ""
+    return f"{100 * score.mean:.2f}", f"{100 * score.interval.low:.1f}–{100 * score.interval.high:.1f}"
 
 
 def metric_table(run: Run, *, plain: bool) -> Grid:
@@ -216,6 +226,7 @@ def footnotes(run: Run) -> list[str]:
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
     lines += format_scorer_gaps(run.table)
+    lines += mixed_variants(run.metrics.items())
     if run.no_context.tasks:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:

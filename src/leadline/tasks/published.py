@@ -147,7 +147,8 @@ class LongBenchV2(PublishedTask):
 
     def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
         choices = dict(zip("abcd", sample.options, strict=True))
-        return self.fill("instruction"), self.fill("question", question=sample.question, **choices)
+        question = self.fill("question", question=sample.question, **choices)
+        return self.fill("instruction"), question.removeprefix("\n</text>") if self.no_context else question
 
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
         return {"dataset": "longbench-v2", **sample.groups, "bin": sample.groups["length"]}
@@ -219,7 +220,7 @@ class InfiniteBench(PublishedTask):
     def parts(self) -> Mapping[str, PromptPart]:
         about, task, opening = INFINITEBENCH_TEXTS[self.dataset]
         needs = tuple(name for name in ("input", "options") if f"{{{name}}}" in task)
-        if self.family == "kimi":
+        if self.family == "kimi" and not self.no_context:  # without a text, the question is all there is
             return {
                 "instruction": PromptPart((f"{about}{task}\n\n",), needs=needs, may=("input", "options"), opens=True),
                 "question": PromptPart(("\n\nNow give the answer.",), may=("input", "options"), asks=True),
