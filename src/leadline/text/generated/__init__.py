@@ -37,8 +37,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leadline.core.cache import cache_folder, write_cache
-from leadline.core.digest import digest
+from leadline.core.files import cache_folder, write_cache
+from leadline.core.seeds import digest
 from leadline.core.types import Filler, PieceBank
 
 if TYPE_CHECKING:
