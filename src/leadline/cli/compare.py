@@ -24,7 +24,7 @@ from leadline.report.comparison import (
     junit_xml,
 )
 from leadline.results.decisions import format_gate
-from leadline.results.published import metric_of
+from leadline.results.published import scored_by
 from leadline.results.run import refuse_truncated
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, pair
@@ -104,7 +104,7 @@ def _look_at(run: Path) -> tuple[int, dict[str, str]]:
     for record in read_records(run, unreadable):
         truncated += record.truncated
         if record.scores:
-            metrics.setdefault(record.cell.task, metric_of(record))
+            metrics.setdefault(record.cell.task, scored_by(record))
     for line in unreadable[:3]:
         warn(f"{run}: {line}")
     if unreadable:

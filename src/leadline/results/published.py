@@ -51,10 +51,10 @@ class _Samples:
             self.uncut.append(score)
         if without is not None:
             self.memory.append(without)
-        self.metrics[metric_of(record)] = None
+        self.metrics[scored_by(record)] = None
 
 
-def metric_of(record: Record) -> str:
+def scored_by(record: Record) -> str:
     """The metric behind a record's score: of a scorer that has one for each data set the metric it chose."""
     name, first = next(iter(record.scores.items()))
     return first.explanation if name in _BY_DATASET else name

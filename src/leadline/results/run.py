@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from leadline.core.errors import TruncatedPrompts
 from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
-from leadline.results.published import GroupScore, group_scores, metric_of
+from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
 from leadline.stats.intervals import Estimate
@@ -215,7 +215,7 @@ class Run:
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
                     if record.scores:
-                        self.metrics.setdefault(record.cell.task, metric_of(record))
+                        self.metrics.setdefault(record.cell.task, scored_by(record))
                     if "sample_id" in record.labels:
                         self._published.append(record)
                     yield record

@@ -29,8 +29,8 @@ def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list
     """What differs between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
     The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
-    was wrapped ("frame"), the parts that differ are named; where both name the metric of each task ("metrics"), variants
-    of one metric are.
+    was wrapped ("frame"), the parts that differ are named; where both have the metric of each task ("metrics"), other
+    variants of the same metric are.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
     found += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))

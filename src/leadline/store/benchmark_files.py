@@ -17,9 +17,9 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError
 from leadline.core.files import decode_json, decoded, parse_json, read_bytes
+from leadline.core.seeds import digest_bytes
 
 LETTERS = "ABCD"
 

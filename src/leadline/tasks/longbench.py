@@ -14,8 +14,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from leadline.core.digest import digest_text
 from leadline.core.errors import SourceError, UnknownName
+from leadline.core.seeds import digest_text
 from leadline.store.benchmark_files import LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.published import PublishedTask, published_suite
 from leadline.tasks.wording import PromptPart

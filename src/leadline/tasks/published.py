@@ -27,7 +27,7 @@ from leadline.store.benchmark_files import (
     open_infinitebench,
     open_longbench_v2,
 )
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import PromptPart, WordedTask
 from leadline.text.downloads import find_data
 
 InfiniteBenchName = Literal[
@@ -36,7 +36,7 @@ InfiniteBenchName = Literal[
 ]  # fmt: skip
 
 
-class PublishedTask(Worded):
+class PublishedTask(WordedTask):
     """Samples of a published benchmark, each with its own text. The benchmarks differ in prompts, files and labels."""
 
     category: ClassVar[str] = "published"

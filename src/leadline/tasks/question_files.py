@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.digest import digest
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.seeds import Split, bulk_rng, rng, side_of
+from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
 from leadline.core.types import Filler, PieceBank, Room
 from leadline.store.benchmark_files import FileDocument, RawQuestion, read_questions
 
@@ -262,7 +261,7 @@ def _on_side(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
     sides: dict[str, Split] = {}
     for document in (d for question in asked for d in question.related):
         if document.text not in sides:
-            sides[document.text] = side_of(document.text)
+            sides[document.text] = split_of(document.text)
 
     related: dict[
         int, tuple[FileDocument, ...]
