@@ -100,7 +100,8 @@ def _look_at(run: Path) -> tuple[int, dict[str, str]]:
     """The number of prompts that were not read as sent, and the metric of each task. Also names lines that cannot be
     read: comparing leaves them out."""
     unreadable: list[UnreadableLine] = []
-    truncated, metrics = 0, {}
+    truncated = 0
+    metrics: dict[str, str] = {}
     for record in read_records(run, unreadable):
         truncated += record.truncated
         if record.scores:
