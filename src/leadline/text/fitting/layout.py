@@ -31,6 +31,8 @@ LAST_CANDIDATES = 12
 LONG_PIECE = 400
 """Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
 stops, are left out where the text has enough others: no fact could be placed inside them."""
+MOST_TEXT = 4
+"""Times the text needed that is drawn in search of pieces that are not long."""
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
 SPARE_PIECES = 24
@@ -61,6 +63,8 @@ def order_pieces(
         tokens, short = int(counts.sum() * share), counts <= LONG_PIECE
         without_long = tokens - int(counts[~short].sum() * share)
         if len(order) < wanted or without_long >= room + spare * mean:
+            break
+        if tokens >= MOST_TEXT * (room + spare * mean):  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
     if tokens < room - facts:
