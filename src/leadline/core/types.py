@@ -351,6 +351,8 @@ class Probe:
     demonstration: tuple[str, ...] = ()
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
+    schema: Mapping[str, object] | None = None
+    """A JSON schema of the answer, which a server enforces if it can."""
 
 
 @dataclass(frozen=True, slots=True)

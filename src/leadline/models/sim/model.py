@@ -7,9 +7,11 @@ same samples first.
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
@@ -22,17 +24,20 @@ from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.sim.answers import PREAMBLES, RAMBLES, REFUSALS, Finish, draw_answer, without
 from leadline.models.sim.nll import continuation_nll, span_nll
-from leadline.models.sim.profiles import ARCHETYPES, Profile, success_probability
+from leadline.models.sim.profiles import ARCHETYPES, JUDGE, Profile, success_probability
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
+NOT_A_VERDICT = "The answer looks correct to me. GRADE: C"
+HIGH_GRADES = (10,)
+
 
 class Simulated(ModelProvider, Profile):
     """`sim:ARCHETYPE?window=8k&seed=1`: perfect, cliff, lost-in-the-middle, decay, floor, recency; refuses, empty,
-    wanders, cuts-off; flaky."""
+    wanders, cuts-off; flaky; judge."""
 
     summary: ClassVar[str] = "simulated models with a known profile, for demos and for testing measurements"
 
@@ -42,7 +47,12 @@ class Simulated(ModelProvider, Profile):
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
     latency_seconds: float = Field(0.0, ge=0, description="how long an answer takes")
 
-    @field_validator("limit", mode="before")
+    sensitivity: float = Field(1.0, ge=0, le=1, description="for judge: share of right answers that it accepts")
+    specificity: float = Field(1.0, ge=0, le=1, description="for judge: share of wrong answers that it rejects")
+    garbled: float = Field(0.0, ge=0, le=1, description="for judge: share of replies that are no verdict")
+    guesses_beyond: int | None = Field(None, ge=1, description="for judge: it guesses about longer samples than this")
+
+    @field_validator("limit", "guesses_beyond", mode="before")
     @classmethod
     def _limit(cls, value: Any) -> Any:
         return parse_length(value) if isinstance(value, str) else value
@@ -68,8 +78,9 @@ class SimulatedModel:
 
     @property
     def card(self) -> ModelCard:
-        options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer"})
-        turns = self.archetype not in ("perfect", "flaky")
+        judging = set() if self.archetype == JUDGE else {"sensitivity", "specificity", "garbled", "guesses_beyond"}
+        options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer", *judging})
+        turns = self.archetype not in ("perfect", "flaky", JUDGE)
         return ModelCard(
             name=f"sim:{self.archetype}",
             window=self.options.limit or (self.options.window if turns else None),
@@ -149,6 +160,8 @@ class SimulatedModel:
         match self.archetype:
             case "empty":
                 return "", "stop"
+            case "judge":
+                return self._verdict(probe, draw), "stop"
             case "refuses":
                 return without(probe.targets, draw, REFUSALS), "stop"
             case "wanders":
@@ -156,3 +169,23 @@ class SimulatedModel:
             case "cuts-off":
                 return without(probe.targets, draw, PREAMBLES), "length"
         return draw_answer(document, probe, lambda depth: self._chance(length, depth), draw), "stop"
+
+    def _verdict(self, probe: Probe, draw: Random) -> str:
+        """The verdict that a judge's probe has as its target, with this judge's errors."""
+        try:
+            verdict = json.loads(probe.targets[0])
+        except (ValueError, IndexError):
+            return NOT_A_VERDICT
+        options, guesses = self.options, self.options.guesses_beyond
+        lost = draw.random() < options.garbled
+        for key, value in verdict.items():
+            if key in ("id", "reason"):
+                continue
+            keeps = options.sensitivity if value in ("yes", *HIGH_GRADES) else options.specificity
+            if key in ("contradicts", "abstains"):
+                keeps = 1.0
+            if guesses is not None and probe.cell.length > guesses:
+                keeps = 0.5
+            if draw.random() >= keeps:
+                verdict[key] = {"yes": "no", "no": "yes", 10: 1, 1: 10}.get(value, value)
+        return NOT_A_VERDICT if lost else json.dumps(verdict)
