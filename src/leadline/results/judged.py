@@ -420,17 +420,17 @@ class LabelDraw:
     draw: Draw
 
 
-def draw_labels(folder: Path | str, count: int, rubric: str = "", seed: int = 0) -> LabelDraw:
+def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> LabelDraw:
     """Draws samples over verdicts and lengths: from every stratum at least two, the rest in proportion.
 
-    The verdict of a sample is the median over judges, and samples on which judges differ are strata of their own.
+    Samples on which judges differ are strata of their own. A second draw keeps the strata of the first and adds to it.
     """
-    verdicts = read_verdicts(folder)
-    chosen = [v for v in verdicts.values() if not rubric or v.rubric.partition(" ")[0] == rubric]
-    last = chosen[-1].rubric_digest if chosen else ""
     records = {record.cell.key: record for record in read_records(folder)}
-    samples = [s for s in _samples([v for v in chosen if v.rubric_digest == last], records) if s.rule is None]
-    strata = {s.key: _stratum(s) for s in samples}
+    verdicts = [v for v in read_verdicts(folder).values() if v.rubric_digest == rubric]
+    earlier, last = read_draw(Path(folder)), rubric
+    strata = {s.key: _stratum(s) for s in _samples(verdicts, records) if s.rule is None}
+    if earlier is not None and earlier.rubric == rubric:
+        strata |= {key: stratum for key, stratum in earlier.strata.items() if key in strata}
     groups: dict[str, list[str]] = {}
     for key, stratum in strata.items():
         groups.setdefault(stratum, []).append(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from leadline.results.judged import judged_values, read_judged
 from leadline.results.run import Run
 from leadline.results.table import Place, Tally
 from leadline.results.verdict import (
@@ -60,6 +61,7 @@ def summary(run: Run) -> dict[str, Any]:
             {"task": task, "length": length, **tally_values(tally)}
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
+        **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
 

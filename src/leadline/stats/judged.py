@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from leadline.stats.intervals import Interval, normal_quantile, t_quantile
+from leadline.stats.agreement import Agreement, Label, agreement
+from leadline.stats.intervals import Estimate, Interval, mean_interval, normal_quantile, t_quantile
 from leadline.stats.observations import FloatArray
 
 IntArray = npt.NDArray[np.int64]
@@ -180,6 +181,40 @@ def trend(values: Sequence[float], lengths: Sequence[int], clusters: Sequence[st
     sums = np.bincount(group, x * residual, minlength=groups)
     half = t_quantile(0.95, groups - 1) * math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / float(x @ x)
     return Trend(slope, Interval(slope - half, slope + half, 0.95, "slope over documents"))
+
+
+@dataclass(frozen=True, slots=True)
+class RaterQuality:
+    """A rater beside the truth, where both are known; the means are over all that it rated."""
+
+    agreement: Agreement
+    """With the truth."""
+    naive: Estimate | None
+    """Its own mean, as if it were the truth; None where labels are no numbers."""
+    truth: float | None
+    """The mean of the truth where it is known."""
+    bias: float | None
+    corrected: Corrected | None
+
+
+def beside_truth(
+    ratings: Sequence[Label | None], truth: Sequence[Label | None], clusters: Sequence[str], resamples: int = 1000
+) -> RaterQuality:
+    """How right a rater is. The truth may be known for some items only: the mean is then corrected with those."""
+    both = [(mine, known) for mine, known in zip(ratings, truth, strict=True) if mine is not None and known is not None]
+    rated = [i for i, label in enumerate(ratings) if label is not None]
+    numbers = all(not isinstance(label, str) for label in (*ratings, *truth) if label is not None)
+    naive = known_mean = corrected = None
+    if numbers and rated and both:
+        values, groups = [float(ratings[i] or 0) for i in rated], [clusters[i] for i in rated]
+        naive = mean_interval(values, groups)
+        known_mean = math.fsum(float(known) for _, known in both) / len(both)
+        if len(both) < len(rated):
+            known_labels = [None if truth[i] is None else float(truth[i] or 0) for i in rated]
+            corrected = corrected_mean(values, groups, known_labels)
+    mean_of_both = math.fsum(float(mine) for mine, _ in both) / len(both) if numbers and both else None
+    bias = None if mean_of_both is None or known_mean is None else mean_of_both - known_mean
+    return RaterQuality(agreement(both, resamples=resamples), naive, known_mean, bias, corrected)
 
 
 # --- details
