@@ -1,4 +1,4 @@
-"""`leadline judge` grades recorded answers with judges and corrects their bias; `leadline agreement` compares raters."""
+"""`leadline judge`: grade recorded answers and correct the judges' bias. `leadline agreement`: compare raters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from leadline.report.judged import show_judged
 from leadline.report.terminal import has_colours
 from leadline.results.judged import draw_labels, judged_values, read_judged
 from leadline.results.run import format_model
-from leadline.run.judge import AnswersToJudge, JudgeProgress, JudgeResult, answer_digest, judge_run
+from leadline.run.judge import JudgeProgress, judge_run
+from leadline.run.judge_samples import AnswersToJudge, JudgeResult, answer_digest
 from leadline.scorers.judges.canaries import FLOOR
 from leadline.scorers.judges.rubric import load_rubric
 from leadline.stats.agreement import Label
@@ -60,7 +61,9 @@ def judge(
         ),
     ] = FLOOR,
     workers: Annotated[int, typer.Option(min=1, max=1024, help="Concurrent requests to a server.")] = 16,
-    timeout: Annotated[float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds until a request times out.")] = 600,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds until a request times out.")
+    ] = 600,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -95,10 +98,8 @@ def judge(
         typer.echo(f"\nverdicts  {run / VERDICTS}")
         if labels or (run / LABELS).exists():
             typer.echo(f"labels    {labels or run / LABELS}")
-    if result.failed:
-        raise FailedSamples(
-            f"{result.failed:,} verdicts could not be asked for", where=str(run), fix="run the same command again"
-        )
+    if (failed := failed_verdicts(result.failed, run)) is not None:
+        raise failed
 
 
 def grade(
@@ -119,6 +120,11 @@ def grade(
     if result.not_gradable:
         warn(f"{result.not_gradable:,} answers have no targets, so this rubric cannot grade them")
     return result
+
+
+def failed_verdicts(count: int, folder: Path) -> FailedSamples | None:
+    fix = "run the same command again: only these are asked"
+    return FailedSamples(f"{count:,} verdicts could not be asked for", where=str(folder), fix=fix) if count else None
 
 
 class _Bar:
@@ -222,9 +228,7 @@ def agreement(
     truth: Annotated[
         str, typer.Option(metavar="COLUMN", help="A column with the truth, such as labels by people; may have gaps.")
     ] = "",
-    clusters: Annotated[
-        str, typer.Option(metavar="COLUMN", help="A column that names the document of an item.")
-    ] = "",
+    clusters: Annotated[str, typer.Option(metavar="COLUMN", help="A column that names the document of an item.")] = "",
     level: Annotated[
         Literal["nominal", "ordinal", "interval"], typer.Option(help="How far labels are apart, for alpha.")
     ] = "nominal",

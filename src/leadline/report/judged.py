@@ -35,8 +35,7 @@ def judged_tables(judged: Judged) -> Iterator[TextTable]:
     yield TextTable("judged means, with 95% intervals", columns, tuple(_mean_row(*named) for named in shown))
     if judged.is_corrected:
         columns = ("judge", "corrected", "Rogan-Gladen", "accepts right", "rejects wrong", "labels", "worth")
-        rows = tuple(_correction_row(*named) for named in shown)
-        yield TextTable("beside labels by people", columns, rows)
+        yield TextTable("beside labels by people", columns, tuple(_correction_row(*named) for named in shown))
     columns = ("judge", "accepts right", "rejects wrong", "unparsed", "worst kind", "requests", "tokens")
     yield TextTable("known cases, and what the judge cost", columns, tuple(_known_row(*named) for named in scores))
     if judged.agreement is not None:
@@ -165,7 +164,9 @@ def judged_html(folder: Path, at: int) -> Markup:
         parts += [_html_table(table) for table in judged_tables(judged)]
     if not parts:
         return Markup("")
-    return Markup('<section id="judged-{}">\n<h2>Judged answers</h2>\n{}</section>\n').format(at, Markup("").join(parts))
+    return Markup('<section id="judged-{}">\n<h2>Judged answers</h2>\n{}</section>\n').format(
+        at, Markup("").join(parts)
+    )
 
 
 def _html_table(table: TextTable) -> Markup:
@@ -185,4 +186,3 @@ def _cells(texts: Sequence[str]) -> Markup:
 def judged_link(folders: Sequence[Path]) -> list[tuple[str, str]]:
     """The link to the section in the page's navigation, if it is there."""
     return [("judged-0", "Judges")] if len(folders) == 1 and read_judged(folders[0]) else []
-

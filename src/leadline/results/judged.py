@@ -139,7 +139,9 @@ class _Sample:
         return self.record.cell.key
 
 
-def read_judged(folder: Path | str, labels: Path | None = None, records: Iterable[Record] | None = None) -> list[Judged]:
+def read_judged(
+    folder: Path | str, labels: Path | None = None, records: Iterable[Record] | None = None
+) -> list[Judged]:
     """What judges said, one entry for each rubric; empty where nothing was judged.
 
     `labels` is a file of labels in place of the run's own.

@@ -27,10 +27,12 @@ from leadline.stats.observations import FloatArray
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+UNSEEN = 0.5
+"""Squared errors that two more labels in every stratum would have shown."""
 LEAST_LABELS = 5
 """With fewer labels nothing is corrected: the interval would say nothing."""
 LEAST_INFORMATION = 0.1
-"""Sensitivity + specificity - 1 below this: the verdicts say hardly more than a coin, and Rogan-Gladen has no answer."""
+"""Sensitivity + specificity - 1 below this: verdicts say hardly more than a coin, and Rogan-Gladen has no answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class _Labelled:
     groups: int
 
     def by_group(self, contributions: FloatArray) -> FloatArray:
-        return np.bincount(self.group, contributions, minlength=self.groups)
+        return np.asarray(np.bincount(self.group, contributions, minlength=self.groups), np.float64)
 
 
 def corrected_mean(
@@ -95,11 +97,10 @@ def corrected_mean(
     fitted = offset[data.strata] + slope * data.values
     mean = float(fitted.mean())
     residual = np.where(drawn, data.labels - fitted, 0.0)
-    spread = np.where(drawn, weights * residual * _small_strata(data, free), 0.0)
+    spread = np.where(drawn, weights * residual, 0.0) * _small_strata(data, free, residual)
     influence = data.by_group((fitted - mean + spread) / size)
-    groups, kinds = len(np.unique(data.group[free])), len(np.unique(data.strata[free]))
-    degrees = max(groups - kinds - 1, 1)
-    half = t_quantile(confidence, degrees) * math.sqrt(float(np.sum(influence**2)))
+    groups = len(np.unique(data.group[free]))
+    half = t_quantile(confidence, _degrees(data, free, spread)) * math.sqrt(float(np.sum(influence**2)))
     alone = _labels_alone(data, free, confidence)
     method = "control variate over documents"
     return Corrected(
@@ -242,9 +243,7 @@ def _numbered(names: Sequence[str]) -> tuple[IntArray, int]:
     return np.asarray(numbers, np.int64), len(place)
 
 
-def _merged(
-    strata: IntArray, labels: Sequence[float | None]
-) -> IntArray:
+def _merged(strata: IntArray, labels: Sequence[float | None]) -> IntArray:
     """Strata with a single label, or with none, form one stratum: alone they would show no variance."""
     counts: dict[int, int] = {}
     sizes: dict[int, int] = {}
@@ -271,9 +270,7 @@ def _weights(data: _Labelled) -> FloatArray:
     return np.asarray((np.bincount(data.strata) / np.maximum(labelled, 1.0))[data.strata])
 
 
-def _stratum_means(
-    strata: IntArray, values: FloatArray, weights: FloatArray
-) -> FloatArray:
+def _stratum_means(strata: IntArray, values: FloatArray, weights: FloatArray) -> FloatArray:
     totals = np.bincount(strata, weights)
     return np.asarray(np.bincount(strata, weights * values) / np.where(totals > 0, totals, 1.0))
 
@@ -288,12 +285,30 @@ def _slope(data: _Labelled, free: BoolArray, weights: FloatArray) -> float:
     return float(y_groups @ f_groups) / varies if varies > 1e-12 else 0.0
 
 
-def _small_strata(data: _Labelled, free: BoolArray) -> FloatArray:
-    """By how much the residuals of small strata are too small, relative to one stratum with all labels."""
+def _small_strata(data: _Labelled, free: BoolArray, residual: FloatArray) -> FloatArray:
+    """By how much the residuals of a stratum are too small: few labels may show no error of the judge at all, so the
+    variance within a stratum is averaged with that of `UNSEEN` errors in two more labels."""
     labels = np.bincount(data.strata, np.where(free, 1.0, 0.0))
+    squares = np.bincount(data.strata, np.where(free, residual**2, 0.0))
     whole = float(labels.sum())
-    factor = np.where(labels > 1, labels / np.maximum(labels - 1, 1.0) * (whole - 1) / whole, 1.0)
-    return np.asarray(np.sqrt(factor)[data.strata])
+    fewer = np.where(labels > 1, labels / np.maximum(labels - 1, 1.0) * (whole - 1) / whole, 1.0)
+    smoothed = (squares + UNSEEN) / (labels + 2)
+    seen = squares / np.maximum(labels, 1.0)
+    unseen = np.maximum(smoothed / np.maximum(seen, 1e-4), 1.0)
+    return np.asarray(np.sqrt(fewer * unseen)[data.strata])
+
+
+def _degrees(data: _Labelled, free: BoolArray, spread: FloatArray) -> float:
+    """Degrees of freedom of a sum of variances over strata (Satterthwaite), less one for the slope."""
+    parts = []
+    for stratum in np.unique(data.strata[free]):
+        inside = free & (data.strata == stratum)
+        documents = len(np.unique(data.group[inside]))
+        parts.append((float(np.sum(np.where(inside, spread, 0.0) ** 2)), max(documents - 1, 1)))
+    total = sum(variance for variance, _ in parts)
+    if total <= 0:
+        return max(float(sum(own for _, own in parts)) - 1, 1.0)
+    return max(total**2 / sum(variance**2 / own for variance, own in parts) - 1, 1.0)
 
 
 def _labels_alone(data: _Labelled, free: BoolArray, confidence: float) -> float:
@@ -304,4 +319,3 @@ def _labels_alone(data: _Labelled, free: BoolArray, confidence: float) -> float:
     variance = count / (count - 1) * float(np.sum(residual**2)) / len(labels) ** 2
     sampled = float(_partly_labelled(data).mean())  # what rules decided needs no label in either case
     return sampled * t_quantile(confidence, count - 1) * math.sqrt(variance)
-

@@ -182,10 +182,10 @@ class SimulatedModel:
             if key in ("id", "reason"):
                 continue
             keeps = options.sensitivity if value in ("yes", *HIGH_GRADES) else options.specificity
-            if key in ("contradicts", "abstains"):
-                keeps = 1.0
             if guesses is not None and probe.cell.length > guesses:
                 keeps = 0.5
+            if key in ("contradicts", "abstains"):
+                keeps = 1.0
             if draw.random() >= keeps:
                 verdict[key] = {"yes": "no", "no": "yes", 10: 1, 1: 10}.get(value, value)
         return NOT_A_VERDICT if lost else json.dumps(verdict)

@@ -27,6 +27,9 @@ AROUND_CHARACTERS = 200
 """Text of the document on either side of a piece of evidence."""
 ALLOWANCE = 400
 """Tokens of a reply."""
+REPLY_CHARACTERS = 20_000
+MOST_OBJECTS = 200
+"""A reply is searched for objects that far, so that no reply can take long."""
 MOST_EVIDENCE = 12
 """Pieces of evidence that are shown; more would be the document."""
 
@@ -112,8 +115,7 @@ def make_prompt(rubric: Rubric, sample: JudgedSample) -> JudgePrompt:
     code = _code(sample.texts)
     parts = [_part(code, "question", sample.question.strip())]
     targets = [asked for asked in items if asked.targets]
-    for asked in targets:
-        parts.append(_part(code, asked.key, "\n".join(target.strip() for target in asked.targets)))
+    parts += [_part(code, asked.key, "\n".join(target.strip() for target in asked.targets)) for asked in targets]
     if not targets:
         parts.append(_part(code, "targets", "\n".join(target.strip() for target in sample.targets)))
     parts += [_part(code, f"evidence {n}", text.strip()) for n, text in enumerate(sample.evidence[:MOST_EVIDENCE], 1)]
@@ -164,12 +166,12 @@ def _code(texts: Sequence[str]) -> str:
 def parse_reply(reply: str, prompt: JudgePrompt) -> ParsedReply:
     """The verdict in a reply, or why there is none.
 
-    A reply that is one JSON object, alone or in a code block, is the verdict. In a longer reply an object counts only if
-    it carries the code of the sample, which no text of the sample can contain. Two that differ are no verdict.
+    A reply that is one JSON object, alone or in a code block, is the verdict. In a longer reply an object counts only
+    if it carries the code of the sample, which no text of the sample can contain. Two that differ are no verdict.
     """
     text = _unwrapped(reply)
     whole = _decoded(text)
-    if whole is None:
+    if whole is None and not text.startswith("{"):  # a reply that begins with its object has not been thinking
         text = _unwrapped(without_thinking(reply))
         whole = _decoded(text)
     if whole is not None:
@@ -213,9 +215,11 @@ def _decoded(text: str) -> dict[str, Any] | None:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text that are not inside another one."""
-    at = text.find("{")
-    while at >= 0:
+    """The JSON objects in a text that are not inside another one; of a long text the last part."""
+    text = text[-REPLY_CHARACTERS:]
+    at, tried = text.find("{"), 0
+    while at >= 0 and tried < MOST_OBJECTS:
+        tried += 1
         try:
             value, end = _decoder.raw_decode(text, at)
         except (ValueError, RecursionError):

@@ -52,9 +52,7 @@ def is_exact(targets: Sequence[str], answer: str, match: Match) -> bool:
     return {bare(part) for part in re.split(r"[,;\n]|\band\b", answer)} - {""} == wanted
 
 
-def plain_answers(
-    sample: JudgedSample, items: Sequence[AskedItem], right: bool | None = None
-) -> dict[str, ItemAnswer]:
+def plain_answers(sample: JudgedSample, items: Sequence[AskedItem], right: bool | None = None) -> dict[str, ItemAnswer]:
     """What the words of the answer alone say to each item, or what is known about a known case (`right`).
 
     A simulated judge starts from it.
