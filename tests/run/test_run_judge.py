@@ -173,9 +173,9 @@ def test_a_judge_that_is_away_stops_the_grading_and_keeps_what_it_said(run: Path
     kept = (run / VERDICTS).read_bytes().splitlines(keepends=True)
     (run / VERDICTS).write_bytes(b"".join(kept[:-30]))
     port = int(name.partition("127.0.0.1:")[2].partition("/")[0])
-    with FakeServer(answer=lambda prompt: Reply(None if "The code of" in prompt else "ok"), port=port):
-        with pytest.raises(RunStopped, match="in a row"):
-            judge_run(run, [name], floor=0, limits=Limits(attempts=1, breaker=5, workers=1))
+    silent = FakeServer(answer=lambda prompt: Reply(None if "The code of" in prompt else "ok"), port=port)
+    with silent, pytest.raises(RunStopped, match="in a row"):
+        judge_run(run, [name], floor=0, limits=Limits(attempts=1, breaker=5, workers=1))
     assert (run / VERDICTS).read_bytes().startswith(b"".join(kept[:-30]))
     assert read_judged(run)[0].judges[0].failed >= 5
 
@@ -285,7 +285,7 @@ def test_killed_while_grading_no_verdict_is_lost_or_repeated_beyond_those_in_fli
             whole = [line for line in _lines(run) if line.endswith(b"}\n")]
             assert whole[: len(kept)] == kept
             kept = whole
-        code, out, err = call(*words)
+        code, _, err = call(*words)
         assert code == 0, err
         lines = _lines(run)
         assert lines[: len(kept)] == kept

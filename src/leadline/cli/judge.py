@@ -17,7 +17,6 @@ from leadline.cli.output import print_json, print_table, say, warn
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.spec import Limits
 from leadline.report.judged import show_judged
-from leadline.report.terminal import has_colours
 from leadline.results.judged import draw_labels, judged_values, read_judged
 from leadline.results.run import format_model
 from leadline.run.judge import JudgeProgress, judge_run
@@ -93,8 +92,7 @@ def judge(
         found = [judged_values(judged) for judged in read_judged(run, labels)]
         print_json({"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes})
     else:
-        console = Console()
-        show_judged(run, console, plain=not has_colours(console), labels=labels)
+        show_judged(run, Console(), labels)
         typer.echo(f"\nverdicts  {run / VERDICTS}")
         if labels or (run / LABELS).exists():
             typer.echo(f"labels    {labels or run / LABELS}")

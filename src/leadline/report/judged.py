@@ -129,8 +129,9 @@ def _map(judged: Judged) -> TextTable:
     return TextTable(title, ("depth", *map(format_length, lengths)), tuple(rows))
 
 
-def show_judged(folder: Path, console: Console, *, plain: bool, labels: Path | None = None) -> bool:
+def show_judged(folder: Path, console: Console, labels: Path | None = None) -> bool:
     """Prints what judges said; False where nothing was judged."""
+    plain = not console.is_terminal or console.no_color
     found = read_judged(folder, labels)
     for judged in found:
         state = f"corrected with {judged.labels} labels" if judged.is_corrected else "uncorrected"

@@ -56,7 +56,7 @@ def show_run(run: Run, console: Console) -> None:
         console.print(detail_table(run, plain=not colour))
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
-    show_judged(run.folder, console, plain=not colour)
+    show_judged(run.folder, console)
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
 

@@ -288,13 +288,12 @@ class _Grader:
             asked_prompt = prompt.again(problem)
 
     def _ask(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
-        expected = plain_answers(sample, prompt.items, job.expected)
         document, probe = self._document(job.cell, prompt)
-        probe = replace(
-            probe,
-            targets=(json.dumps({"id": prompt.code, "reason": "by its words", **expected}),),
-            schema=reply_schema(prompt.items),
-        )
+        probe = replace(probe, schema=reply_schema(prompt.items))
+        if not isinstance(self._judge.model, Remote):  # a simulated judge starts from the probe's target
+            expected = plain_answers(sample, prompt.items, job.expected)
+            target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
+            probe = replace(probe, targets=(target,))
         asked = self._retrier.ask(document, [probe])
         return asked[0] if asked else None
 

@@ -182,10 +182,11 @@ class _EvidenceFinder:
         row = self._rows.get(record.cell.key)
         if row is None or self._fitter is None:
             return None
-        task, cells = row
+        draft, cells = self._draft(record), row[1]
         if cells not in self._documents:
             try:
-                self._documents = {cells: task.document(cells, seed=self._seed, fitter=self._fitter)}
+                assert draft is not None
+                self._documents = {cells: self._fitter.fit(draft)}
             except LeadlineError:
                 return None
         document = self._documents[cells]

@@ -13,6 +13,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -70,7 +71,7 @@ class Rubric(FrozenModel):
             raise ValueError("no item gives credit: a rubric needs one with role = 'credit'")
         return self
 
-    @property
+    @cached_property
     def digest(self) -> str:
         return digest(self.model_dump(mode="json"))
 
