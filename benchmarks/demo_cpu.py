@@ -20,8 +20,8 @@ from leadline.cli.demo import SPEC
 from leadline.core import registry
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document
-from leadline.models.hf.greedy import generate_plain
-from leadline.models.hf.provider import HF
+from leadline.models.hf import HF
+from leadline.models.hf.decode import generate_plain
 from leadline.run.documents import jobs
 from leadline.text.fitting import Fitter
 

@@ -23,8 +23,8 @@ import torch
 from shapes import DEPTHS, LENGTHS, NEW, Ids
 
 from leadline.core.contracts import Continuation
+from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineRequest
-from leadline.models.hf.greedy import generate_plain
 from leadline.models.hf.memory import GIB, DecoderShape
 
 SAMPLES = 3

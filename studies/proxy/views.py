@@ -11,11 +11,20 @@ from torch import Tensor
 from zoo import CHUNK, Variant
 
 from leadline.core.errors import LeadlineError
+from leadline.models.hf import HF
 from leadline.models.hf import reader as hf_reader
-from leadline.models.hf.attention import attend, attend_where, fold, merge, merge_into
+from leadline.models.hf.attention import (
+    DocumentPass,
+    PassDone,
+    RowsPass,
+    Store,
+    attend,
+    attend_where,
+    fold,
+    merge,
+    merge_into,
+)
 from leadline.models.hf.model import HFModel
-from leadline.models.hf.provider import HF
-from leadline.models.hf.store import DocumentPass, PassDone, RowsPass, Store
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader
@@ -155,7 +164,7 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
     model = provider.open(folder)
     if model.engine.support.reason:
         raise LeadlineError(f"shared reading is needed: {model.engine.support.reason}", where=variant.name)
-    model._card = model.card.model_copy(
+    model.card = model.card.model_copy(
         update={
             "name": variant.name,
             "fingerprints": {**model.card.fingerprints, "variant": variant.words()},

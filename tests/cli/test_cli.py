@@ -174,8 +174,8 @@ def test_a_task_is_shown_with_its_options_and_their_help(say: Say) -> None:
 
 def test_a_suite_is_shown_with_one_task_per_line_and_json_may_precede_the_name(say: Say) -> None:
     lines = say("suites", "show", "ruler").out.splitlines()
-    assert "tasks    niah_single_1 placement=anywhere" in lines
-    assert "         vt placement=anywhere" in lines
+    assert "tasks    niah_single_1 fixed_allowance=True placement=anywhere" in lines
+    assert "         vt fixed_allowance=True placement=anywhere" in lines
     assert say("suites", "--json", "show", "ruler").out == say("suites", "show", "ruler", "--json").out
 
 

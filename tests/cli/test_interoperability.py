@@ -183,7 +183,7 @@ def test_rulers_prompts_are_sent_unchanged_and_scored_as_ruler_does(say: Say, tm
     ]
     for record in records:
         assert record.score == 1.0
-        assert list(record.scores) == ["ruler.v1", "ruler.strict"]
+        assert list(record.scores)[1:] == ["ruler.v1", "ruler.strict"]
         assert record.allowance == 32
         assert record.receipt.ok
         assert record.question == f"Question: What is the capital of Freedonia{record.cell.sample}?"

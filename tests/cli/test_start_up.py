@@ -49,3 +49,9 @@ def test_a_run_that_draws_nothing_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_a_missing_model_folder_is_an_error_before_torch_is_imported() -> None:
     found = imported("run", "niah", "--model", "hf:./nowhere", "--lengths", "1k", status=66)
     assert not found & HEAVY
+
+
+def test_a_run_imports_no_part_of_scipy_before_its_results_need_one() -> None:
+    program = "import sys, leadline.cli.run, leadline.models.openai.provider; print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"scipy.special", "scipy.optimize", "scipy.sparse", "scipy.stats"} & set(found)

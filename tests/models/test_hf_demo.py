@@ -9,7 +9,8 @@ import pytest
 from leadline.cli import demo
 from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.spec import make_spec
-from leadline.models.hf import provider, smollm2
+from leadline.models import hf
+from leadline.models.hf import smollm2
 
 
 def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
@@ -28,7 +29,7 @@ def test_the_reason_for_a_simulated_model_is_shown(
     def fail(*_: object) -> Path:
         raise error
 
-    monkeypatch.setattr(provider, "require_torch", lambda where: None)
+    monkeypatch.setattr(hf, "require_torch", lambda where: None)
     monkeypatch.setattr(smollm2, "ensure_folder", fail)
     assert demo._real_model_is_here() is False
     said = capsys.readouterr().err

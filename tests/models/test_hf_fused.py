@@ -10,35 +10,30 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import fuse as fused  # noqa: E402
+from leadline.models.hf import attention, kernels  # noqa: E402
+from leadline.models.hf.engine import Engine  # noqa: E402
 from support.tiny_models import tiny  # noqa: E402
 
 
-class Kernels:
-    """What Triton would do, in plain torch; `error` is how wrong it is."""
-
-    def __init__(self, error: float) -> None:
-        self.error = error
-
-    def rms_norm(self, x: Any, weight: Any, eps: float) -> Any:
-        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + self.error
-
-    def silu_times(self, gate: Any, up: Any) -> Any:
-        return torch.nn.functional.silu(gate) * up + self.error
-
-
 def test_nothing_is_replaced_on_a_cpu() -> None:
-    assert fused.fuse(tiny("llama")) == []
+    assert Engine(tiny("llama"), []).fused == []
 
 
 @pytest.mark.parametrize(("error", "replaced"), [(0.0, ["LlamaMLP", "LlamaRMSNorm"]), (0.01, [])])
 def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
     error: float, replaced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fused, "_kernels", lambda model: Kernels(error))
-    monkeypatch.setattr(fused, "_fuse_rotation", lambda module, kernels: False)
+    """With what Triton would do in plain torch; `error` is how wrong it is."""
+
+    def rms_norm(x: Any, weight: Any, eps: float) -> Any:
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + error
+
+    monkeypatch.setattr(kernels, "triton", object())
+    monkeypatch.setattr(kernels, "rms_norm", rms_norm)
+    monkeypatch.setattr(kernels, "silu_times", lambda gate, up: torch.nn.functional.silu(gate) * up + error)
+    monkeypatch.setattr(kernels, "_fuse_rotation", lambda module: False)
     model, own = tiny("llama"), tiny("llama")
-    assert fused.fuse(model) == replaced
+    assert kernels.fuse(model) == replaced
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
         assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
@@ -49,8 +44,6 @@ def test_kernels_round_where_transformers_rounds() -> None:
     if device == "cpu" and not os.environ.get("TRITON_INTERPRET"):
         pytest.skip("needs a GPU, or TRITON_INTERPRET=1 from the beginning")
     pytest.importorskip("triton")
-    from leadline.models.hf import kernels
-    from leadline.models.hf.attention import merge
 
     def draw(*shape: int) -> Any:
         return torch.randn(*shape, device=device)
@@ -66,16 +59,14 @@ def test_kernels_round_where_transformers_rounds() -> None:
     assert torch.allclose(kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
     parts = [(draw(1, 3, 21, 24), draw(1, 3, 21) * 5) for _ in range(4)]
     for count in (2, 3, 4):
-        want = merge(parts[:count]).transpose(1, 2)
-        assert torch.allclose(kernels.merge(parts[:count]), want, atol=1e-5)
-    assert kernels.merge([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
+        want = attention.merge(parts[:count]).transpose(1, 2)
+        assert torch.allclose(kernels.merge_parts(parts[:count]), want, atol=1e-5)
+    assert kernels.merge_parts([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
 
 
 def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_right(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from leadline.models.hf import attention
-
     parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
     right = attention.merge(parts[:2]).transpose(1, 2)
     assert attention._merges_equally(right, parts[:2])

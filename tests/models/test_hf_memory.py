@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +14,6 @@ from leadline.models.hf.memory import (
     check_fits,
     cost,
     longest_that_fits,
-    read_shape,
-    weights_bytes,
 )
 
 LLAMA_8B = DecoderShape.of(
@@ -71,22 +68,18 @@ def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
     assert "device_map" in caught.value.fix
 
 
-def test_a_folder_without_configuration_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError):
-        read_shape(tmp_path)
-    (tmp_path / "config.json").write_text('{"hidden_size": 8, "num_attention_heads": 2}')
+def test_a_configuration_without_its_sizes_is_refused() -> None:
     with pytest.raises(SourceError, match="num_hidden_layers"):
-        read_shape(tmp_path)
+        DecoderShape.of({"hidden_size": 8, "num_attention_heads": 2})
 
 
-def test_weights_are_counted_in_the_files_and_agree_with_the_shape(tmp_path: Path) -> None:
+def test_weights_agree_with_the_shape() -> None:
     pytest.importorskip("transformers")
-    from support.tiny_models import model_folder
+    from support.tiny_models import tiny
 
-    folder = model_folder(tmp_path, "llama")
-    shape = read_shape(folder)
-    assert weights_bytes(folder, shape, "float32") == pytest.approx(shape.parameters * 4, rel=0.01)
-    assert weights_bytes(folder, shape, "bfloat16") * 2 == weights_bytes(folder, shape, "float32")
+    model = tiny("llama")
+    shape = DecoderShape.of(model.config.to_dict())
+    assert sum(p.numel() for p in model.parameters()) == pytest.approx(shape.parameters, rel=0.01)
 
 
 class Shortage:

@@ -17,8 +17,8 @@ from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownN
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.hf import memory as forecast
-from leadline.models.hf.engine import Engine, EngineRequest
-from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.decode import generate_plain
+from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.memory import DecoderShape
 from leadline.models.hf.model import HFModel
 from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
@@ -106,6 +106,23 @@ def test_stretching_positions_goes_through_transformers_own_configuration(
     assert isinstance(model.answer(doc, doc.probes)[0].outcome, Completion)
 
 
+@pytest.mark.parametrize(
+    ("rope", "theta", "window"),
+    [("ntk:2", 10000 * 2 ** (8 / 6), 1024), ("theta:1e6", 1e6, 512), ("theta:5e5", 5e5, 512)],
+)
+def test_another_base_of_the_rotary_embedding_gives_its_frequencies(
+    tmp_path: Path, rope: str, theta: float, window: int
+) -> None:
+    model = opened(f"hf:{model_folder(tmp_path)}?rope={rope}")  # heads of 8: four frequencies
+    assert model.card.window == window
+    assert not model.engine.support.reason
+    found = model.engine.model.base_model.rotary_emb.inv_freq.tolist()
+    assert found == pytest.approx([theta ** (-i / 8) for i in (0, 2, 4, 6)])
+    if rope == "ntk:2":  # the highest frequency is kept, the lowest is interpolated by the factor
+        plain = opened(f"hf:{tmp_path}").engine.model.base_model.rotary_emb.inv_freq.tolist()
+        assert (found[0], found[-1]) == pytest.approx((plain[0], plain[-1] / 2))
+
+
 @pytest.mark.parametrize("family", ELSEWHERE)
 def test_architectures_that_cannot_share_a_reading_take_the_plain_path_and_say_so(family: str) -> None:
     model = tiny(family)
@@ -129,6 +146,26 @@ def test_what_lies_inside_a_sliding_window_or_the_original_length_is_shared(fami
     assert not any(one.plain_reason for one in answers)
     engine.reader.use_own_attention()
     assert answers[0].answer == generate_plain(model, np.concatenate([text, random_ids(1, 5)]), 5, [STOP])
+
+
+@pytest.mark.parametrize("family", ["mamba", "mamba2", "rwkv"])
+@pytest.mark.parametrize("option", ["", "?shared=false"])
+def test_models_without_attention_heads_open_answer_score_and_are_forecast(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, option: str
+) -> None:
+    model = opened(f"hf:{model_folder(tmp_path, family)}{option}")
+    assert any("plain path" in note for note in model.card.notes)
+    doc = document(model, [10, 60])
+    outcomes = [answer.outcome for answer in model.answer(doc, doc.probes)]
+    for probe, outcome in zip(doc.probes, outcomes, strict=True):
+        prompt = np.concatenate([doc.ids[: probe.cut], probe.closing_ids])
+        want = generate_plain(model.engine.model, prompt, probe.allowance, model.engine.stops)
+        assert isinstance(outcome, Completion)
+        assert outcome.text == model.text_of(want)
+    assert isinstance(model.nll(doc.ids, [Continuation(50, random_ids(1, 4))], [(1, 50)]), TokenNLL)
+    assert model.forecast([[(500, 10, 4)]])[0].startswith("memory")
+    monkeypatch.setattr(model.engine, "answer", lambda ids, requests: [EngineAnswer(None)] * len(requests))
+    assert isinstance(model.answer(doc, doc.probes)[0].outcome, Failure)  # out of memory, without a KV cache to blame
 
 
 def test_dynamic_positions_forget_longer_texts_met_before() -> None:
@@ -227,7 +264,7 @@ def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
-    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: forecast.DeviceRates(5e14, 4e12))
+    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: (5e14, 4e12))
     shape = DecoderShape(
         layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256
     )

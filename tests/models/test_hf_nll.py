@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.core.contracts import Continuation  # noqa: E402
-from leadline.models.hf import nll as hf_nll  # noqa: E402
+from leadline.models.hf import decode as hf_decode  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from support.tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402
 
@@ -79,7 +79,7 @@ def test_only_wanted_positions_ever_get_logits(monkeypatch: pytest.MonkeyPatch) 
         return own(hidden)
 
     monkeypatch.setattr(engine.reader, "logits", counted)
-    monkeypatch.setattr(hf_nll, "LOGITS_BYTES", 12 * WORDS * 8)
+    monkeypatch.setattr(hf_decode, "LOGITS_BYTES", 12 * WORDS * 8)
     engine.nll(DOCUMENT, [Continuation(200, random_ids(1, 40), 30)], [(100, 120)])
     assert sum(rows) == 10 + 20
     assert max(rows) <= 8

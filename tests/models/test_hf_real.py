@@ -16,7 +16,7 @@ from leadline.core.registry import ModelName, provider, task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion
 from leadline.models.hf import smollm2
-from leadline.models.hf.greedy import generate_plain
+from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.model import HFModel
 from leadline.text.tokenizers import open_tokenizer
 from support.fitting import fit

@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 
 from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
 from leadline.core.types import Failure  # noqa: E402
-from leadline.models.hf.provider import HF  # noqa: E402
+from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
 from leadline.models.openai.logprobs import server_nll  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402

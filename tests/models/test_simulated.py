@@ -11,8 +11,7 @@ import pytest
 
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt, ValueKind
-from leadline.models.sim.answers import needed_values
-from leadline.models.sim.model import Simulated
+from leadline.models.sim.model import Simulated, needed_values
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY

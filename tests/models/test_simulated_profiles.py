@@ -52,6 +52,16 @@ VALUES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("family", "last"), [("needle", 8192), ("", 8192), ("tracing", 4096), ("questions", 4096), ("counting", 2048)]
+)
+def test_aggregation_falls_first_where_difficulty_goes_by_task(family: str, last: int) -> None:
+    options = Profile(difficulty="by_task")
+    found = [success_probability("cliff", length, 0.5, options, family) for length in (last, last + 1)]
+    assert found == [1.0, 0.0]
+    assert success_probability("cliff", 8192, 0.5, Profile(), family) == 1.0
+
+
 @pytest.mark.parametrize(("archetype", "length", "depth", "options", "chance"), VALUES)
 def test_the_chance_to_read_right_is_a_known_function(
     archetype: str, length: int, depth: float | None, options: dict[str, float], chance: float

@@ -99,7 +99,7 @@ def test_the_heatmap_can_be_smoothed_and_back(page: Page) -> None:
     assert page.is_hidden("#raw-0")
     page.hover("#smoothed-map-0 [data-select='0/0/131072/0.5/*']")
     assert "smoothed " in page.inner_text("#tip")
-    page.click("text=Measured")
+    page.click("[data-show='raw-0']")
     assert page.is_visible("#raw-0")
     assert page.get_attribute("[data-show='raw-0']", "aria-pressed") == "true"
 

@@ -7,10 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Record, Score
+from leadline.report.terminal import footnotes
 from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary
-from leadline.results.table import Place, planned_places, tabulate
+from leadline.results.table import Place, planned_places, scorer_gaps, tabulate
 from leadline.stats.intervals import wilson
 from support.planted_runs import cliff, failed_record, planted_record, planted_records, write_run
 
@@ -40,6 +41,24 @@ def test_a_cell_that_was_never_asked_has_no_mean_rather_than_zero() -> None:
     assert table.cells[Place("niah", 1024, 0.0)].mean == 0.0
     empty = table.cells[Place("niah", 2048, 1.0)]
     assert (empty.mean, empty.interval, empty.planned) == (None, None, 3)
+
+
+def test_a_fact_more_than_half_a_row_away_is_counted_where_it_is() -> None:
+    plan = planned_places(["niah"], [1024], [0.0, 0.5, 1.0], 2, depthless=[])
+    records = [planted_record(Cell("niah", 1024, depth, i), 1.0) for depth in (0.0, 0.5, 1.0) for i in range(2)]
+    [fact] = records[2].facts
+    near, far = msgspec.structs.replace(fact, depth=0.7), msgspec.structs.replace(fact, depth=0.8)
+    records[2] = msgspec.structs.replace(records[2], facts=(near,))
+    assert tabulate(records, plan).moved == 0
+    wrong = planted_record(Cell("niah", 1024, 0.5, 0), 0.0)
+    records[2] = msgspec.structs.replace(wrong, facts=(far,))
+    table = tabulate(records, plan)
+    deepest, middle = table.cells[Place("niah", 1024, 1.0)], table.cells[Place("niah", 1024, 0.5)]
+    assert table.moved == 1
+    assert (deepest.planned, deepest.done) == (3, 3)
+    assert deepest.mean == pytest.approx(2 / 3)
+    assert (middle.planned, middle.done, middle.missing, middle.mean) == (1, 1, 0, 1.0)
+    assert table.whole.planned == table.whole.done == 6
 
 
 def test_a_run_without_a_record_is_a_table_all_the_same() -> None:
@@ -115,3 +134,32 @@ def test_the_summary_for_programs_holds_every_cell(tmp_path: Path) -> None:
 )
 def test_a_title_names_what_a_model_is_and_not_where(name: str, shown: str) -> None:
     assert format_model(name) == shown
+
+
+def _scored(cell: Cell, headline: float, published: float) -> Record:
+    scores = {"match.all": Score(headline), "ruler.v1": Score(published)}
+    return msgspec.structs.replace(planted_record(cell, 1.0), scores=scores)
+
+
+def test_the_report_says_where_the_published_score_lies_above_the_headlines_interval(tmp_path: Path) -> None:
+    cells = [Cell("niah", length, depth, i) for length in (1024, 2048) for depth in (0.0, 1.0) for i in range(6)]
+    records = [_scored(c, 0.0 if c.length == 2048 and c.sample < 4 else 1.0, 1.0) for c in cells]
+    run = load_run(write_run(tmp_path / "run", records, samples=6))
+    [gap] = scorer_gaps(run.table)
+    assert (gap.length, gap.published) == (2048, 1.0)
+    assert gap.headline.mean == pytest.approx(1 / 3)
+    said = (
+        "niah: ruler.v1, which counts substrings, lies above the interval of the headline score: "
+        "100% against 33% at 2k."
+    )
+    assert said in run.verdict.findings
+    assert said in footnotes(run)
+    assert [row["ruler.v1"] for row in summary(run)["lengths"]] == [1.0, 1.0]
+
+
+def test_a_small_difference_and_a_run_without_the_published_score_are_not_remarked_on(tmp_path: Path) -> None:
+    cells = [Cell("niah", 1024, 0.0, i) for i in range(12)]
+    close = [_scored(c, 0.0 if c.sample == 0 else 1.0, 1.0) for c in cells]
+    assert scorer_gaps(tabulate(close, PLAN)) == []
+    alone = [msgspec.structs.replace(r, scores={"mine": Score(0.0)}) for r in close]
+    assert tabulate([*close, *alone], PLAN).published is None

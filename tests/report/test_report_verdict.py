@@ -8,9 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.format import format_length
+from leadline.core.types import Cell
 from leadline.results.run import load_run
 from leadline.results.verdict import Verdict, verdict
-from support.planted_runs import Surface, cliff, decay, lost_in_the_middle, perfect, planted_records, write_run
+from support.planted_runs import (
+    Surface,
+    cliff,
+    decay,
+    lost_in_the_middle,
+    perfect,
+    planted_record,
+    planted_records,
+    write_run,
+)
 
 
 def found(folder: Path, surface: Surface, **settings: object) -> Verdict:
@@ -21,9 +32,9 @@ def found(folder: Path, surface: Surface, **settings: object) -> Verdict:
 @pytest.mark.parametrize(
     ("surface", "claim", "shape"),
     [
-        (cliff, "Can use about", "Cliff:"),
-        (lost_in_the_middle, "Can use about", "Lost in the middle:"),
-        (decay, "Can use about", "Smooth decay:"),
+        (cliff, "Can use 32k of the 128k tokens it claims", "Cliff:"),
+        (lost_in_the_middle, "Can use ", "Lost in the middle:"),
+        (decay, "Can use ", "Smooth decay:"),
         (perfect, "Can use at least 128k of the 128k tokens it claims", "Healthy"),
     ],
     ids=["cliff", "middle", "decay", "perfect"],
@@ -40,7 +51,8 @@ def test_the_effective_length_of_a_cliff_lies_where_it_was_planted(tmp_path: Pat
     assert said.effective is not None
     assert said.effective.low <= 65536
     assert said.effective.high >= 32768
-    assert 32768 <= said.effective.length <= 65536
+    assert said.effective.length == 32768
+    assert said.claim.endswith("; it fails at 64k, between the two about 45k by interpolation.")
 
 
 def test_several_tasks_are_named_together(tmp_path: Path) -> None:
@@ -69,19 +81,36 @@ def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
 def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) -> None:
     records = list(planted_records(perfect, samples=5))
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=5, window=65536)))
-    assert said.claim == "Can use at least 128k tokens, more than the 64k it claims."
+    assert (
+        said.claim
+        == "Can use at least 128k tokens, more than the 64k it claims: it never fell below the line at any length "
+        "measured."
+    )
     records = list(planted_records(cliff, samples=5))
     said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
-    assert said.claim.startswith("Can use about ")
-    assert said.claim.endswith("more than the 16k it claims.")
+    assert said.claim.startswith("Can use 32k tokens, more than the 16k it claims (95%: 32k to 64k); it fails at 64k")
 
 
-def test_more_than_it_claims_is_not_said_of_a_claim_inside_the_interval(tmp_path: Path) -> None:
-    records = list(planted_records(cliff, samples=2))
-    said = verdict(load_run(write_run(tmp_path / "run", records, samples=2, window=36000)))
-    assert said.effective is not None
-    assert said.effective.low < 36000 < said.effective.length
-    assert said.claim.endswith("; it claims 36,000.")
+@pytest.mark.parametrize("window", [4096, 4097, 5000, 8191])
+@pytest.mark.parametrize("claimed", [4096, 5000])
+def test_interpolation_never_makes_a_model_read_more_than_it_claims(tmp_path: Path, window: int, claimed: int) -> None:
+    """Powers of two cannot tell a window of 4,097 from one of 8,191: the measured length comes first."""
+    cells = [Cell("niah", n, d, i) for n in (1024, 2048, 4096, 8192) for d in (0.0, 0.5, 1.0) for i in range(20)]
+    records = [planted_record(cell, float(cell.length <= window)) for cell in cells]
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=20, window=claimed)))
+    assert said.claim == (
+        f"Can use 4k of the {format_length(claimed)} tokens it claims (95%: 4k to 8k); it fails at 8k, "
+        "between the two about 5.7k by interpolation."
+    )
+
+
+def test_lengths_on_the_other_side_of_the_line_than_the_curve_are_named(tmp_path: Path) -> None:
+    right = {4096: 18, 8192: 16, 16384: 19}  # of 20: 16 is below the line, as chance has it
+    cells = [Cell("niah", n, 0.5, i) for n in right for i in range(20)]
+    records = [planted_record(cell, float(cell.sample < right[cell.length])) for cell in cells]
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=20)))
+    assert said.claim.startswith("Can use at least 16k of the 128k tokens it claims")
+    assert said.claim.endswith("; its score is below the line at 8k, within what chance does to a falling curve.")
 
 
 def test_a_verdict_is_found_once_for_a_run_and_forgotten_with_it(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ pytest.importorskip("jieba")
 from leadline.core.errors import SourceError, UnknownName
 from leadline.run.grade_published import grade_published
 from leadline.scorers import longbench
-from leadline.scorers.infinitebench import TASKS as INFINITEBENCH
 from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
 from leadline.store.prediction_files import read_prediction_files
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -44,7 +44,7 @@ def test_longbench_scores_equal_the_published_ones(golden: Callable[[str], Path]
     folder = golden("longbench") / "pred" / model
     scores = grade_published("longbench", read_prediction_files("longbench", [folder]).answers)
     published = json.loads((folder / "result.json").read_text())
-    assert {s.task: s.score for s in scores} == {task: published[task] for task in longbench.TASKS}
+    assert {s.task: s.score for s in scores} == {task: published[task] for task in LONGBENCH}
 
 
 def test_longbench_e_scores_equal_the_published_ones(golden: Callable[[str], Path]) -> None:
@@ -150,7 +150,7 @@ def test_metrics_by_hand(metric: str, prediction: str, reference: str, value: fl
 
 
 def test_guessing_a_list_of_numbers_earns_nothing_by_the_strict_rule() -> None:
-    task = longbench.TASKS["passage_count"]
+    task = LONGBENCH["passage_count"]
     assert longbench.score(task, "1 2 3 4", ["3"]) == 0.25
     assert longbench.strict_score(task, "1 2 3 4", ["3"], None) == 0.0
     assert longbench.strict_score(task, "3. I counted 3.", ["3"], None) == 1.0

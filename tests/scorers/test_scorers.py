@@ -10,8 +10,8 @@ from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.types import Match
 from leadline.scorers.match import ALL, ANY, EXACT
-from leadline.scorers.normalise import bare, clean, visible
-from leadline.scorers.ruler import STRICT, V1, post_process, string_match_all, string_match_part
+from leadline.scorers.normalise import bare, clean, post_process, visible
+from leadline.scorers.ruler import STRICT, V1, string_match_all, string_match_part
 from support.scorer_probes import make_probe, said
 
 SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
@@ -81,13 +81,15 @@ MATCHES = [
     # targets, answer, all, any, exact
     (("4821907",), " 4821907.", 1, 1, 1),
     (("4821907",), "The number is 4821907", 1, 1, 0),
-    (("4821907",), "4,821,907", 1, 1, 1),
+    (("4821907",), "4,821,907", 0, 0, 1),  # not RULER's spelling, so no credit beyond ruler.v1
     (("4821907",), "4821908", 0, 0, 0),
     (("4821907",), "", 0, 0, 0),
     (("red", "blue", "green", "grey"), "Red and GREEN", 0.5, 1, 0),
     (("red", "Red"), "red", 1, 1, 1),
-    (("amber lantern",), "amber\nlantern", 1, 1, 1),
-    ((UUID,), UUID.replace("-", "\u2011").upper(), 1, 1, 1),
+    (("red", "red", "blue"), "red", 2 / 3, 1, 1),  # duplicates count each, as in RULER
+    (("amber lantern",), "amber\nlantern", 0, 0, 1),
+    ((UUID,), UUID.replace("-", "\u2011").upper(), 0, 0, 1),
+    ((UUID,), UUID.upper(), 1, 1, 1),
     (("p\u0430ris",), "paris", 0, 0, 0),
     (("",), "anything", 0, 0, 0),
     ((), "anything", 0, 0, 0),
@@ -150,32 +152,32 @@ WORDS_QUESTION = "Which 3 words are the most common in the list above?"
 STRICT_CASES = [
     # targets, answer, question, match, score
     (("4821907",), "4821907", "Which number?", "all", 1.0),
-    (("4821907",), "The special number is 4,821,907.", "Which number?", "all", 1.0),
+    (("4821907",), "The special number is 4,821,907.", "Which number?", "all", 0.0),
     (("4821907",), "14821907", "Which number?", "all", 0.0),
     (("4821907",), "4821907.5", "Which number?", "all", 0.0),
-    (("4821907",), "4821907 or 5512345", "Which number?", "all", 2 / 3),
-    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", "all", 0.5),
+    (("4821907",), "4821907 or 5512345", "Which number?", "all", 1 / 2),
+    (("4821907",), "1. 4821907\n2. 5512345\n3. 6612345", "Which number?", "all", 1 / 3),
     (("4821907",), "There are 2: 4821907 and again 4821907", "Which number?", "all", 1.0),
     (("4821907",), "For 5512345 it is 4821907", "Which number belongs to 5512345?", "all", 1.0),
-    (("4821907", "5512345"), "4821907", "Which numbers?", "all", 2 / 3),
-    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", "all", 0.5),
+    (("4821907", "5512345"), "4821907", "Which numbers?", "all", 1 / 2),
+    (("4821907", "5512345"), "4821907, 6612345", "Which numbers?", "all", 1 / 4),
     ((UUID,), f"It is {UUID.upper()}.", "Which id?", "all", 1.0),
     ((UUID,), UUID[:-1], "Which id?", "all", 0.0),
-    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", "all", 2 / 3),
+    ((UUID,), f"{UUID} or {UUID[:-1]}", "Which id?", "all", 1 / 2),
     (("QXJTL", "MPWRA"), "MPWRA and QXJTL", "Which variables hold 12345?", "all", 1.0),
-    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", "all", 0.8),
+    (("QXJTL", "MPWRA"), "VAR MPWRA, QXJTL, ZZKOP", "Which variables hold 12345?", "all", 2 / 3),
     (("fire", "water", "stone"), "fire, water, stone", WORDS_QUESTION, "all", 1.0),
-    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, "all", 2 / 3),
+    (("fire", "water", "stone"), "fireman, water, stone", WORDS_QUESTION, "all", 4 / 9),
     (("fire", "water", "stone"), "The 3 most common words are: 1. fire 2. water 3. stone", WORDS_QUESTION, "all", 1.0),
     (("fire", "water", "stone"), "fire water stone", WORDS_QUESTION, "all", 1.0),
-    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, "all", 2 / 3),
-    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, "all", 6 / 7),
+    (("fire", "water", "stone"), "fire water stone cloud tree bird", WORDS_QUESTION, "all", 1 / 2),
+    (("fire", "water", "stone"), "fire\nwater\nstone\ncloud", WORDS_QUESTION, "all", 3 / 4),
     (("calm-brook",), 'It is indeed "calm-brook"', "Which word?", "all", 1.0),
-    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", "all", 2 / 3),
+    (("calm-brook",), "calm-brook or bold-arrow", "Which word?", "all", 1 / 2),
     (("calm-brook",), "very-calm-brook", "Which word?", "all", 0.0),
     (("Normandy", "in Normandy"), "Normandy", "Where did they settle?", "any", 1.0),
     (("Normandy", "in Normandy"), "They settled in Normandy, a region in the north.", "Where?", "any", 1.0),
-    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", "any", 0.5),
+    (("Normandy",), "Normandy, Brittany, Anjou", "Where did they settle?", "any", 1 / 3),
     (("no",), "I do not know", "Were they?", "any", 0.0),
     (("no",), "No.", "Were they?", "any", 1.0),
     (("北京",), "答案是北京。", "在哪里?", "any", 1.0),
@@ -195,6 +197,95 @@ def test_listing_everything_is_right_for_ruler_and_worth_little_when_strict() ->
     probe = make_probe("4821907")
     assert V1.score(probe, said(answer)).value == 1.0
     assert STRICT.score(probe, said(answer)).value < 0.05
+
+
+# --- whole values that are not denied ------------------------------------------------------------
+# Written by hand from what a reader would say of each answer; ruler.v1 by the rule cited above.
+
+GIVES_THE_VALUE = [
+    "7654321", "7654321.0", "**7654321**", "It is 7654321.", "7654321, not 1234567", "It is 7654321 and not 1234567",
+    "not 1234567 but 7654321", "No, it is 7654321", "No. 7654321", "It is not 1234567. It is 7654321.",
+    "Without doubt 7654321", "There is no number other than 7654321", "It is none other than 7654321",
+    "I could not find the sentence, but the number is 7654321", "<think>1234567? no</think> 7654321",
+    "I couldn't find the key exactly, the number is 7654321",
+    "The answer is 7654321. I did not find any others.", "7654321, which is not 1234567", "Why not? 7654321",
+    "I do not know for sure, but I think 7654321", "Not 1234567, 7654321", "7654321 (I am not certain)",
+    "7654321\n\nNo other numbers were found", "Not only 7654321 but also 3", "It is 7654321, not the other one",
+    "7654321 is not 1234567", "If I am not mistaken it is 7654321", "It cannot be anything other than 7654321",
+    "There is nothing but 7654321", "No problem! 7654321", "I can't believe it: 7654321", "7654321,1234567",
+]  # fmt: skip
+DOES_NOT_GIVE_IT = [
+    "17654321", "76543210", "x7654321", "7654321-22", "7654321.5", "0.7654321", "7654321km", "17654321.0", "7654321_2",
+    "1234567, not 7654321", "I cannot find 7654321 in the text", "7654321 is not mentioned in the text.",
+    "There is no 7654321", "it isn't 7654321", "7654321 does not appear", "The text does not contain 7654321.",
+    "not 7654321", "neither 1234567 nor 7654321", "any number except 7654321", "1234567 rather than 7654321",
+    "I could not find 1234567, 7654321 or 5555555", "The number 7654321 for misty-harbor is not given",
+    "7654321? No, 1234567", "7654321: not found", "7654321 is incorrect", "I don't think it is 7654321",
+    "No number 7654321 was found.", "It is 7654321. Wait, it is not 7654321, it is 1234567",
+    "7654321 cannot be found", "I am unable to locate 7654321", "I do not know whether it is 7654321",
+    "1234567 instead of 7654321", "the answer cannot be 7654321", "7654321 was never mentioned",
+    "nobody mentions 7654321", "The text lacks 7654321", "7654321 (not found)",
+    "anything but 7654321", "I doubt it is 7654321", "7654321 (incorrect)", "none of 1234567, 7654321", "7654321,000",
+    "neither 1234567, 7654321 nor 5555555", "It isn\u2019t 7654321", "I do not see 7654321 anywhere",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", GIVES_THE_VALUE)
+def test_an_answer_that_gives_the_value_is_right(answer: str) -> None:
+    probe = make_probe("7654321")
+    scores = [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, V1)]
+    assert scores == [1.0, 1.0, 1.0]
+    assert STRICT.score(probe, said(answer)).value > 0
+
+
+@pytest.mark.parametrize("answer", DOES_NOT_GIVE_IT)
+def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> None:
+    probe = make_probe("7654321")
+    assert [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, STRICT, V1)] == [0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(("question", "value"), [("Who did not come?", 1.0), ("Who came? Do not explain.", 0.0)])
+def test_the_answer_to_a_negative_question_may_be_negative(question: str, value: float) -> None:
+    probe = make_probe("Arden Pell", question=question, match="any")
+    assert ANY.score(probe, said("Arden Pell did not come.")).value == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "whole", "published"),
+    [
+        ("7654321, 1234567", 2 / 3, 2 / 3), ("7654321 and 1234567, not 5555555", 2 / 3, 1), ("17654321", 0, 1 / 3),
+        ("7654321 or 55555550", 1 / 3, 2 / 3), ("none of 7654321, 1234567 and 5555555", 0, 1),
+        ("5555555.0", 1 / 3, 1 / 3),
+    ],
+)  # fmt: skip
+def test_a_part_of_the_values_is_that_part_of_the_score(answer: str, whole: float, published: float) -> None:
+    probe = make_probe("7654321", "1234567", "5555555")
+    assert ALL.score(probe, said(answer)).value == pytest.approx(whole)
+    assert V1.score(probe, said(answer)).value == pytest.approx(published)
+    assert STRICT.score(probe, said(answer)).value <= whole + 1e-9
+
+
+def test_a_denied_candidate_costs_nothing() -> None:
+    assert STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
+
+
+PIECES = ["7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not", "no", "cannot find",
+          ", ", ". ", " ", "\n", " or ", "\x00", "-", "7654321.0", "５５", "is", "?"]  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    answer=st.lists(st.sampled_from(PIECES), max_size=9).map("".join) | st.text(max_size=40),
+    targets=st.lists(
+        st.sampled_from(["7654321", "1234567", "red", "RED", "blue", "55", "-", ""]), min_size=1, max_size=4
+    )
+    | st.lists(st.text(min_size=1, max_size=6), min_size=1, max_size=3),
+    match=st.sampled_from(["all", "any"]),
+)
+def test_strict_scores_never_exceed_rulers(answer: str, targets: list[str], match: Match) -> None:
+    probe, completion = make_probe(*targets, match=match), said(answer)
+    whole = (ANY if match == "any" else ALL).score(probe, completion).value
+    assert STRICT.score(probe, completion).value <= whole <= V1.score(probe, completion).value
 
 
 # --- every scorer, every answer -----------------------------------------------------------------

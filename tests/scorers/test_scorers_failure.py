@@ -139,8 +139,43 @@ def test_the_first_scorer_decides() -> None:
     assert classify(NUMBER, completion, {"a": all_score, "e": exact_score}, HONEST)[0] == "correct"
     assert classify(NUMBER, completion, {"e": exact_score, "a": all_score}, HONEST) == (
         "wrong_format",
-        failure.OTHER_WORDS_AROUND,
+        failure.OTHER_FORM,
     )
+
+
+@pytest.mark.parametrize(
+    ("answer", "classed"),
+    [
+        ("14821907", ("wrong_format", "")),
+        ("48219070", ("wrong_format", "")),
+        ("I cannot find 4821907 in the text.", ("not_found", "")),
+        ("1234567, not 4821907", ("wrong", "")),
+        ("5512345, not 4821907", ("distractor", failure.ANOTHER_VALUE)),
+        ("4,821,907", ("wrong_format", failure.OTHER_FORM)),
+    ],
+)
+def test_a_denied_value_and_a_part_of_another_are_not_correct(answer: str, classed: tuple[str, str]) -> None:
+    completion = said(answer)
+    assert classify(NUMBER, completion, {"match.all": ALL.score(NUMBER, completion)}, HONEST) == classed
+
+
+OTHER_LINES = {
+    "numbers": (NUMBER, "The number kept for calm-brook is {}.", "9090909", "909090"),
+    "uuids": (ID, '"{}": "x",', "11aa8c1a-0b1c-4f6a-8b7c-aa2e3f4a5b6c", "22aa8c1a-0b1c-4f6a-8b7c-aa2e3f4a5b6c"),
+    "words": (PAIR, "line calm-brook: its content is {}.", "gentle-river", "gentle-stone"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_LINES)
+def test_the_value_of_another_line_of_the_document_is_a_distractor(kind: str) -> None:
+    """In a haystack of lines nothing but the line asked for is planted one by one."""
+    probe, line, there, elsewhere = OTHER_LINES[kind]
+    probe = replace(probe, family="needle", distractors=())
+    document = "A line before.\n" + line.format(there) + "\nA line after with 190909099.\n"
+    for value, expected in ((there, ("distractor", failure.ANOTHER_VALUE)), (elsewhere, None)):
+        completion = said(f" {value.upper()}.")
+        found = classify(probe, completion, {"m": ALL.score(probe, completion)}, HONEST, document)
+        assert (found == expected) if expected else (found[0] != "distractor")
 
 
 def test_after_an_answer_prefix_many_words_without_a_value_are_off_the_way() -> None:

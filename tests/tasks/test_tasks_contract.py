@@ -19,7 +19,7 @@ from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Probe
-from leadline.models.sim.answers import REFUSALS, listed
+from leadline.models.sim.model import REFUSALS, listed
 from leadline.run.documents import depths_of
 from leadline.run.measure import measure
 from leadline.stats.effective import effective_length
@@ -41,6 +41,8 @@ def asks_questions(name: str) -> bool:
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
 PLAIN_PROSE = ("qa_1", "qa_2")
+COMPUTED = ("math_calc", "code_run")
+"""The answer follows from the text and does not stand in it."""
 LISTS = ("cwe", "fwe")
 """One list has its frequent words around one depth only."""
 SEED = 11
@@ -122,7 +124,7 @@ def haystack_of(document: Document) -> frozenset[str]:
     body = document.text[document.body_start_characters :]
     for fact in document.facts:
         body = body.replace(fact.text, "")
-    return frozenset(line for line in re.split(r"\n|(?<=\.) ", body)[:-1] if line.strip())
+    return frozenset(line for line in re.split(r"\n|(?<=[.,]) |(?= [+-])", body)[:-1] if line.strip())
 
 
 def says_anything(name: str) -> bool:
@@ -159,17 +161,18 @@ def test_a_prompt_is_exactly_as_long_as_asked_from_short_to_long(name: str, leng
         task = task.model_copy(update={"repeat": True})
     document = fit(task.write([Cell(name, length, 0.6, 3)], seed=SEED), WhitespaceTokenizer(), completion_frame())
     assert_exact(document, WhitespaceTokenizer())
-    assert_answer_is_in_the_text_alone(document, document.probes[0])
+    if name not in COMPUTED:
+        assert_answer_is_in_the_text_alone(document, document.probes[0])
 
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_length_that_cannot_be_is_an_error_with_a_floor_that_can(name: str) -> None:
     with pytest.raises(LengthError) as caught:
-        one(name, 60)
+        one(name, 30)
     assert caught.value.floor is not None
     floor = length = caught.value.floor
-    assert floor > 60
-    for _ in range(4):  # what was estimated at one length may be a little more at the next
+    assert floor > 30
+    for _ in range(8):  # what was estimated at one length may be a little more at the next
         document, higher = tried(name, length)
         if document is not None:
             break
@@ -177,7 +180,7 @@ def test_a_length_that_cannot_be_is_an_error_with_a_floor_that_can(name: str) ->
         assert higher > length
         length = higher
     assert document is not None
-    assert length < 2 * floor
+    assert length < 3 * floor
     assert_exact(document, WhitespaceTokenizer())
 
 
@@ -224,7 +227,7 @@ def assert_answer_is_in_the_text_alone(document: Document, probe: Probe) -> None
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", [name for name in TASKS if name not in COMPUTED])
 def test_the_answer_stands_in_the_document_and_nowhere_else(name: str, placement: str) -> None:
     for sample in range(3):
         document = one(name, 3000, placement, sample)
@@ -268,7 +271,7 @@ def read_needles(document: Document, probe: Probe) -> None:
         assert body.count(target) == fact.count(target)
     for key in asked:
         assert body.count(key) == sum(fact.count(key) for fact in facts) > 0
-    assert asked or "pass key" in probe.question
+    assert asked or re.search("pass key|sequence of digits", probe.question)
 
 
 def follow_chain(document: Document, probe: Probe) -> None:
@@ -304,7 +307,34 @@ def read_documents(document: Document, probe: Probe) -> None:
         assert read_answer(body_of(document, probe), probe.question) in probe.targets
 
 
-READERS = {"needle": read_needles, "tracing": follow_chain, "counting": count_words, "questions": read_documents}
+def work_out(document: Document, probe: Probe) -> None:
+    """The answer is worked out again: the largest number, every sum, the value that the program returns."""
+    body = body_of(document, probe)
+    if "largest" in probe.question:
+        assert probe.targets == (str(max(map(int, re.findall(r"\d+", body)))),)
+    elif "after each operation" in probe.question:
+        steps = [int(step.replace(" ", "")) for step in re.findall(r"[+-] \d+", body)]
+        assert list(map(int, probe.targets)) == np.cumsum(steps).tolist()
+    else:
+        functions = dict(re.findall(r"def (\w+)\(x\):\n    return (.+)", body))
+        name, value = re.findall(r"(func_\d+)\((\d+)\)", probe.question)[0]
+        total, inner = int(value), functions[name]
+        while True:
+            called, sign, step = re.fullmatch(r"(\w+)(?:\(x\))? ([+-]) (\d+)", inner).groups()  # type: ignore[union-attr]
+            total += int(sign + step)
+            if called == "x":
+                break
+            inner = functions[called]
+        assert probe.targets == (str(total),)
+
+
+READERS = {
+    "": work_out,
+    "needle": read_needles,
+    "tracing": follow_chain,
+    "counting": count_words,
+    "questions": read_documents,
+}
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -312,7 +342,7 @@ def test_a_perfect_model_answers_right_with_the_document_and_not_without_it(name
     document = one(name)
     [probe] = document.probes
     assert scored(document, probe) == dict.fromkeys(probe.scorers, 1.0)
-    if name not in LISTS:
+    if name not in (*LISTS, "math_calc"):
         task = made(name).model_copy(update={"no_context": True})
         alone = fit(task.write([probe.cell], seed=SEED), WhitespaceTokenizer(), completion_frame())
         assert alone.probes[0].targets == probe.targets

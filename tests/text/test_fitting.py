@@ -49,15 +49,15 @@ def hand_draft(depth: float) -> Draft:
     pieces = [f" a{i} b{i} c{i} d{i}." for i in range(20)]
     bank = PieceBank("hand", digest(pieces), pieces)
     question = Question(
-        Cell("hand", 34, depth, 0), "\n\nwhat?", "", ("seven",), allowance=1, scorers=("match.all",), facts=("needle",)
+        Cell("hand", 35, depth, 0), "\n\nwhat?", "", ("seven",), allowance=2, scorers=("match.all",), facts=("needle",)
     )
-    fact = Fact("needle", "the one needle is of seven words.", depth, 34)
+    fact = Fact("needle", "the one needle is of seven words.", depth, 35)
     return Draft("hand", "hand", "", Window(bank, 0, False), (fact,), (question,))
 
 
 @pytest.mark.parametrize(("depth", "first"), [(0.0, 1), (0.5, 13), (1.0, 26)])
 def test_a_needle_of_7_tokens_in_a_document_of_32_is_where_a_hand_count_says(depth: float, first: int) -> None:
-    # Filler sentences of 4 words; 34 = 32 of document + 1 of question + 1 for the answer.
+    # Filler sentences of 4 words; 35 = 32 of document + 1 of question + 2 for the answer and its end.
     document = fit(hand_draft(depth), WhitespaceTokenizer(), completion_frame())
     [fact], [probe] = document.facts, document.probes
     assert probe.body_tokens == 32

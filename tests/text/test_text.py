@@ -244,9 +244,19 @@ def test_sentences_keep_their_white_space_so_that_nothing_is_lost() -> None:
     assert "".join(pieces) == "".join(split_paragraphs(text))
 
 
-def test_code_is_cut_only_before_top_level_lines() -> None:
+def test_code_is_cut_after_blank_lines_and_between_statements_but_not_inside_brackets() -> None:
     code = "import x\n\n\ndef a():\n    y = 1\n\n    return y\n\n\nclass B:\n    pass\n"
-    assert split_blocks(code) == ["import x\n\n\n", "def a():\n    y = 1\n\n    return y\n\n\n", "class B:\n    pass\n"]
+    assert split_blocks(code) == [
+        "import x\n\n\n",
+        "def a():\n    y = 1\n\n",
+        "    return y\n\n\n",
+        "class B:\n    pass\n",
+    ]
+    long = "".join(f"value_{n} = compute(\n    first_{n},\n    second_{n},\n)\n" for n in range(20))
+    pieces = split_blocks(long)
+    assert "".join(pieces) == long
+    assert len(pieces) > 5
+    assert all(piece.startswith("value_") and piece.endswith(")\n") for piece in pieces)
 
 
 @given(st.text(alphabet="ab .!?\n\"'A1", max_size=300))

@@ -17,7 +17,7 @@ from leadline.core.errors import UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
 from leadline.tasks.wording import Worded, template_of
-from leadline.text.downloads import DOWNLOADS, data_folder
+from leadline.text.downloads import DOWNLOADS, data_folder, group_of
 from leadline.text.downloads import pull as download
 from leadline.text.sources import describe, open_source
 
@@ -228,20 +228,28 @@ CHECKED = {
 def pull(
     name: Annotated[str | None, typer.Argument(help="Data set, such as squad; lists all without a name.")] = None,
     again: Annotated[bool, typer.Option("--again", help="Download it again.")] = False,
+    source: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help="A mirror's URL, or a folder, with files of the same names.")
+    ] = "",
     json: JsonFlag = False,
 ) -> None:
     """Download a public data set to the cache folder and verify its hash."""
     if name is None:
         _list_downloads(as_json=json)
         return
-    pulled = download(name, progress=_download_progress(), again=again)
+    found = []
+    for one in group_of(name) or [name]:
+        size = DOWNLOADS[one].size_bytes if one in DOWNLOADS else None
+        if size and not json:
+            say(f"{one}: {size / 1e6:,.0f} MB")
+        pulled = download(one, progress=_download_progress(), again=again, source=source)
+        found.append({field: str(getattr(pulled, field)) for field in ("name", "path", "sha256", "url", "checked")})
+        if not json:
+            there = "downloaded" if pulled.fetched else "already there"
+            say(f"{there}: {pulled.size_bytes:,} bytes, {CHECKED[pulled.checked]}")
+            typer.echo(pulled.path)
     if json:
-        print_json({field: str(getattr(pulled, field)) for field in ("name", "path", "sha256", "url", "checked")})
-        return
-    say(
-        f"{'downloaded' if pulled.fetched else 'already there'}: {pulled.size_bytes:,} bytes, {CHECKED[pulled.checked]}"
-    )
-    typer.echo(pulled.path)
+        print_json(found if group_of(name) else found[0])
 
 
 def _list_downloads(*, as_json: bool) -> None:

@@ -14,7 +14,8 @@ from leadline.cli.run import measure_one
 from leadline.cli.run_summary import finish
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
-from leadline.models.hf import provider, smollm2
+from leadline.models import hf
+from leadline.models.hf import smollm2
 
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
@@ -56,7 +57,7 @@ def demo(
 def _real_model_is_here() -> bool:
     """Downloads and converts the model the first time. If that fails, says why; the demo then uses a simulated one."""
     try:
-        provider.require_torch("demo")
+        hf.require_torch("demo")
         smollm2.ensure_folder(warn)
     except LeadlineError as error:
         warn(f"SmolLM2 is not available, so the demo uses a simulated model: {error.what}")

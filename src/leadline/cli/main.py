@@ -33,6 +33,7 @@ COMMANDS = {
     "view": ("view", "Browse all runs in a web browser, live."),
     "summarize": ("score", "Summarize published scores as RULER does."),
     "score": ("score", "Grade prediction files of RULER, LongBench and others."),
+    "rescore": ("score", "Grade the saved answers of a run again, by other scorers."),
     "build": ("build", "Write prompts and answers to files."),
     "correlate": ("correlate", "Correlate scores of models, or tasks over models."),
     "tasks": ("catalogue", "List tasks; `tasks show NAME` lists its options."),

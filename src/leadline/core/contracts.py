@@ -87,6 +87,11 @@ class DocumentFitter(Protocol):
         """The frame of a text without chat template, if the model gives log-probabilities."""
         ...
 
+    @property
+    def untemplated(self) -> Frame | None:
+        """The frame of a question that is put without chat template; None where the model takes messages only."""
+        ...
+
     def fit(self, draft: Draft) -> Document: ...
 
 
@@ -115,8 +120,11 @@ class Task(Options):
     scorers: tuple[str, ...] = Field(
         (), description="scorers in place of the task's own, the headline first: names, or ./file.py:Name"
     )
+    fixed_allowance: bool = Field(
+        False, description="keep the number of answer tokens even where the right answer has more; this is warned of"
+    )
 
-    later_options: ClassVar[frozenset[str]] = frozenset({"scorers"})
+    later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance"})
     """Options that older run folders do not know: left out of a run's identity while they are empty."""
 
     @model_validator(mode="after")
@@ -139,12 +147,18 @@ class Task(Options):
         draft = self.draft(cells, seed=seed if self.split == "test" else seed_of(seed, self.split))
         if self.scorers:
             draft = replace(draft, questions=tuple(replace(q, scorers=self.scorers) for q in draft.questions))
+        if self.fixed_allowance:
+            draft = replace(draft, questions=tuple(replace(q, fixed_allowance=True) for q in draft.questions))
         return draft.without_document() if self.no_context else draft
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         """One document that answers all of `cells`: one cell when fresh, all depths of a length and sample when
         shared, all lengths and depths of a sample when nested."""
         raise NotImplementedError
+
+    def most_samples(self) -> int | None:
+        """The number of samples there are; None if any number can be made. A run asks for no more than these."""
+        return None
 
     def sources(self) -> Sequence[Origin]:
         """The texts used, for their digests in the manifest."""

@@ -210,6 +210,8 @@ class Question:
     """What the task drew its values as; None where their form has to be read from the targets."""
     demonstration: tuple[str, ...] = ()
     """Values of the solved example before the document."""
+    fixed_allowance: bool = False
+    """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
 
     def __post_init__(self) -> None:
         noted = {
@@ -218,6 +220,10 @@ class Question:
             "demonstration": " ".join(self.demonstration),
         }
         object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
+
+
+Overlong = Literal["send", "middle", "refuse", "drop"]
+"""Send it all the same; cut its middle; count it as failed; leave it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +239,10 @@ class Draft:
     filler: Filler | Composer | None
     facts: tuple[Fact, ...]
     questions: tuple[Question, ...]
+    overlong: Overlong = "send"
+    """Without a filler: what happens to a prompt that is longer than its cell's length."""
+    templated: bool = True
+    """Without a filler: False sends the text without chat template where the model allows it."""
 
     def without_document(self) -> Draft:
         """The same questions without the document, labelled `no_context`."""
@@ -353,6 +363,8 @@ class Probe:
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
     schema: Mapping[str, object] | None = None
     """A JSON schema of the answer, which a server enforces if it can."""
+    not_asked: Failure | None = None
+    """Why it is not sent, if that was decided when the document was made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,7 +403,6 @@ class Document:
 
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
         """The facts that the probe needs, with their positions."""
-        """The facts the probe needs."""
         return tuple(f for f in self.facts if f.id in probe.facts)
 
 
@@ -424,7 +435,7 @@ class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind",
 
 FailureKind = Literal[
     "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
-    "context_length", "out_of_memory", "unsupported",
+    "context_length", "out_of_memory", "unsupported", "left_out",
 ]  # fmt: skip
 
 
@@ -555,6 +566,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     def failed(self) -> bool:
         """Whether the sample is no measurement of the model: no answer came, or the prompt was not read as sent."""
         return isinstance(self.outcome, Failure) or self.truncated
+
+    @property
+    def settled(self) -> bool:
+        """Whether it need not be asked again: it was answered, or left out on purpose."""
+        return not self.failed or (isinstance(self.outcome, Failure) and self.outcome.why == "left_out")
 
     @property
     def why_failed(self) -> tuple[str, str]:

@@ -26,9 +26,10 @@ from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, 
 from leadline.report.judged import show_judged
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
+from leadline.results.published import means_over_tasks
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import reading_warning, shapes, verdict
+from leadline.results.verdict import format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
@@ -57,6 +58,8 @@ def show_run(run: Run, console: Console) -> None:
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
     show_judged(run.folder, console)
+    if run.published:
+        console.print(published_table(run, plain=not colour))
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
 
@@ -94,6 +97,28 @@ def detail_table(run: Run, *, plain: bool) -> Grid:
     for row in detail_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
         grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(row.detail, 60)), *counts)
+    return grid
+
+
+def published_table(run: Run, *, plain: bool) -> Grid:
+    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets."""
+    grid = _grid("data set", "limit", "group", "samples", "score", "95% interval", "cut", "not sent", plain=plain)
+    grid.title = "published benchmarks, official scores"
+    scores = run.published
+    for one in scores:
+        score = one.score
+        grid.add_row(
+            Text(sanitise(one.task, 40) if one.group == "all" or plain else ""),
+            format_length(one.length),
+            Text(sanitise(one.group, 40)),
+            f"{score.n:,}" if score else "0",
+            f"{100 * score.mean:.2f}" if score else "",
+            f"{100 * score.interval.low:.1f}–{100 * score.interval.high:.1f}" if score else "",
+            f"{one.cut:,}" if one.cut else "",
+            f"{one.not_sent:,}" if one.not_sent else "",
+        )
+    for (length, group), mean in means_over_tasks(scores).items():
+        grid.add_row("mean", format_length(length), Text(sanitise(group, 40)), "", f"{mean:.2%}".removesuffix("%"))
     return grid
 
 
@@ -190,6 +215,7 @@ def footnotes(run: Run) -> list[str]:
             worst = format_percent(whole.if_failed_wrong)
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
+    lines += format_scorer_gaps(run.table)
     if run.no_context.tasks:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:

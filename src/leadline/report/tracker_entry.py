@@ -102,6 +102,8 @@ def _effective(name: str, found: EffectiveLength | None) -> Numbers:
         return
     yield name, round(found.length)
     yield f"{name}_bound", BOUNDS[found.bound]
+    if found.interpolated is not None:
+        yield f"{name}_interpolated", round(found.interpolated)
     if not found.low_open:
         yield f"{name}_low", round(found.low)
     if not found.high_open:

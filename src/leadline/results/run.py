@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from leadline.core.errors import TruncatedPrompts
 from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
+from leadline.results.published import GroupScore, group_scores
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
 from leadline.stats.intervals import Estimate
@@ -192,6 +193,7 @@ class Run:
         self.folder = folder
         self.manifest = manifest
         self.totals = Totals()
+        self._published: list[Record] = []
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
         aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
@@ -203,6 +205,8 @@ class Run:
                 counter.add(record)
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
+                    if "sample_id" in record.labels:
+                        self._published.append(record)
                     yield record
                 else:
                     aside[kind].append(record)
@@ -275,6 +279,11 @@ class Run:
     def rule(self) -> str:
         """The stopping rule, where one decided how many samples a cell needs."""
         return str(self.manifest.spec.get("until") or "")
+
+    @cached_property
+    def published(self) -> list[GroupScore]:
+        """Scores of published benchmarks by length bin, difficulty and domain; empty without such tasks."""
+        return group_scores(self._published)
 
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))

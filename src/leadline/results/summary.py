@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from leadline.results.judged import judged_values, read_judged
+from leadline.results.published import GroupScore
 from leadline.results.run import Run
-from leadline.results.table import Place, Tally
+from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.verdict import (
     effective_in,
     effective_parts,
@@ -17,11 +18,13 @@ from leadline.results.verdict import (
     shapes,
 )
 from leadline.stats.effective import VERSION, EffectiveLength
+from leadline.stats.intervals import Estimate
 
 
 def summary(run: Run) -> dict[str, Any]:
     """The whole table. A mean that does not exist is null, never zero."""
     table, totals = run.table, run.totals
+    published = published_means(table)
     return {
         "run": str(run.folder),
         "digest": run.manifest.digest,
@@ -54,6 +57,7 @@ def summary(run: Run) -> dict[str, Any]:
                 "length": length,
                 **tally_values(tally),
                 "details": dict(table.details.get((task, length), {})),
+                PUBLISHED: published.get((task, length)),
             }
             for (task, length), tally in table.by_task_and_length.items()
         ],
@@ -62,7 +66,33 @@ def summary(run: Run) -> dict[str, Any]:
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
         **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
+        **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def published_values(one: GroupScore) -> dict[str, Any]:
+    """Scores in percent, as the benchmarks print them."""
+    return {
+        "task": one.task,
+        "length": one.length,
+        "group": one.group,
+        "metric": one.metric,
+        "score": estimate_values(one.score),
+        "cut": one.cut,
+        "not_sent": one.not_sent,
+        "score_of_whole": estimate_values(one.whole),
+    }
+
+
+def estimate_values(found: Estimate | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "percent": 100 * found.mean,
+        "low": 100 * found.interval.low,
+        "high": 100 * found.interval.high,
+        "samples": found.n,
     }
 
 
@@ -102,6 +132,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
         "low": None if found.low_open else round(found.low),
         "high": None if found.high_open else round(found.high),
         "threshold": found.threshold,
+        "interpolated": None if found.interpolated is None else round(found.interpolated),
         "largest_measured": found.largest_measured,
         "falls": found.falls,
         "version": VERSION,

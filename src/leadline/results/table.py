@@ -1,23 +1,26 @@
 """Records to the table that every figure, page and terminal view is drawn from.
 
-A place is a task, a length and a depth. Nothing leaves the count: a place has as many samples as were planned, and each
-is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and intervals are
-those of `leadline.stats`: over answered samples, clustered by document.
+A place is a task, a length and a depth: that which was asked for, or the depth of the grid that is nearest to where the
+fact really was, if no sentence ended near enough. Nothing leaves the count: a place has as many samples as planned,
+and each is done (answered), failed (no answer, or a prompt not read as sent) or missing (not asked yet). Means and
+intervals are those of `leadline.stats`: over answered samples, clustered by document.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple, get_args
 
+import numpy as np
+
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.types import FailureClass, Record
+from leadline.core.types import Cell, FailureClass, Record
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
-from leadline.stats.observations import Column, Failures, Key, Observations, observations
+from leadline.stats.observations import Column, Failures, FloatArray, Key, Observations, observations
 from leadline.stats.sequential import anytime
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -25,6 +28,8 @@ COUNTING_RULE = (
     "Means are over answered samples. A sample that got no answer after every attempt, or whose prompt was not read as "
     "sent, is failed: it is counted and shown, and in no mean."
 )
+PUBLISHED = "ruler.v1"
+"""The scorer whose numbers compare with published ones; the headline scorer is never above it."""
 COUNTING_RULE_ZERO = "Means count failed samples as wrong, because this was asked for."
 
 
@@ -77,8 +82,15 @@ class Table:
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
+        moved: Mapping[Cell, float] | None = None,
+        published: Mapping[Cell, float] | None = None,
     ) -> None:
-        self.samples = samples
+        """`moved` has the cells that are counted at another depth, `published` those whose published score differs; it
+        is None where some answer has none."""
+        self.moved = len(moved or {})
+        """Samples at another depth of the grid than was asked for."""
+        self._asked = samples
+        self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
         """How samples without an answer enter the means."""
         self.details = details
@@ -86,6 +98,14 @@ class Table:
         self._planned = planned
         self._classes = classes
         self._stopped = stopped
+        self._published = published
+
+    @cached_property
+    def published(self) -> Observations | None:
+        """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
+        if self._published is None:
+            return None
+        return replace(self.samples, value=_changed(self._asked, self.samples.value, self._published))
 
     @cached_property
     def cells(self) -> Mapping[Place, Tally]:
@@ -170,21 +190,58 @@ def tabulate(
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[Place, Counter[FailureClass]] = {}
     details: dict[tuple[str, int], Counter[str]] = {}
+    asked: dict[Place, int] = dict(planned)
+    rows: dict[str, list[float]] = {}
+    moved: dict[Cell, float] = {}
+    published: dict[Cell, float] | None = {}
+    for place in planned:
+        if place.depth is not None and place.depth not in rows.setdefault(place.task, []):
+            rows[place.task].append(place.depth)
 
     def counted() -> Iterator[Record]:
+        nonlocal published
         for record in records:
-            place = Place(record.cell.task, record.cell.length, record.cell.depth)
+            cell = record.cell
+            depth = _nearest_row(record, rows.get(cell.task, ()))
+            place = Place(cell.task, cell.length, depth)
+            if depth is not None and depth != cell.depth and cell not in moved:
+                moved[cell] = depth
+                for at, change in ((Place(cell.task, cell.length, cell.depth), -1), (place, 1)):
+                    asked[at] = asked.get(at, 0) + change
             if place not in classes:
                 classes[place] = Counter()
             classes[place][record.failure_class] += 1
             if record.detail and not record.failed:
                 details.setdefault(place[:2], Counter())[record.detail] += 1
+            if published is not None and not record.failed:
+                score = record.scores.get(PUBLISHED)
+                if score is None:
+                    published = None
+                elif score.value != record.score:
+                    published[record.cell] = score.value
             yield record
 
     samples = observations(counted())
-    places = dict.fromkeys([*planned, *classes])
-    asked = {p: max(planned.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, details, failures, stopped=stopped)
+    places = dict.fromkeys([*asked, *classes])
+    asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
+    return Table(samples, asked, classes, details, failures, stopped=stopped, moved=moved, published=published)
+
+
+def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, float]) -> FloatArray:
+    """The values of all samples, with those of some cells replaced."""
+    known = {(c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample): v for c, v in changes.items()}
+    columns = samples.task, samples.length, np.nan_to_num(samples.depth, nan=-1.0), samples.sample
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return np.array([known.get(row, value) for row, value in zip(rows, values.tolist(), strict=True)], np.float64)
+
+
+def _nearest_row(record: Record, rows: Sequence[float]) -> float | None:
+    """The depth of the grid nearest to where the sample's one fact is; the asked one if there is no such fact."""
+    asked = record.cell.depth
+    if asked is None or asked not in rows or len(record.facts) != 1:
+        return asked
+    real = record.facts[0].depth
+    return min(rows, key=lambda depth: (abs(depth - real), depth != asked))
 
 
 def planned_places(
@@ -198,6 +255,37 @@ def planned_places(
         for length in lengths
         for depth in ((None,) if task in without else depths)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class ScorerGap:
+    """A task and length at which the published score lies outside of the interval of the headline score."""
+
+    task: str
+    length: int
+    headline: Estimate
+    published: float
+
+
+def published_means(table: Table) -> dict[tuple[str, int], float]:
+    """The mean by `ruler.v1` of every task and length; empty where some answer was not scored by it."""
+    if table.published is None or not len(table.published):
+        return {}
+    found = marginals(table.published, ("task", "length"), failures=table.failures)
+    return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in found if m.estimate.n}
+
+
+def scorer_gaps(table: Table) -> list[ScorerGap]:
+    published = published_means(table)
+    return [
+        ScorerGap(*key, tally.estimate, published[key])
+        for key, tally in table.by_task_and_length.items()
+        if tally.estimate and key in published and published[key] - tally.estimate.mean > _half_width(tally.estimate)
+    ]
+
+
+def _half_width(found: Estimate) -> float:
+    return (found.interval.high - found.interval.low) / 2
 
 
 @dataclass(frozen=True, slots=True)

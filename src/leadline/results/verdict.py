@@ -18,6 +18,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
+from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
@@ -149,21 +150,41 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     shortest = format_tokens(found.scores[0].length)
     point, spread = effective_point(found), effective_interval(found)
     spread = f" ({spread})" if spread else ""
-    if run.window and found.bound != "below" and found.length > run.window:
-        about = "about " if found.bound == "crossing" else ""
-        sure = found.low > run.window and not found.low_open  # else the claim lies inside the interval
-        claimed = format_length(run.window)
-        beside = f", more than the {claimed} it claims" if sure else f"; it claims {claimed}"
-        return f"can use {about}{point} tokens{spread}{beside}."
-    if found.bound == "crossing":
-        return f"can use about {point}{claims}{spread}."
-    if found.bound == "at least":
-        never = all(score.mean >= found.threshold for score in found.scores)
-        why = "it never fell below the line" if never else "no falling curve puts it below the line"
-        return f"can use {point}{claims}{spread}: {why} at any length measured."
-    if any(score.mean >= found.threshold for score in found.scores):
-        return f"does not clearly reach the line at any length measured, from {shortest} on{spread}."
-    return f"falls short at every length measured, from {shortest} on{spread}."
+    if found.bound == "below":
+        reached = any(score.mean >= found.threshold for score in found.scores)
+        what = "does not clearly reach the line at any" if reached else "falls short at every"
+        return f"{what} length measured, from {shortest} on{spread}{_against_the_curve(found)}."
+    if run.window and found.length > run.window:
+        sure = found.low > run.window and not found.low_open  # a measured length that is surely above the line
+        claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
+    fails = _first_failure(found) or ": it never fell below the line at any length measured"
+    exceptions = _against_the_curve(found)
+    if exceptions and found.bound == "at least":
+        fails = ""
+    beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
+    return f"can use {point}{claims}{spread}{fails}{exceptions}{beside}."
+
+
+def _first_failure(found: EffectiveLength) -> str:
+    """`; it fails at 8k, between the two about 5.7k by interpolation`; empty where no longer length fails."""
+    if found.bound != "crossing":
+        return ""
+    after = min((score for score in found.scores if score.length > found.length), key=lambda score: score.length)
+    at = format_tokens(after.length)
+    fails = f"it fails at {at}" if after.state == "below" else f"at {at} its score is below the line"
+    if found.interpolated is None:
+        return f"; {fails}"
+    return f"; {fails}, between the two about {format_tokens(found.interpolated)} by interpolation"
+
+
+def _against_the_curve(found: EffectiveLength) -> str:
+    """The lengths whose own score is on the other side of the line than the falling curve; empty where none is."""
+    reached = found.length if found.bound != "below" else 0
+    below = [format_tokens(s.length) for s in found.scores if s.length <= reached and s.mean < found.threshold]
+    above = [format_tokens(s.length) for s in found.scores if s.length > reached and s.mean >= found.threshold]
+    sides = {"below the line": below, "above it" if below else "above the line": above}
+    parts = [f"{side} at {format_list(lengths)}" for side, lengths in sides.items() if lengths]
+    return f"; its score is {format_list(parts)}, within what chance does to a falling curve" if parts else ""
 
 
 def _reached_lengths(found: EffectiveLength) -> str:
@@ -176,13 +197,13 @@ def _reached_lengths(found: EffectiveLength) -> str:
 
 
 def length_range(found: EffectiveLength) -> str:
-    """`43k (95%: 35k to 52k)`, `at least 128k`, `below 4k`."""
+    """`32k (95%: 32k to 64k)`, `at least 128k`, `below 4k`."""
     spread = effective_interval(found)
     return f"{effective_point(found)} ({spread})" if spread else effective_point(found)
 
 
 def effective_point(found: EffectiveLength) -> str:
-    """`43k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the line again."""
+    """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the line again."""
     point = format_tokens(found.length)
     if not found.falls:
         return f"up to {point}, not steadily"
@@ -300,7 +321,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = shapes(run)
     if found is not None:
-        meant = "the longest prompt at which a falling curve through its scores still reaches"
+        meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"
         lines.append(f"Effective length is {meant} {format_line(found)}.")
         if warning := effective_warning(found):
@@ -310,6 +331,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"Over all lengths and depths it is right in {format_percent(whole.mean)}% "
             f"(95%: {format_percent_range(whole.interval)}%)."
         )
+    lines += format_scorer_gaps(table)
     memory = run.no_context.whole
     if memory.mean is not None:
         lines.append(
@@ -324,6 +346,19 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
             f"to {format_percent(last.mean)}% at {format_length(long)}."
         )
     return lines
+
+
+def format_scorer_gaps(table: Table) -> list[str]:
+    """For every task, the lengths at which `ruler.v1` gives more than the interval of the headline score."""
+    tasks: dict[str, list[str]] = {}
+    for gap in scorer_gaps(table):
+        here = f"{format_percent(gap.published)}% against {format_percent(gap.headline.mean)}%"
+        tasks.setdefault(gap.task, []).append(f"{here} at {format_length(gap.length)}")
+    return [
+        f"{sanitise(task, 40)}: {PUBLISHED}, which counts substrings, lies above the interval of the headline score: "
+        f"{format_list(gaps)}."
+        for task, gaps in tasks.items()
+    ]
 
 
 def _not_measured(run: Run) -> list[str]:
@@ -344,6 +379,11 @@ def _not_measured(run: Run) -> list[str]:
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
+    if table.moved:
+        lines.append(
+            f"{format_count(table.moved, 'sample')} counted at the depth of the grid nearest to the fact: no sentence "
+            "ended within half a row of the depth asked for."
+        )
     if whole.failed:
         cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
         lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")

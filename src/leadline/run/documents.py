@@ -29,8 +29,13 @@ def cells_of(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[Cell]:
 
 
 def count_cells(spec: Spec, tasks: Mapping[str, Task]) -> int:
-    depths = sum(len(depths_of(spec, task)) for task in tasks.values())
-    return depths * len(spec.lengths) * spec.samples
+    return len(spec.lengths) * sum(len(depths_of(spec, task)) * samples_of(spec, task) for task in tasks.values())
+
+
+def samples_of(spec: Spec, task: Task) -> int:
+    """Samples per cell: as many as asked for, or as there are."""
+    most = task.most_samples()
+    return spec.samples if most is None else min(spec.samples, most)
 
 
 def depths_of(spec: Spec, task: Task) -> tuple[float | None, ...]:
@@ -52,12 +57,12 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
     """
     if spec.reading == "nested":
         for title, task in tasks.items():
-            for sample in range(spec.samples):
+            for sample in range(samples_of(spec, task)):
                 yield task, _row(spec, title, task, spec.lengths, sample)
         return
     for length in sorted(spec.lengths, reverse=True):
         for title, task in tasks.items():
-            for sample in range(spec.samples):
+            for sample in range(samples_of(spec, task)):
                 cells = _row(spec, title, task, (length,), sample)
                 if spec.reading == "shared" or task.reads_once:
                     yield task, cells

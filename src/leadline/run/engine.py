@@ -8,6 +8,8 @@ passes events on to the listener and syncs records to disk.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections import deque
 from collections.abc import Container, Sequence, Set
@@ -29,6 +31,7 @@ from leadline.store.runs import RunWriter
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
+M_ARENA_MAX = -8  # malloc.h of glibc
 
 
 def execute(
@@ -104,6 +107,8 @@ class _Engine:
         )
         workers = min(plan.at_once, plan.planned - len(writer.done))
         self._working = workers
+        if plan.model.grain == "probe":
+            _share_heap()
         try:
             for number in range(workers):
                 # Daemon threads, so that a second Ctrl-C does not wait for them.
@@ -204,3 +209,10 @@ class _Engine:
 
     def _fix(self) -> str:
         return f"check the server, then run the same command again: it continues in {self._writer.folder}"
+
+
+def _share_heap() -> None:
+    """One heap for threads started from now on. With glibc's heap per thread, sixteen workers with documents of 128k
+    tokens hold 60 MB of gaps, although Python runs them one at a time."""
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        mallopt(M_ARENA_MAX, 1)

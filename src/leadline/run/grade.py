@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-import numpy as np
-
-from leadline.core.types import Cell, Completion, Probe
-from leadline.scorers.ruler import STRICT, V1, post_process
+from leadline.core.types import Cell, Completion, Match, Probe
+from leadline.run.recording import bare_probe
+from leadline.scorers.normalise import post_process
+from leadline.scorers.ruler import STRICT, V1
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
 
@@ -58,22 +58,7 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
 
 
 def _probe(task: str, length: int | None, number: int, prediction: Prediction) -> Probe:
-    """As much of a probe as scorers look at."""
     family = family_of_task(task)
-    return Probe(
-        cell=Cell(task, length or 0, None, number),
-        cut=0,
-        cut_characters=0,
-        tail="",
-        closing_ids=np.empty(0, np.int32),
-        prompt_tokens=0,
-        question=split_question(prediction.input)[1].strip(),
-        answer_prefix="",
-        targets=tuple(prediction.outputs),
-        distractors=(),
-        facts=(),
-        allowance=0,
-        scorers=(),
-        match="any" if family == "questions" else "all",
-        family=family,
-    )
+    question = split_question(prediction.input)[1].strip()
+    match: Match = "any" if family == "questions" else "all"
+    return bare_probe(Cell(task, length or 0, None, number), question, prediction.outputs, match, family=family)

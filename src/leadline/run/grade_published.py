@@ -9,6 +9,7 @@ from leadline.core.errors import UnknownName
 from leadline.scorers import infinitebench, longbench
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate, mean_interval
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
 from leadline.store.prediction_files import Benchmark, PublishedAnswer
 
 E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
@@ -90,9 +91,9 @@ def _longbench_e(answer: PublishedAnswer, options: _Options) -> _Graded:
 
 
 def _longbench_in(answer: PublishedAnswer, options: _Options, groups: tuple[str, ...]) -> _Graded:
-    task = longbench.TASKS.get(answer.task)
+    task = LONGBENCH.get(answer.task)
     if task is None:
-        raise UnknownName("task of LongBench", answer.task, longbench.TASKS)
+        raise UnknownName("task of LongBench", answer.task, LONGBENCH)
     value = longbench.score(task, answer.prediction, answer.reference, answer.classes, options.backend)
     gamed = task.metric in ("count", "retrieval", "retrieval_zh", "classification")
     strict = longbench.strict_score(task, answer.prediction, answer.reference, answer.classes) if gamed else None
@@ -109,10 +110,11 @@ def _longbench_v2(answer: PublishedAnswer, options: _Options) -> _Graded:
 
 
 def _infinitebench(answer: PublishedAnswer, options: _Options) -> _Graded:
-    task = infinitebench.TASKS.get(answer.task)
+    task = INFINITEBENCH.get(answer.task)
     if task is None:
-        raise UnknownName("task of InfiniteBench", answer.task, infinitebench.TASKS)
-    return _Graded(task.name, ("",), task.rule.__name__, task.rule(answer.prediction, answer.reference), None)
+        raise UnknownName("task of InfiniteBench", answer.task, INFINITEBENCH)
+    value = infinitebench.RULES[task.metric](answer.prediction, answer.reference)
+    return _Graded(task.name, ("",), task.metric, value, None)
 
 
 def _babilong(answer: PublishedAnswer, options: _Options) -> _Graded:

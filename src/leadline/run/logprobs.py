@@ -24,6 +24,9 @@ def logprob_model(model: Model, task: str) -> LogprobModel:
     )
 
 
+NOTHING_SENT = Sent("completion", "none")
+
+
 class LogprobAdapter:
     """Gives a model's answers to probes of either kind: passages are scored here, questions go to the model."""
 
@@ -31,6 +34,10 @@ class LogprobAdapter:
         self._model = model
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        if any(probe.not_asked for probe in probes):
+            sent = [probe for probe in probes if not probe.not_asked]
+            answers = iter(self.answer(document, sent) if sent else ())
+            return [Answer(NOTHING_SENT, p.not_asked, 0.0) if p.not_asked else next(answers) for p in probes]
         requests = [probe.logprobs for probe in probes if probe.logprobs is not None]
         if not requests:
             return self._model.answer(document, probes)

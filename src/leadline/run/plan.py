@@ -34,8 +34,9 @@ from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import count_cells, depths_of, first_rows, jobs
+from leadline.run.documents import count_cells, depths_of, first_rows, jobs, samples_of
 from leadline.run.logprobs import logprob_model
+from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
@@ -89,7 +90,7 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     if task.request == "logprobs":
         return _logprob_cost(spec, task, built)
     closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
-    probes = len(depths_of(spec, task)) * spec.samples
+    probes = len(depths_of(spec, task)) * samples_of(spec, task)
     prompts = {length: length - allowance for length, allowance in allowed.items()}
     if task.no_context:  # the question alone, whatever the length
         prompts = dict.fromkeys(prompts, max((p.prompt_tokens for d in built for p in d.probes), default=0))
@@ -124,12 +125,23 @@ def _tokens_read(spec: Spec, total: int, prompts: list[int], probes: int, closin
 # --- identity
 
 
-def manifest_for(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fitter, *, planned: int) -> Manifest:
+def manifest_for(
+    spec: Spec,
+    tasks: Mapping[str, Task],
+    model: Model,
+    fitter: Fitter,
+    *,
+    planned: int,
+    built: Mapping[str, Sequence[Document]] | None = None,
+) -> Manifest:
+    """`built` has some documents of every task, whose probes name its scorers."""
+    asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
+    scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.scorers))
     return Manifest(
         digest=spec.digest,
         spec=spec.identity(),
         planned=planned,
-        fingerprints=dict(sorted(fingerprints(spec, tasks, model, fitter))),
+        fingerprints=dict(sorted([*fingerprints(spec, tasks, model, fitter), *scorers.items()])),
         model=model.card.model_dump(mode="json"),
         frame=dataclasses.asdict(model.frame),
         tasks={t.title: _task_entry(t, tasks[t.title], model, fitter) for t in spec.tasks},
@@ -163,17 +175,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
             yield f"task.{asked.title}.{name}", json.dumps(value, sort_keys=True, ensure_ascii=False)
         if code := registry.plugin_digest(asked.name):
             yield f"task.{asked.title}.code", code
-        for scorer in task.scorers:
-            if code := registry.plugin_digest(scorer):
-                yield f"scorer.{registry.scorer_title(scorer)}.code", code
         for source in task.sources():
             yield f"source.{source.name}", source.digest
-
-
-def _plugin_file(name: str) -> Path | None:
-    """The file of a plugin given as `file.py:Name`: it has no release whose version could stand for its text."""
-    path, colon, _ = name.rpartition(":")
-    return Path(path) if colon and path.endswith(".py") else None
 
 
 def _task_entry(asked: TaskSpec, task: Task, model: Model, fitter: Fitter) -> dict[str, Any]:
@@ -266,12 +269,11 @@ def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
         fitter = _make_fitter(tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
-        costs = {
-            title: cost_of(spec, task, allowed[title], _smallest_and_largest(spec, title, task, fitter))
-            for title, task in tasks.items()
-        }
-        notes += _forecast(spec, tasks, model, allowed)
-        manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks))
+        built = {title: _smallest_and_largest(spec, title, task, fitter) for title, task in tasks.items()}
+        _allow_what_was_built(allowed, built)
+        costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
+        notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed))
+        manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built)
         return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
     except BaseException:
         model.close()
@@ -283,7 +285,10 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
     for title, task in tasks.items():
         if task.request == "logprobs":
             logprob_model(model, title)
-    return Fitter(model.tokenizer, model.frame, model.plain if isinstance(model, LogprobModel) else None)
+    plain = model.plain if isinstance(model, LogprobModel) else None
+    chat = model.frame.form == "chat"
+    untemplated = model.frame if not chat else plain if model.grain == "document" else None
+    return Fitter(model.tokenizer, model.frame, plain, untemplated)
 
 
 def open_model(spec: Spec) -> Model:
@@ -359,6 +364,27 @@ def _check_card(spec: Spec, card: ModelCard) -> list[str]:
             fix=f"leave out lengths above {card.window:,}",
         )
     return [f"beyond the window of {card.window:,}: {listed}"]
+
+
+def _allow_what_was_built(allowed: dict[str, dict[int, int]], built: Mapping[str, Sequence[Document]]) -> None:
+    """Raises the allowances of drafts to those of documents, which may be more in the model's own tokens."""
+    for title, documents in built.items():
+        for probe in (p for d in documents for p in d.probes):
+            length = probe.cell.length
+            allowed[title][length] = max(allowed[title].get(length, 0), probe.allowance)
+
+
+def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -> Iterator[str]:
+    """A warning for each task whose right answer does not fit into its allowance."""
+    for title, documents in built.items():
+        asked = [p for d in documents for p in d.probes if p.logprobs is None]
+        short = [(fitter.answer_tokens(p.targets, p.match), p.allowance) for p in asked]
+        if short and max(needed - allowance for needed, allowance in short) > 0:
+            needed, allowance = max(short, key=lambda pair: pair[0] - pair[1])
+            yield (
+                f"{title}: a right answer has {needed} tokens in this tokenizer and the allowance is {allowance}, so "
+                "even a perfect reader is cut off: set answer_tokens higher, or leave out fixed_allowance"
+            )
 
 
 def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]]) -> tuple[str, ...]:

@@ -1,22 +1,34 @@
-"""From an answer to a record: with scores unless it is a failure, and always with a failure class."""
+"""From an answer to a record: with scores unless it is a failure, and always with a failure class. And from a record
+to another: the saved answer graded again, by other scorers or by a new version of the same ones."""
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
 
 import msgspec
+import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
+from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError
 from leadline.core.secrets import redact, redact_used
+from leadline.core.spec import TaskSpec
 from leadline.core.types import (
     SLACK_TOKENS,
+    Cell,
     Completion,
     Document,
     Failure,
     FailureClass,
+    Family,
+    Match,
     Measurement,
     Outcome,
     PlantedRecord,
@@ -25,8 +37,12 @@ from leadline.core.types import (
     Receipt,
     Record,
     Score,
+    ValueKind,
 )
 from leadline.run.retry import Asked
+from leadline.scorers.failure import classify
+from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.runs import locked, read_records, replace_records
 
 
 def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
@@ -42,7 +58,7 @@ def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
     return Receipt(ours, outcome.prompt_tokens, cached) if left_out else plain
 
 
-Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt], tuple[FailureClass, str]]
+Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt, str], tuple[FailureClass, str]]
 
 
 class Recorder:
@@ -58,7 +74,7 @@ class Recorder:
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
         receipt = receipt_for(probe, outcome)
-        scores, failure_class, detail = self._grade(probe, outcome, receipt)
+        scores, failure_class, detail = self._grade(probe, document, outcome, receipt)
         return Record(
             cell=probe.cell,
             reading=self._reading,
@@ -96,7 +112,9 @@ class Recorder:
             detail=failure.why,
         )
 
-    def _grade(self, probe: Probe, outcome: Outcome, receipt: Receipt) -> tuple[dict[str, Score], FailureClass, str]:
+    def _grade(
+        self, probe: Probe, document: Document, outcome: Outcome, receipt: Receipt
+    ) -> tuple[dict[str, Score], FailureClass, str]:
         """Scores, failure class and its detail."""
         if isinstance(outcome, Measurement):
             # A metric may have no number in one document, such as LongPPL if no token needs the far context.
@@ -106,7 +124,22 @@ class Recorder:
             if isinstance(outcome, Failure)
             else {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
         )
-        return scores, *self._classify(probe, outcome, scores, receipt)
+        read = document.text[document.body_start_characters : probe.cut_characters]
+        return scores, *self._classify(probe, outcome, scores, receipt, read)
+
+    def regraded(self, record: Record, names: Sequence[str]) -> Record:
+        """The record with the scores of these scorers. Its failure class stays unless right and wrong have changed."""
+        outcome = record.outcome
+        if not isinstance(outcome, Completion) or not record.scores:
+            return record
+        probe = probe_of_record(record)
+        scores = {registry.scorer_title(name): self._score(name, probe, outcome) for name in names}
+        made = msgspec.structs.replace(record, scores=scores)
+        before, after = (next(iter(found.values())).value for found in (record.scores, scores))
+        if record.failed or _degree(before) == _degree(after):
+            return made
+        failure_class, detail = self._classify(probe, outcome, scores, record.receipt, "")
+        return msgspec.structs.replace(made, failure_class=failure_class, detail=detail)
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
         scorer = self._scorers.get(name)
@@ -128,3 +161,125 @@ def _without_secrets(outcome: Outcome) -> Outcome:
         named = ("text", "thinking", "finish", "model", "system_fingerprint")
         return msgspec.structs.replace(outcome, **{name: redact_used(getattr(outcome, name)) for name in named})
     return outcome
+
+
+# --- saved answers graded again
+
+
+def scorer_fingerprints(names: Iterable[str]) -> dict[str, str]:
+    """Of each scorer its version, and for one in a file a digest of its code: what its numbers depend on."""
+    found = {}
+    for name in names:
+        title = registry.scorer_title(name)
+        if code := registry.plugin_digest(name):
+            found[f"scorer.{title}.code"] = code
+        elif version := str(getattr(registry.scorer(name), "version", "")):
+            found[f"scorer.{title}.version"] = version
+    return found
+
+
+def bare_probe(
+    cell: Cell,
+    question: str,
+    targets: Sequence[str],
+    match: Match,
+    *,
+    family: Family = "",
+    value_kind: ValueKind | None = None,
+    demonstration: Sequence[str] = (),
+) -> Probe:
+    """As much of a probe as scorers look at, for an answer that was given before."""
+    return Probe(
+        cell=cell, cut=0, cut_characters=0, tail="", closing_ids=np.empty(0, np.int32), prompt_tokens=0,
+        question=question, answer_prefix="", targets=tuple(targets), distractors=(), facts=(), allowance=0, scorers=(),
+        match=match, family=family, value_kind=value_kind, demonstration=tuple(demonstration),
+    )  # fmt: skip
+
+
+def probe_of_record(record: Record) -> Probe:
+    labels = record.labels
+    # Any one target is enough for questions and for a needle of the user's own.
+    any_one = "match.any" in record.scores or labels.get("family") == "questions" or labels.get("form") == "own"
+    kinds: dict[str, ValueKind] = {kind: kind for kind in get_args(ValueKind)}
+    families: dict[str, Family] = {family: family for family in get_args(Family)}
+    return bare_probe(
+        record.cell,
+        record.question,
+        record.targets,
+        "any" if any_one else "all",
+        family=families.get(labels.get("family", ""), ""),
+        value_kind=kinds.get(labels.get("value_kind", "")),
+        demonstration=labels.get("demonstration", "").split(),
+    )
+
+
+def _degree(value: float) -> int:
+    """0 for wrong, 1 for partly right, 2 for right."""
+    return 2 if value >= 1 - 1e-9 else int(value > 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Rescored:
+    """What rescoring a run changed: its new manifest, and the means by task before and after, each of one scorer."""
+
+    manifest: Manifest
+    saved_as: Path
+    """The records as they were."""
+    before: dict[str, tuple[str, float]]
+    after: dict[str, tuple[str, float]]
+    samples: int
+
+
+def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) -> Rescored:
+    """Grades the saved answers of a run again, by the scorers given and those that it has (`only`: by those given).
+
+    The records are replaced at once, and what they were is kept beside them. The scorers become part of the run's
+    identity, so it can be resumed with the same ones.
+    """
+    with locked(folder):
+        manifest, records = read_manifest(folder), list(read_records(folder))
+        tasks = {title: task for title, task in manifest.tasks.items() if task.get("kind") != "measure"}
+        names = {title: _scorers_of(title, task, records, scorers, only=only) for title, task in tasks.items()}
+        recorder = Recorder("", "fresh", classify)
+        made = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
+        changed = _with_scorers(manifest, names, set_by_user=bool(scorers))
+        saved = replace_records(folder, changed, made)
+        return Rescored(changed, saved, _means(records), _means(made), sum(bool(r.scores) for r in made))
+
+
+def _scorers_of(
+    title: str, task: Mapping[str, Any], records: Sequence[Record], first: Sequence[str], *, only: bool
+) -> list[str]:
+    own = task.get("options", {}).get("scorers") or next(
+        (list(r.scores) for r in records if r.cell.task == title and r.scores), []
+    )
+    names = [*first, *(() if only and first else own)]
+    return list({registry.scorer_title(name): name for name in reversed(names)}.values())[::-1]
+
+
+def _with_scorers(manifest: Manifest, names: Mapping[str, Sequence[str]], *, set_by_user: bool) -> Manifest:
+    """The manifest of the run as if it had been asked with these scorers."""
+    kept = {name: value for name, value in manifest.fingerprints.items() if not name.startswith("scorer.")}
+    every = dict.fromkeys(name for found in names.values() for name in found)
+    spec, tasks = deepcopy(manifest.spec), deepcopy(manifest.tasks)
+    if set_by_user:
+        for asked in spec["tasks"]:
+            title = TaskSpec.model_validate(asked).title
+            if title in names:
+                asked["options"]["scorers"] = tasks[title]["options"]["scorers"] = list(names[title])
+                kept[f"task.{title}.scorers"] = json.dumps(list(names[title]))
+    return msgspec.structs.replace(
+        manifest, spec=spec, tasks=tasks, digest=digest(spec),
+        fingerprints=dict(sorted((kept | scorer_fingerprints(every)).items())),
+    )  # fmt: skip
+
+
+def _means(records: Iterable[Record]) -> dict[str, tuple[str, float]]:
+    """By task, the first scorer and its mean over answered samples."""
+    values: dict[str, list[float]] = {}
+    first: dict[str, str] = {}
+    for record in records:
+        if record.score is not None and not record.wants_logprobs:
+            values.setdefault(record.cell.task, []).append(record.score)
+            first.setdefault(record.cell.task, next(iter(record.scores)))
+    return {task: (first[task], sum(found) / len(found)) for task, found in values.items()}

@@ -6,20 +6,21 @@ Strict scoring and failure classes share these functions, so that they agree.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from leadline.core.types import Probe
-from leadline.scorers.normalise import bare, clean, visible
+from leadline.scorers.normalise import bare, clean, folded, visible
 
 Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
-# Hyphen, apostrophe and underscore join two words into one word, as a point joins digits into one number. Han and kana
-# are written without spaces, so each sign is a word.
+# Hyphen, apostrophe and underscore join two words into one word, as a point or a comma joins digits into one number.
+# Han and kana are written without spaces, so each sign is a word.
 _LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PART = rf"[^\W_{_LONE_SIGN}]+"
-_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART})*")
+_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*")
+_POINT_ZERO = re.compile(r"(?<=\d)\.0+$|(?<=\w)'s$")
+"""`7654321.0` is the number 7654321, and `Arden's` the word Arden."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
 _UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
 _PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
@@ -41,7 +42,7 @@ FUNCTION_WORDS = frozenset(
 
 def words(text: str) -> list[str]:
     """The words of a text that is already clean (or merely visible, where letter case matters)."""
-    return _WORD.findall(text)
+    return [_POINT_ZERO.sub("", word) for word in _WORD.findall(text)]
 
 
 def form_of(probe: Probe) -> Form:
@@ -69,18 +70,14 @@ class Words:
     """The words of one answer, searchable for phrases. Each phrase length is indexed once."""
 
     def __init__(self, text: str) -> None:
-        self.list = words(clean(text))
-        self._phrases: dict[int, Counter[tuple[str, ...]]] = {}
+        self._text = folded(text)
+        self._spans = [match.span() for match in _WORD.finditer(self._text)]
+        self.list = words(self._text)
+        self._phrases: dict[int, dict[tuple[str, ...], list[int]]] = {}
 
     def count(self, phrase: str) -> int:
         """Occurrences of a phrase in the answer as whole words."""
-        wanted = tuple(words(clean(phrase)))
-        if not wanted:
-            return 0
-        size = len(wanted)
-        if size not in self._phrases:
-            self._phrases[size] = Counter(zip(*(self.list[i:] for i in range(size)), strict=False))
-        return self._phrases[size][wanted]
+        return len(self._places(words(clean(phrase))))
 
     def found(self, phrases: Iterable[str]) -> list[str]:
         """The phrases that occur in the answer, each once."""
@@ -89,6 +86,28 @@ class Words:
             if self.count(phrase):
                 seen.setdefault(clean(phrase), phrase)
         return list(seen.values())
+
+    def affirmed(self, phrases: Iterable[str]) -> list[str]:
+        """The phrases that occur in the answer, each once, and are not denied where they are said last."""
+        return [phrase for phrase in self.found(phrases) if not self._denied(words(clean(phrase)))]
+
+    def _denied(self, phrase: Sequence[str]) -> bool:
+        last = self._places(phrase)[-1]
+        start, end = self._spans[last][0], self._spans[last + len(phrase) - 1][1]
+        before, after = self._text[max(0, start - _SCOPE_CHARACTERS) : start], self._text[end : end + _SCOPE_CHARACTERS]
+        return _denies(before, after)
+
+    def _places(self, phrase: Sequence[str]) -> Sequence[int]:
+        """Where a phrase begins, as numbers of words."""
+        size = len(phrase)
+        if not size:
+            return ()
+        if size not in self._phrases:
+            places: dict[tuple[str, ...], list[int]] = {}
+            for place, given in enumerate(zip(*(self.list[i:] for i in range(size)), strict=False)):
+                places.setdefault(given, []).append(place)
+            self._phrases[size] = places
+        return self._phrases[size].get(tuple(phrase), ())
 
 
 def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
@@ -198,6 +217,59 @@ _REFUSED = re.compile(
         )
     )
 )
+
+
+# --- denials ---
+#
+# "1234567, not 7654321" does not answer 7654321, and neither does "I cannot find 7654321 in the text". A negation right
+# before a value holds up to the next comma, "not found" up to the end of the sentence, unless a new clause begins.
+
+_SCOPE_CHARACTERS = 240
+_SENTENCE_END = re.compile(
+    r"[.!?](?=\s|$)|[\n;\u3002]|</?\w+>|\s-\s|(?<!anything )\b(?:but|however|although|though|yet|instead(?! of)|so)\b"
+)
+_CLAUSE = re.compile(r",(?=[^,]*\b(?:is|are|was|were|it's|that's|has|have|must|should|would|seems?|belongs?|equals)\b)")
+_DOUBLE = re.compile(
+    r"\b(?:not|isn't|no|without)(?: an?| any| the)? (?:only|just|merely|doubt|question|problem|further ado)\b"
+    r"|\b(?:not|\w+n't|cannot) (?:mistaken|wrong|incorrect|doubt(?: that)?|believe it)\b"
+    r"|\b(?:no|none|nothing|no one|nobody|not|\w+n't|cannot)(?: [\w'-]+){0,2} (?:other than|except(?: for)?|besides)\b"
+    r"|\bnothing (?:else )?but\b"
+)
+_NEGATION = re.compile(
+    r"\b(?:not|no|never|neither|nor|none|nobody|nowhere|lacks|cannot|\w+n't|without|except(?: for)?|excluding|unlike"
+    r"|wrong(?:ly)?|incorrect(?:ly)?|false|(?:instead|rid) of|(?:rather|other) than|unable to|fail(?:s|ed)? to"
+    r"|refuse to|decline to|doubt(?:s|ful)?|anything but)(?![\w'-])"
+)
+_LISTED_AS_DENIED = re.compile(r"\b(?:neither|none of|not any of)(?: [\w-]+,?){1,8},?(?: (?:and|or|nor))? ?$")
+_MODAL = r"(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would|should|must|may|might)"
+_DENIED_AFTER = re.compile(
+    r"[\s\"'`*)\]]*(?:"
+    r"(?:(?!(?:is|are|was|that|which|who|and|or|so|as)\b)[\w'-]+ ){0,4}?"
+    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)(?! [\"'`*]*\d)|cannot\b|can't\b|won't\b"
+    r"|(?:is|was|would be|seems) (?:also )?(?:wrong|incorrect|false|absent|missing|nowhere|no )\b)"
+    r"|[(\[]\s*(?:wrong|incorrect|false)\b"
+    r"|[-:(]?\s*(?:not|nowhere) (?:to be )?(?:found|in|mentioned|present|there|given|listed|correct|right)\b"
+    r"|\?\W*(?:no|not|nope|wrong)\b)"
+)
+
+
+_INTERROGATIVE = re.compile(r"[^.!?\n]*\?")
+
+
+def asks_for_what_is_not(question: str) -> bool:
+    """Whether the question itself is negative, as in "Who did not come?", so that a right answer may be negative."""
+    return any(_NEGATION.search(sentence) for sentence in _INTERROGATIVE.findall(folded(question)))
+
+
+def _denies(before: str, after: str) -> bool:
+    """Whether the text around a value denies it. Both are folded; `before` ends and `after` begins at the value."""
+    sentence = _SENTENCE_END.split(_DOUBLE.sub(" ", before))[-1]
+    clause = _CLAUSE.split(sentence + "\x00")[-1]
+    if _NEGATION.search(clause.rpartition(",")[2]) or _NOT_FOUND.search(clause):
+        return True
+    if _LISTED_AS_DENIED.search(clause.rstrip("\x00")):
+        return True
+    return _DENIED_AFTER.match(after) is not None
 
 
 def says_not_found(answer: str) -> bool:

@@ -12,7 +12,7 @@ wording, and wording before form:
  5  cut_off          the allowance ran out inside a missing value, or while values were still being listed
     partial          some targets, not all
  6  wrong_format     the right value is there, but not in the form the scorer takes
- 7  distractor       no target, but another planted value or the demonstration's
+ 7  distractor       no target, but another planted value, one of another line, or the demonstration's
  8  not_found        the model says it is not there, or that it does not know
  9  refused          the model declines
 10  cut_off          the allowance ran out before any value, and the answer was neither a loop nor unrelated
@@ -24,6 +24,7 @@ Details follow the error analysis of the RULER paper (arXiv 2404.06654, section 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from leadline.core.types import Completion, Failure, FailureClass, Probe, Receipt, Score
@@ -53,7 +54,7 @@ ONLY_THINKING = "only thinking"
 INSIDE_THE_VALUE = "inside the value"
 WHILE_LISTING = "while listing"
 BEFORE_ANY_VALUE = "before any value"
-OTHER_WORDS_AROUND = "right value, other words around it"
+OTHER_FORM = "right value in another form"
 DEMONSTRATION = "copied the demonstration"
 ANOTHER_CHAIN = "another chain"
 ANOTHER_VALUE = "another planted value"
@@ -67,9 +68,10 @@ Classification = tuple[FailureClass, str]
 
 
 def classify(
-    probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt
+    probe: Probe, outcome: Completion | Failure, scores: Mapping[str, Score], receipt: Receipt, text: str = ""
 ) -> Classification:
-    """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong."""
+    """The class of a sample and a detail, which may be empty. The first of `scores` decides right and wrong; `text` is
+    the document that was read."""
     if isinstance(outcome, Failure):
         return ("input_truncated", REFUSED_AS_TOO_LONG) if outcome.why == "context_length" else ("error", outcome.why)
     if not scores:
@@ -79,19 +81,19 @@ def classify(
     value = next(iter(scores.values())).value
     if value >= 1 - 1e-9:
         return "correct", ""
-    return _classify_wrong(probe, outcome, value)
+    return _classify_wrong(probe, outcome, value, text)
 
 
-def _classify_wrong(probe: Probe, outcome: Completion, value: float) -> Classification:
+def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) -> Classification:
     if outcome.finish == "content_filter":
         return "refused", CONTENT_FILTER
     if not Words(outcome.text).list:
         return _classify_empty(outcome)
-    answer = _WrongAnswer(probe, outcome)
+    answer = _WrongAnswer(probe, outcome, text)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
     if answer.right:
-        return "wrong_format", OTHER_WORDS_AROUND
+        return "wrong_format", OTHER_FORM
     if answer.foreign:
         return "distractor", answer.foreign
     return _classify_wording(answer) or _classify_form(answer)
@@ -124,13 +126,14 @@ def _classify_form(answer: _WrongAnswer) -> Classification:
 class _WrongAnswer:
     """A wrong answer and the features that decide its class."""
 
-    def __init__(self, probe: Probe, outcome: Completion) -> None:
+    def __init__(self, probe: Probe, outcome: Completion, document: str) -> None:
         self.probe = probe
+        self.document = document
         self.text = outcome.text
         self.words = Words(outcome.text)
         self.form = form_of(probe)
-        self.right = self.words.found(probe.targets)
-        self.missing = [t for t in probe.targets if not self.words.count(t)]
+        self.right = self.words.affirmed(probe.targets)
+        self.missing = [t for t in probe.targets if t not in self.right]
         asked = set(words(clean(probe.question))) - {clean(t) for t in probe.targets}
         offered = values_of_form(self.form, probe.targets, outcome.text)
         self.values = [v for v in offered if clean(v) not in asked]
@@ -150,7 +153,15 @@ class _WrongAnswer:
             return DEMONSTRATION
         if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
             return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE
+        if self.probe.family == "needle" and self.form != "words" and self._is_in_document(targets):
+            return ANOTHER_VALUE
         return ""
+
+    def _is_in_document(self, targets: set[str]) -> bool:
+        """Whether a value of the answer is that of another line of the document."""
+        wrong = {re.escape(v) for v in map(clean, self.values) if v not in targets}
+        whole = rf"(?<![\w-])(?:{'|'.join(wrong)})(?![\w-])"
+        return bool(wrong) and re.search(whole, self.document, re.IGNORECASE) is not None
 
     def _unfinished(self) -> str:
         end = clean(self.text)[-_TAIL_CHARACTERS * 4 :].rstrip("-")

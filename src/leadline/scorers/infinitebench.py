@@ -6,13 +6,16 @@ that label and gives 0 to 1.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from leadline.scorers.longbench import normalise_chinese, normalise_english
+from leadline.core.types import Completion, Probe, Score
+from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
 from leadline.scorers.overlap import rouge_lsum_google, token_f1
+from leadline.store.benchmark_files import INFINITEBENCH
 
 Label = Any  # str, number, or a list of them, as the files have it
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
@@ -135,30 +138,35 @@ def summary(prediction: str, label: Label) -> float:
     return rouge_lsum_google(prediction, str(_first(label)))
 
 
-@dataclass(frozen=True, slots=True)
-class InfiniteBenchTask:
-    """One data set: the name used in papers, its rule, the tokens an answer may have."""
-
-    name: str
-    title: str
-    rule: Callable[[str, Label], float]
-    new_tokens: int
-
-
-TASKS = {
-    task.name: task
-    for task in (
-        InfiniteBenchTask("passkey", "Retrieve.PassKey", first_integer, 6),
-        InfiniteBenchTask("number_string", "Retrieve.Number", first_integer, 12),
-        InfiniteBenchTask("kv_retrieval", "Retrieve.KV", word_among, 50),
-        InfiniteBenchTask("longbook_sum_eng", "En.Sum", summary, 1200),
-        InfiniteBenchTask("longbook_qa_eng", "En.QA", english_f1, 40),
-        InfiniteBenchTask("longbook_choice_eng", "En.MC", chosen_option, 40),
-        InfiniteBenchTask("longdialogue_qa_eng", "En.Dia", character_named, 40),
-        InfiniteBenchTask("longbook_qa_chn", "Zh.QA", chinese_f1, 40),
-        InfiniteBenchTask("code_debug", "Code.Debug", debugged_function, 5),
-        InfiniteBenchTask("code_run", "Code.Run", last_integer, 5),
-        InfiniteBenchTask("math_calc", "Math.Calc", leading_run, 30_000),
-        InfiniteBenchTask("math_find", "Math.Find", first_number, 3),
+RULES: dict[str, Callable[[str, Label], float]] = {
+    rule.__name__: rule
+    for rule in (
+        first_integer, word_among, character_named, last_integer, first_number, leading_run, chosen_option,
+        debugged_function, english_f1, chinese_f1, summary,
     )
-}
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class InfiniteBenchScorer:
+    """The rule of the sample's data set, which the record's labels name.
+
+    A published sample has its reference in the labels too; that of a generated one is its targets.
+    """
+
+    name: str = "infinitebench"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        metric = dataset_of(probe, INFINITEBENCH, self.name).metric
+        if "reference" in probe.labels:
+            reference = json.loads(probe.labels["reference"])
+        elif metric == "leading_run":
+            reference = [abs(int(target)) for target in probe.targets]  # the rule reads no minus signs
+        else:
+            reference = int(probe.targets[0])
+        value = RULES[metric](completion.text, reference)
+        return Score(value, explanation=metric)
+
+
+OFFICIAL = InfiniteBenchScorer()

@@ -6,15 +6,18 @@ official `eval.py`. Four tasks count only the first line of an answer.
 
 from __future__ import annotations
 
+import json
 import re
 import string
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from leadline.core.errors import MissingExtra
-from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, token_f1
+from leadline.core.errors import MissingExtra, UsageError
+from leadline.core.types import Completion, Probe, Score
+from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, token_f1
+from leadline.store.benchmark_files import LONGBENCH, Dataset
 
 CHINESE_PUNCTUATION = (
     "！？｡。＂＃＄％＆＇（）＊＋，－／：；＜＝＞＠［＼］＾＿｀｛｜｝～｟｠｢｣､、〃"
@@ -97,7 +100,14 @@ def count(prediction: str, reference: str) -> float:
 
 
 def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)") -> float:
-    return _share_of_integers(prediction, re.findall(pattern, reference)[0])
+    named = re.findall(pattern, reference)
+    if not named:
+        raise UsageError(
+            f"the reference {reference[:40]!r} names no paragraph",
+            where="LongBench retrieval",
+            fix="give the data or predictions of passage_retrieval_en or passage_retrieval_zh",
+        )
+    return _share_of_integers(prediction, named[0])
 
 
 def retrieval_chinese(prediction: str, reference: str) -> float:
@@ -111,45 +121,6 @@ def code_similarity(prediction: str, reference: str, backend: EditBackend) -> fl
     return edit_similarity(line, reference, backend)
 
 
-@dataclass(frozen=True, slots=True)
-class LongBenchTask:
-    """One data set: how it is scored, and how many tokens an answer may have."""
-
-    name: str
-    category: str
-    metric: str
-    new_tokens: int
-    first_line: bool = False
-    in_e: bool = False
-
-
-TASKS = {
-    task.name: task
-    for task in (
-        LongBenchTask("narrativeqa", "single-document QA", "qa_f1", 128),
-        LongBenchTask("qasper", "single-document QA", "qa_f1", 128, in_e=True),
-        LongBenchTask("multifieldqa_en", "single-document QA", "qa_f1", 64, in_e=True),
-        LongBenchTask("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64),
-        LongBenchTask("hotpotqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        LongBenchTask("2wikimqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        LongBenchTask("musique", "multi-document QA", "qa_f1", 32),
-        LongBenchTask("dureader", "multi-document QA", "rouge_zh", 128),
-        LongBenchTask("gov_report", "summarisation", "rouge", 512, in_e=True),
-        LongBenchTask("qmsum", "summarisation", "rouge", 512),
-        LongBenchTask("multi_news", "summarisation", "rouge", 512, in_e=True),
-        LongBenchTask("vcsum", "summarisation", "rouge_zh", 512),
-        LongBenchTask("trec", "few-shot", "classification", 64, first_line=True, in_e=True),
-        LongBenchTask("triviaqa", "few-shot", "qa_f1", 32, first_line=True, in_e=True),
-        LongBenchTask("samsum", "few-shot", "rouge", 128, first_line=True, in_e=True),
-        LongBenchTask("lsht", "few-shot", "classification", 64, first_line=True),
-        LongBenchTask("passage_count", "synthetic", "count", 32, in_e=True),
-        LongBenchTask("passage_retrieval_en", "synthetic", "retrieval", 32, in_e=True),
-        LongBenchTask("passage_retrieval_zh", "synthetic", "retrieval_zh", 32),
-        LongBenchTask("lcc", "code", "code_similarity", 64, in_e=True),
-        LongBenchTask("repobench-p", "code", "code_similarity", 64, in_e=True),
-    )
-}
-
 METRICS: dict[str, Callable[[str, str], float]] = {
     "qa_f1": qa_f1,
     "qa_f1_zh": qa_f1_chinese,
@@ -162,7 +133,7 @@ METRICS: dict[str, Callable[[str, str], float]] = {
 
 
 def score(
-    task: LongBenchTask,
+    task: Dataset,
     prediction: str,
     references: Sequence[str],
     classes: Sequence[str] | None = None,
@@ -179,15 +150,60 @@ def score(
     return max((rule(prediction, r) for r in references), default=0.0)
 
 
-def strict_score(
-    task: LongBenchTask, prediction: str, references: Sequence[str], classes: Sequence[str] | None
-) -> float:
+def strict_score(task: Dataset, prediction: str, references: Sequence[str], classes: Sequence[str] | None) -> float:
     """1 or 0 where the official rule gives part of the credit to a list of guesses; the official score elsewhere."""
     if task.metric in ("count", "retrieval", "retrieval_zh"):
         return float(len(set(_INTEGER.findall(prediction))) == 1 and score(task, prediction, references) > 0)
     if task.metric == "classification":
         return float(score(task, prediction, references, classes) == 1.0)
     return score(task, prediction, references, classes)
+
+
+def dataset_of(probe: Probe, datasets: Mapping[str, Dataset], scorer: str) -> Dataset:
+    """The data set that a probe's labels name."""
+    name = probe.labels.get("dataset", "")
+    if name not in datasets:
+        raise UsageError(
+            f"scorer {scorer} needs a sample of its benchmark",
+            where=probe.cell.key,
+            fix="use it with the benchmark's own tasks; see docs/longbench.md",
+        )
+    return datasets[name]
+
+
+Variant = Literal["difflib", "levenshtein", "strict", "google"]
+
+
+@dataclass(frozen=True, slots=True)
+class LongBenchScorer:
+    """The metric of the sample's data set; the record's labels name the data set and hold its classes.
+
+    `difflib` and `levenshtein` differ in code tasks only, `strict` gives no part of the credit to a list of guesses,
+    `google` is ROUGE-L of the rouge_score package for summaries.
+    """
+
+    name: str
+    variant: Variant = "difflib"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        text = completion.text
+        if self.variant == "google":
+            value = max((rouge_l_google(text, reference) for reference in probe.targets), default=0.0)
+            return Score(value, explanation="rougeL (rouge_score, stemmed)")
+        dataset = dataset_of(probe, LONGBENCH, self.name)
+        classes = json.loads(probe.labels.get("classes", "[]"))
+        if self.variant == "strict":
+            return Score(strict_score(dataset, text, probe.targets, classes), explanation=f"{dataset.metric}, strict")
+        value = score(dataset, text, probe.targets, classes, self.variant)
+        backend = f" ({self.variant})" if dataset.metric == "code_similarity" else ""
+        return Score(value, explanation=f"{dataset.metric}{backend}")
+
+
+OFFICIAL = LongBenchScorer("longbench")
+LEVENSHTEIN = LongBenchScorer("longbench.levenshtein", "levenshtein")
+STRICT = LongBenchScorer("longbench.strict", "strict")
+GOOGLE = LongBenchScorer("rouge.google", "google")
 
 
 # --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------
@@ -201,6 +217,25 @@ def v2_choice(response: str) -> str | None:
     """The letter an answer states, asterisks aside; None without one."""
     text = response.replace("*", "")
     return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceScorer:
+    """1 for the right letter, 0 for another or none. `compensated` gives 0.25 where no letter is stated."""
+
+    name: str
+    compensated: bool = False
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        letter = v2_choice(completion.text)
+        if letter is None:
+            return Score(V2_COMPENSATION if self.compensated else 0.0, explanation="no letter stated")
+        return Score(float(letter in probe.targets), answer=letter)
+
+
+V2 = ChoiceScorer("longbench_v2")
+V2_COMPENSATED = ChoiceScorer("longbench_v2.compensated", compensated=True)
 
 
 # --- BABILong (arXiv 2406.10149): one place or person of a closed list ------------------------------

@@ -1,60 +1,36 @@
-"""Substring and exact match over the one normaliser.
+"""The values of an answer: whole words that are not denied.
 
-match.all    the share of targets that occur in the answer
-match.any    1 when any target occurs in the answer
+match.all    the share of targets that the answer gives
+match.any    1 when the answer gives any target
 match.exact  1 when the answer is one of the targets and nothing else (punctuation around it aside)
+
+An answer gives a target if it contains the target letter for letter (in any letter case, as `ruler.v1` asks), as whole
+words, and does not deny it. `match.all` and `match.any` are therefore never above `ruler.v1`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.normalise import bare, clean
+from leadline.scorers.answer_forms import Words, asks_for_what_is_not
+from leadline.scorers.normalise import VERSION, bare, clean, post_process
 
 _SHOWN_CHARACTERS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class MatchScorer:
-    name: str
-    rule: Callable[[Sequence[str], str], Score]
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        return self.rule(probe.targets, completion.text)
-
-
-def share_found(targets: Sequence[str], answer: str) -> Score:
-    """The share of targets that occur. Targets that are equal when cleaned count once."""
-    haystack = clean(answer)
-    wanted = distinct(targets)
-    found = [t for cleaned, t in wanted.items() if cleaned and cleaned in haystack]
-    missing = [t for t in wanted.values() if t not in found]
-    return Score(
-        value=len(found) / len(wanted) if wanted else 0.0,
-        answer=listed(found),
-        explanation=f"missing: {listed(missing)}" if missing else "",
-    )
+def given_targets(probe: Probe, answer: str) -> list[str]:
+    """The targets that an answer gives, duplicates included."""
+    said = Words(answer)
+    plain = post_process(answer).lower()
+    given = said.found if asks_for_what_is_not(probe.question) else said.affirmed
+    return [t for t in probe.targets if t.lower() in plain and (given([t]) or _is_only_signs(t))]
 
 
-def distinct(targets: Sequence[str]) -> dict[str, str]:
-    """From the cleaned target to its first spelling."""
-    wanted: dict[str, str] = {}
-    for target in targets:
-        wanted.setdefault(clean(target), target)
-    return wanted
-
-
-def any_found(targets: Sequence[str], answer: str) -> Score:
-    haystack = clean(answer)
-    found = next((t for t in targets if clean(t) and clean(t) in haystack), None)
-    return Score(value=0.0 if found is None else 1.0, answer=found or "")
-
-
-def exactly(targets: Sequence[str], answer: str) -> Score:
-    given = bare(answer)
-    return Score(value=1.0 if given and given in {bare(t) for t in targets} else 0.0, answer=given[:_SHOWN_CHARACTERS])
+def _is_only_signs(target: str) -> bool:
+    return bool(clean(target)) and not Words(target).list
 
 
 def listed(values: Sequence[str]) -> str:
@@ -63,6 +39,42 @@ def listed(values: Sequence[str]) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-ALL = MatchScorer("match.all", share_found)
-ANY = MatchScorer("match.any", any_found)
-EXACT = MatchScorer("match.exact", exactly)
+@dataclass(frozen=True, slots=True)
+class MatchAll:
+    name: str = "match.all"
+    version: ClassVar[str] = VERSION
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        given = given_targets(probe, completion.text)
+        missing = [t for t in probe.targets if t not in given]
+        return Score(
+            value=len(given) / len(probe.targets) if given else 0.0,
+            answer=listed(given),
+            explanation=f"missing: {listed(missing)}" if missing else "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchAny:
+    name: str = "match.any"
+    version: ClassVar[str] = VERSION
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        given = given_targets(probe, completion.text)
+        return Score(value=1.0 if given else 0.0, answer=listed(given[:1]))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchExact:
+    name: str = "match.exact"
+    version: ClassVar[str] = VERSION
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        said = bare(completion.text)
+        right = bool(said) and said in {bare(t) for t in probe.targets}
+        return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
+
+
+ALL = MatchAll()
+ANY = MatchAny()
+EXACT = MatchExact()

@@ -3,8 +3,6 @@
 It ignores formatting, never content. Ignored: letter case, white space, line breaks,
 terminal escapes, invisible and full-width characters, kinds of dash and quote, commas inside a number
 (1,234,567). Not ignored: another spelling, another script's look-alike letter, a missing digit.
-
-`VERSION` is raised whenever any text could come out differently.
 """
 
 from __future__ import annotations
@@ -14,7 +12,8 @@ import string
 import unicodedata
 from functools import cache
 
-VERSION = "1"
+VERSION = "2"
+"""Of all scorers: raised whenever an answer could get another score. 2: whole words that are not denied."""
 
 _PUNCTUATION = string.punctuation + " \u2026"
 
@@ -59,15 +58,23 @@ def clean(text: str) -> str:
     """The text for comparison: visible, letter case folded, white space single."""
     if text.isascii() and text.replace("-", "").isalnum():
         return text.casefold()  # one plain word, as most targets and planted values are
-    folded = visible(text).casefold()
-    if not folded.isascii():
-        folded = _composed(folded)
-    return " ".join(folded.split())
+    return " ".join(folded(text).split())
+
+
+def folded(text: str) -> str:
+    """Visible, letter case folded, lines kept."""
+    text = visible(text).casefold()
+    return text if text.isascii() else _composed(text)
 
 
 def bare(text: str) -> str:
     """Clean, and without the punctuation around it: `"**Paris.**"` is `paris`."""
     return clean(text).strip(_PUNCTUATION)
+
+
+def post_process(prediction: str) -> str:
+    """What RULER does before it compares: strip, control characters to line breaks, strip again; nothing else."""
+    return re.sub("[\x00-\x1f]", "\n", prediction.strip()).strip()
 
 
 def _composed(text: str) -> str:

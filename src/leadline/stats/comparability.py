@@ -68,6 +68,9 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
             yield _obstacle(name, "refuse", old, new, "another task version or option asks another question")
         elif kind == "source" and old is not None and new is not None:
             yield _obstacle(name, "refuse", old, new, "another haystack is another document")
+        elif kind == "scorer" and old is not None and new is not None:
+            why = "answers were not graded alike: grade one run again with `leadline rescore`"
+            yield _obstacle(name, "refuse", old, new, why)
         elif kind == "model":
             yield from _model(rest[0] if rest else name, old, new)
 

@@ -1,7 +1,9 @@
 """Effective context length: the longest prompts at which the score still reaches a line, and how sure that is.
 
-Estimate: the means of the lengths get a falling (isotonic) fit, and between the last length whose fit reaches the line
-and the first whose fit does not, the crossing is interpolated on log2 length and the logit of the score.
+Estimate: the means of the lengths get a falling (isotonic) fit, and the effective length is the longest measured length
+whose fit reaches the line; its own score then does too, and the score of the next length does not. Where between the
+two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it: powers
+of two are what everybody measures, and a window of 4k and one of 7k look alike there.
 
 Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
 above the line to the first that is surely below it. Lengths are tested one after the other, from the shortest up and
@@ -21,8 +23,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.optimize import isotonic_regression
-from scipy.special import betainc, betaincinv, logit, ndtri, xlogy
+import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
@@ -30,8 +31,9 @@ from leadline.stats.intervals import normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
 from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
 
-VERSION = 2
-"""Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away."""
+VERSION = 3
+"""Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
+estimate is a measured length, with the interpolated crossing beside it."""
 RULER_THRESHOLD = 0.856
 """The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the line."""
 STEEP = 0.7
@@ -74,7 +76,7 @@ class LengthScore:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLength:
-    """`length` is the crossing, or the longest length measured when it is at least that, or the shortest when below.
+    """`length` is the longest measured length that reaches the line, or the shortest measured when none does ("below").
 
     `low` and `high` are kept inside what was measured; `low_open` says that the true low end may lie below the
     shortest length, `high_open` that the high end lies beyond the longest.
@@ -98,6 +100,8 @@ class EffectiveLength:
     missing: int = 0
     """Combinations of task and length that have no answer and are left out, of `wanted`."""
     wanted: int = 0
+    interpolated: float | None = None
+    """Where the curve crosses the line between `length` and the next measured length, if it does."""
     falls: bool = True
     """False when the scores fail the line and reach it again at longer lengths: then `length` is the longest length
     that reaches it, and no curve is fitted."""
@@ -122,7 +126,7 @@ def effective_length(
     groups = group_means(counted, code, len(lengths))
     evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
-    fitted = np.asarray(isotonic_regression(groups.means, weights=weights, increasing=False).x)
+    fitted = falling(groups.means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.threshold)
     falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
     thresholds = _thresholds(line, evidence)
@@ -132,14 +136,14 @@ def effective_length(
     if falls:
         octaves = np.log2(lengths)
         at = float(crossings(fitted[None, :], octaves, np.array([threshold]), np.array([0.5]), weights)[0])
-        bound: Bound = "crossing" if np.isfinite(at) else "at least" if at > 0 else "below"
-        length = float(2.0 ** np.clip(at, octaves[0], octaves[-1]))
+        interpolated = float(2.0**at) if np.isfinite(at) else None
         reached = fitted >= threshold
     else:
+        interpolated = None
         reached = groups.means >= threshold
-        last = int(np.flatnonzero(reached)[-1])
-        bound = "at least" if last == len(lengths) - 1 else "crossing"
-        length = float(lengths[last])
+    last = int(np.max(np.flatnonzero(reached), initial=-1))
+    bound: Bound = "below" if last < 0 else "at least" if last == len(lengths) - 1 else "crossing"
+    length = float(lengths[max(last, 0)])
     sure = int(np.argmin([*(s == "above" for s in states), False]))  # lengths above, from the shortest up
     clear = int(np.argmin([*(s == "below" for s in states[::-1]), False]))  # lengths below, from the longest down
     run_of_reached = int(np.argmin([*reached, False]))
@@ -166,6 +170,7 @@ def effective_length(
         n_clusters=int(groups.n_clusters.min()),
         missing=wanted - len(counted.codes(("task", "length"))[0]),
         wanted=wanted,
+        interpolated=interpolated,
         falls=falls,
     )  # fmt: skip
 
@@ -250,8 +255,8 @@ def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArr
         hits, misses = size * mean, size * (1 - mean)
         good, bad, line = (hits, misses, thresholds) if above else (misses, hits, 1 - thresholds)
         # The chance of more than `good`, and half that of just as many, were the score on the line (mid-p).
-        at_least = betainc(good, bad + 1, line) if good > 0 else np.ones(1)
-        more = betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
+        at_least = scipy.special.betainc(good, bad + 1, line) if good > 0 else np.ones(1)
+        more = scipy.special.betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
         found.append(float(np.mean(at_least + more) / 2))
     if len(found) == 1:
         return found[0]
@@ -264,9 +269,9 @@ def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
     levels = (np.arange(200) + 0.5) / 200
     if line.share is not None:
         mean, size = evidence.window(0, 0)
-        return np.asarray(line.share * betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
+        return np.asarray(line.share * scipy.special.betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
     if line.threshold_error:
-        return np.clip(line.threshold + line.threshold_error * ndtri(levels), 0.0, 1.0)
+        return np.clip(line.threshold + line.threshold_error * scipy.special.ndtri(levels), 0.0, 1.0)
     return np.array([line.threshold])
 
 
@@ -283,7 +288,12 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: i
 
     def gap(found: FloatArray) -> FloatArray:
         fit = np.clip(falling(found, n), 1e-9, 1 - 1e-9)
-        return np.asarray(np.sum(n * (xlogy(found, found / fit) + xlogy(1 - found, (1 - found) / (1 - fit))), axis=1))
+        return np.asarray(
+            np.sum(
+                n * (scipy.special.xlogy(found, found / fit) + scipy.special.xlogy(1 - found, (1 - found) / (1 - fit))),
+                axis=1,
+            )
+        )
 
     rng = bulk_rng(seed, "rises again")
     drawn = rng.binomial(n.astype(np.int64), threshold, size=(RISE_DRAWS, len(n))) / n
@@ -321,8 +331,10 @@ def crossings(
     after = cleared[inside]
     above, below, line = curves[inside, after - 1], curves[inside, after], thresholds[inside]
     edge = 0.5 / (weights.mean() + 1)
-    high, low = (logit(np.clip(v, edge, 1 - edge)) for v in (above, below))
-    fraction = np.clip((high - logit(np.clip(line, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0)
+    high, low = (scipy.special.logit(np.clip(v, edge, 1 - edge)) for v in (above, below))
+    fraction = np.clip(
+        (high - scipy.special.logit(np.clip(line, edge, 1 - edge))) / np.maximum(high - low, 1e-12), 0.0, 1.0
+    )
     open_share = np.minimum(1.0, ((above - below) / STEEP) ** 2)
     fraction = (1 - open_share) * fraction + open_share * chance[inside]
     found[inside] = places[after - 1] + fraction * (places[after] - places[after - 1])

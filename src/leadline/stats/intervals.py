@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from scipy.special import stdtrit
+import scipy  # loads its parts when they are first used
 
 PRIOR_DOCUMENTS = 4
 """How many documents the assumption weighs that a document is right or wrong as a whole."""
@@ -65,7 +65,7 @@ def normal_quantile(confidence: float) -> float:
 
 def t_quantile(confidence: float, degrees: float) -> float:
     """The two-sided quantile of Student's t: 2.776 for 0.95 with 4 degrees of freedom."""
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
+    return float(scipy.special.stdtrit(degrees, 0.5 + confidence / 2))
 
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
+import scipy  # loads its parts when they are first used
 
 from leadline.stats.intervals import (
     Estimate,
@@ -67,7 +67,7 @@ class GroupMeans:
     def covariance(self) -> FloatArray:
         shares, count = self.shares, len(self.means)
         documents = int(shares.document.max(initial=-1)) + 1
-        table = csr_array((shares.amount, (shares.document, shares.group)), shape=(documents, count))
+        table = scipy.sparse.csr_array((shares.amount, (shares.document, shares.group)), shape=(documents, count))
         return np.asarray((table.T @ table).toarray(), dtype=np.float64)
 
 

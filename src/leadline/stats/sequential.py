@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaln, ndtr
+import scipy  # loads its parts when they are first used
 
 from leadline.stats.effective import EffectiveLength, Line
 from leadline.stats.intervals import Estimate, Interval
@@ -98,7 +98,7 @@ def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: fl
     s, f = np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64) - successes
     with np.errstate(divide="ignore", invalid="ignore"):
         explained = np.where(s > 0, s * np.log(share), 0.0) + np.where(f > 0, f * np.log1p(-share), 0.0)
-    return np.asarray(betaln(s + 0.5, f + 0.5) - betaln(0.5, 0.5) - explained)
+    return np.asarray(scipy.special.betaln(s + 0.5, f + 0.5) - scipy.special.betaln(0.5, 0.5) - explained)
 
 
 def asymptotic_half_width(
@@ -256,7 +256,7 @@ def hopeless(
     gap = np.abs(np.asarray(mean) - line)
     needed = asymptotic_half_width(scatter, cap, _split(confidence, True)[1])
     drift = np.asarray(scatter) * np.sqrt(np.maximum(1 / rounds - 1 / cap, 1e-12))
-    chance = ndtr((gap - needed) / drift) + ndtr((-gap - needed) / drift)
+    chance = scipy.special.ndtr((gap - needed) / drift) + scipy.special.ndtr((-gap - needed) / drift)
     return np.asarray((rounds >= SHARPEST) & (chance < HOPELESS))
 
 
@@ -335,11 +335,19 @@ def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLe
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
     low = max((i for i, s in enumerate(status[:below]) if s == "above"), default=-1)
     high = min((i for i, s in enumerate(status) if s == "below" and i > last), default=len(status))
+    falls = found.falls and low == last
+    scores = tuple(replace(score, state=state) for score, state in zip(found.scores, status, strict=True))
+    length = found.length
+    if not falls:
+        length = float(max((s.length for s in scores if s.mean >= found.threshold), default=lengths[0]))
     return replace(
         found,
-        falls=found.falls and low == last,
-        low=min(found.length, float(lengths[low] if low >= 0 else lengths[0])),
-        high=max(found.length, float(lengths[high] if high < len(lengths) else lengths[-1])),
+        scores=scores,
+        length=length,
+        interpolated=found.interpolated if falls else None,
+        falls=falls,
+        low=min(length, float(lengths[low] if low >= 0 else lengths[0])),
+        high=max(length, float(lengths[high] if high < len(lengths) else lengths[-1])),
         low_open=low < 0,
         high_open=high == len(lengths),
     )

@@ -20,7 +20,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy.special import expit, xlog1py, xlogy
+import scipy  # loads its parts when they are first used
 
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
@@ -115,7 +115,7 @@ def fit(surface: Surface, shape: ShapeFamily) -> Fit:
 
 def likelihood(total: FloatArray, n: FloatArray, share: FloatArray) -> FloatArray:
     """Log-likelihood of scores `total` out of `n` at a share, element by element."""
-    return np.asarray(xlogy(total, share) + xlog1py(n - total, -share))
+    return np.asarray(scipy.special.xlogy(total, share) + scipy.special.xlog1py(n - total, -share))
 
 
 def _step(surface: Surface) -> Fit:
@@ -163,7 +163,7 @@ def _decay_grid(octaves: tuple[float, ...], floors: tuple[float, ...]) -> tuple[
     middles = np.arange(octaves[0] - 3, octaves[-1] + 3.01, 0.2)
     parameters = np.array([(c, s, m, f) for c in ceilings for s in slopes for m in middles for f in floors])
     falls = parameters[:, 1, None] * (np.array(octaves)[None, :] - parameters[:, 2, None])
-    left = parameters[:, 3, None] + (1 - parameters[:, 3, None]) * expit(-falls)
+    left = parameters[:, 3, None] + (1 - parameters[:, 3, None]) * scipy.special.expit(-falls)
     return parameters, np.clip(parameters[:, 0, None] * left, _EDGE, 1 - _EDGE)
 
 
@@ -198,14 +198,14 @@ def _bump(surface: Surface) -> Fit:
     ridge = np.diag([0.01, 0.05, 0.05, 0.05])
     weights = np.zeros(4)
     for _ in range(25):
-        share = expit(design @ weights)
+        share = scipy.special.expit(design @ weights)
         slope = design.T @ (total - n * share) - ridge @ weights
         curvature = design.T @ (design * (n * share * (1 - share))[:, None]) + ridge
         step = np.linalg.solve(curvature, slope)
         weights = weights + step * min(1.0, 4.0 / max(float(np.abs(step).max()), 1e-12))
         if np.abs(step).max() < 1e-6:
             break
-    predicted = np.clip(expit(design @ weights), _EDGE, 1 - _EDGE).reshape(surface.n.shape)
+    predicted = np.clip(scipy.special.expit(design @ weights), _EDGE, 1 - _EDGE).reshape(surface.n.shape)
     edges, inner = depth_bands(surface.depths)
     dip = float(np.mean(predicted[:, edges]) - np.mean(predicted[:, inner])) if edges.any() and inner.any() else 0.0
     return _made(surface, "bump", predicted, {"dip": dip})

@@ -21,7 +21,7 @@ from leadline.core.errors import OtherRunError, StoreError
 from leadline.core.secrets import redact
 
 PACKAGES = (
-    "leadline", "numpy", "scipy", "pydantic", "msgspec", "urllib3", "tokenizers", "tiktoken",
+    "leadline", "numpy", "scipy", "pydantic", "msgspec", "tokenizers", "tiktoken",
     "transformers", "torch", "safetensors", "accelerate", "ray",
 )  # fmt: skip
 
@@ -164,11 +164,11 @@ def refuse_other_run(there: Manifest, here: Manifest, folder: Path) -> None:
         return
     shown = "; ".join(differences[:4])
     more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
-    raise OtherRunError(
-        f"the folder holds a run with another identity: {shown}{more}",
-        where=str(folder),
-        fix="choose another folder with --out, or move this one away",
-    )
+    fix = "choose another folder with --out, or move this one away"
+    changed = {d.split(".")[1] for d in differences if d.startswith("fingerprints.")}
+    if changed == {"scorer"}:
+        fix = f"grade the saved answers again with `leadline rescore {folder}`, or choose another folder with --out"
+    raise OtherRunError(f"the folder holds a run with another identity: {shown}{more}", where=str(folder), fix=fix)
 
 
 def differences_between(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:

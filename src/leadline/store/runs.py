@@ -2,6 +2,7 @@
 
     manifest.json     what the run is; replaced whole, never edited in place
     records.jsonl     one record per line, appended with one system call each; the source of truth
+    records-1.jsonl   the records before `leadline rescore`
     prompts/          one text file per prompt, only with --keep-prompts
     lock              held while a process writes
 
@@ -14,7 +15,9 @@ again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -83,6 +86,7 @@ def _well_formed(value: Any) -> Any:
 
 RECORDS = "records.jsonl"
 PROMPTS = "prompts"
+RESCORING = "rescoring"
 
 
 # --- reading
@@ -128,7 +132,7 @@ def count_done(folder: Path | str) -> tuple[int, int]:
 
 def _done(path: Path) -> dict[str, bool]:
     """By cell key: whether its newest record is an answer."""
-    return {line.record.cell.key: not line.record.failed for line in _lines(path, decode)}
+    return {line.record.cell.key: line.record.settled for line in _lines(path, decode)}
 
 
 class _Line(NamedTuple, Generic[AnyRecord]):
@@ -193,7 +197,7 @@ class RunWriter:
         for start, text in _whole_lines(self._records.path):
             end = start + len(text) if text.endswith(b"\n") else end
         for line in _lines(self._records.path, decode, self.unreadable):
-            found[line.record.cell.key] = not line.record.failed
+            found[line.record.cell.key] = line.record.settled
             end = max(end, line.end)
         self.recorded = set(found)
         """The keys that have a record, updated by `append`."""
@@ -277,6 +281,7 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
     lock = Lock(folder)
     try:
         if (folder / MANIFEST).exists():
+            _refuse_half_rescored(folder)
             there = read_manifest(folder)
             refuse_other_run(there, manifest, folder)
             manifest = msgspec.structs.replace(
@@ -289,6 +294,46 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
     except BaseException:
         lock.release()
         raise
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Holds the lock of a run that exists, so that no other process writes to it."""
+    read_manifest(folder)
+    lock = Lock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def replace_records(folder: Path, manifest: Manifest, records: Iterable[Record]) -> Path:
+    """Puts other records and another manifest into a locked run; returns the file that has the records as they were.
+
+    A marker is there while the two may not belong together: after a crash the run is refused until this is done again.
+    """
+    path, number = folder / RECORDS, 1
+    while (saved := folder / f"records-{number}.jsonl").exists():
+        number += 1
+    lines = b"".join(map(encode, records))
+    try:
+        shutil.copyfile(path, saved)
+        replace_file(folder / RESCORING, b"leadline rescore was interrupted here\n")
+        replace_file(path, lines)
+        replace_file(folder / MANIFEST, encode_pretty(manifest))
+        (folder / RESCORING).unlink()
+    except OSError as error:
+        raise StoreError(f"cannot write the records: {error.strerror}", where=str(folder)) from None
+    return saved
+
+
+def _refuse_half_rescored(folder: Path) -> None:
+    if (folder / RESCORING).exists():
+        raise StoreError(
+            "rescoring this run was interrupted, so its scores and its manifest may not belong together",
+            where=str(folder),
+            fix=f"run leadline rescore {folder} again with the same scorers",
+        )
 
 
 def _refuse_other_files(folder: Path) -> None:

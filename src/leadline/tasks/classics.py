@@ -10,6 +10,7 @@ The wordings are our own. Depth, exact length and reading modes work as in every
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -21,11 +22,10 @@ from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source
 
-SCORERS = ("match.all", "ruler.v1", "ruler.strict")
 PASSKEY = {
     "instruction": PromptPart(
         ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
@@ -62,7 +62,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -79,12 +79,15 @@ class Passkey(Worded):
     def _source(self) -> Source:
         return open_source(self.haystack, repeat=self.repeat)
 
+    def key(self, draw: random.Random) -> str:
+        return str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
+
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells  # a text has one pass key
         draw = rng(seed, "passkey", *cell.coordinates)
-        key = ""
-        while not key or side_of(key) != self.split:
-            key = str(draw.randrange(10 ** (self.digits - 1), 10**self.digits))
+        key = self.key(draw)
+        while side_of(key) != self.split:
+            key = self.key(draw)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
         cluster = Cluster.of(cells)
@@ -102,7 +105,7 @@ class Passkey(Worded):
                     answer_prefix=self.fill("prefix"),
                     targets=(key,),
                     allowance=self.answer_tokens,
-                    scorers=SCORERS,
+                    scorers=SCORERS["all"],
                     facts=(fact.id,),
                     family="needle",
                     value_kind="numbers",
@@ -121,7 +124,7 @@ class _PlantedLine:
 class Lines(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -162,7 +165,7 @@ class Lines(Worded):
             answer_prefix=self.fill("prefix", key=line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
-            scorers=SCORERS,
+            scorers=SCORERS["all"],
             facts=(line.fact.id,),
             distractors=tuple(other.value for other in lines if other is not line),
             family="needle",

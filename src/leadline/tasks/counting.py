@@ -19,7 +19,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
 from leadline.tasks.word_list import WordList
-from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
 from leadline.tasks.zipf_text import ZipfText, zeta
 
@@ -51,6 +51,9 @@ CODE_PARTS = {
     "prefix": PromptPart((CODE_PREFIX,), may=("noise", "count")),
 }
 
+WORD_CHARACTERS = 13
+RULER_LIST_CHARACTERS = 10 * WORD_CHARACTERS
+"""Of RULER's answer, ten words of up to eleven letters in a list, which has 120 tokens."""
 DEMONSTRATIONS = 16
 SHORT_BELOW = 4096
 """Below this length RULER's list, and its demonstration, has fewer repetitions."""
@@ -112,7 +115,7 @@ def _question(cell: Cell, text: str, prefix: str, count: int, allowance: int, sh
         answer_prefix=prefix,
         targets=partial(most_frequent, count=count),
         allowance=allowance,
-        scorers=("ruler.v1", "ruler.strict", "match.all"),
+        scorers=SCORERS["all"],
         family="counting",
         demonstration=tuple(shown),
     )
@@ -125,14 +128,14 @@ class CommonWords(Counting):
     placement=anywhere they are spread over the whole list, as in the paper.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     num_cw: int = Field(10, ge=1, le=30, description="number of common words, all of which are asked for")
     freq_cw: int = Field(0, ge=0, description="occurrences of a common word; 0 chooses 30, or 6 below 4096 tokens")
     freq_ucw: int = Field(0, ge=0, description="occurrences of another word; 0 chooses 3, or 1 below 4096 tokens")
     vocabulary: Vocabulary = Field("english", description="english while there are enough words, or coined throughout")
     demonstration: bool = Field(True, description="show one solved example before the list")
-    answer_tokens: int = Field(120, ge=1, description="tokens for the answer")
+    answer_tokens: int = Field(120, ge=1, description="tokens for the answer; more for more words than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
         return LIST_PARTS
@@ -178,7 +181,8 @@ class CommonWords(Counting):
                 "demonstration", instruction=head, document=shown, question=text, prefix=prefix, **answer_forms(words)
             )
             head = example + head
-        return head, tuple(_question(c, text, prefix, self.num_cw, self.answer_tokens, words) for c in cells)
+        allowance = answer_allowance(self.answer_tokens, self.num_cw * WORD_CHARACTERS, RULER_LIST_CHARACTERS)
+        return head, tuple(_question(c, text, prefix, self.num_cw, allowance, words) for c in cells)
 
 
 @cache
@@ -204,13 +208,13 @@ class FrequentWords(Counting):
     band widens if they do not fit. With placement=anywhere they are spread over the whole text, as in the paper.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
 
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")
     top: int = Field(3, ge=1, le=20, description="words asked for; the most frequent of all is noise")
     noise: str = Field("...", description="signs used in place of the most frequent word")
-    answer_tokens: int = Field(50, ge=1, description="tokens for the answer")
+    answer_tokens: int = Field(50, ge=1, description="tokens for the answer; more for longer answers than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
         return CODE_PARTS
@@ -241,4 +245,5 @@ class FrequentWords(Counting):
     def written(self, cells: Sequence[Cell], draw: random.Random) -> tuple[str, tuple[Question, ...]]:
         said = {"count": self.top, "noise": self.noise}
         head, text, prefix = (self.fill(part, **said) for part in ("instruction", "question", "prefix"))
-        return head, tuple(_question(c, text, prefix, self.top, self.answer_tokens, ()) for c in cells)
+        allowance = answer_allowance(self.answer_tokens, self.top * (self.letters + 2))
+        return head, tuple(_question(c, text, prefix, self.top, allowance, ()) for c in cells)

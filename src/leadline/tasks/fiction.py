@@ -250,7 +250,7 @@ class Fiction(Worded):
     random order, spread evenly over a band of width `spread` around the depth.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 

@@ -19,8 +19,8 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, Worded, filled_in
-from leadline.tasks.words import PLURAL, SINGULAR, draw_new_value, listed
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, filled_in
+from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -65,12 +65,13 @@ class Needle(Worded):
     `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
-    default_scorers: ClassVar[tuple[str, ...]] = ("match.all", "ruler.v1", "ruler.strict")
 
-    haystack: str = Field("prose", description="noise, prose, code, needles, a path, or a mixture prose:0.5,code:0.5")
+    haystack: str = Field(
+        "prose", description="noise, prose, essays, code, needles, a path, or a mixture prose:0.5,code:0.5"
+    )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
@@ -79,7 +80,7 @@ class Needle(Worded):
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds several needles asked for")
-    answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses 64, or 128 for several values")
+    answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses 64, or 128 or more for several")
     needle: str = Field("", description="your own sentence instead of a generated one (with question and answers)")
     question: str = Field("", description="the question that your own needle answers")
     answers: tuple[str, ...] = Field((), description="strings of which any one counts as your own needle's answer")
@@ -187,7 +188,10 @@ class Needle(Worded):
 
     @property
     def allowance(self) -> int:
-        return self.answer_tokens or (64 if self.queries * self.values == 1 else 128)
+        count = self.queries * self.values
+        fixed = self.answer_tokens or (64 if count == 1 else 128)
+        longest = max(map(len, self.answers)) if self.needle else count * (LONGEST_VALUE[self.value_kind] + 2)
+        return answer_allowance(fixed, longest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +212,7 @@ class _CellNeedles:
             return Question(
                 cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
-                allowance=task.allowance, scorers=("match.any",), facts=tuple(f.id for f in self.facts),
+                allowance=task.allowance, scorers=SCORERS["any"], facts=tuple(f.id for f in self.facts),
                 labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
@@ -220,7 +224,7 @@ class _CellNeedles:
             answer_prefix=task.fill("prefix", key=names, **task.kinds),
             targets=targets,
             allowance=task.allowance,
-            scorers=task.default_scorers,
+            scorers=SCORERS["all"],
             facts=tuple(f.id for f in self.facts[: len(targets)]),
             distractors=tuple(v for v in everything if v not in targets),
             labels={"wording": self._wording()},

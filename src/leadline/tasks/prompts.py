@@ -17,8 +17,9 @@ from pydantic import Field
 from leadline.core.contracts import Origin, Task
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.types import Cell, Draft, Question, document_name
+from leadline.core.types import Cell, Draft, Match, Question, document_name
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
+from leadline.tasks.wording import SCORERS
 
 TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
 
@@ -53,6 +54,7 @@ class Prompts(Task):
         sample = open_prompts(Path(self.files[cell.length])).sample(cell.sample)
         name = cell.task_family
         family = family_of_task(name)
+        match: Match = "any" if family == "questions" else "all"
         head, question = split_question(sample.input)
         return Draft(
             id=document_name(cells),
@@ -67,9 +69,9 @@ class Prompts(Task):
                     answer_prefix=sample.answer_prefix,
                     targets=tuple(sample.outputs),
                     allowance=self.answer_tokens or new_tokens(name),
-                    scorers=("ruler.v1", "ruler.strict"),
+                    scorers=SCORERS[match],
                     labels={"index": str(sample.index)},
-                    match="any" if family == "questions" else "all",
+                    match=match,
                     family=family,
                 ),
             ),

@@ -1,4 +1,4 @@
-"""Questions over documents, read from files in the formats of SQuAD and HotpotQA.
+"""Questions over documents, read from files in the formats of SQuAD, HotpotQA and MuSiQue.
 
 A question is kept only if its own documents answer it and no others: every accepted answer occurs in them, none occurs
 in the question, and few other documents contain one (those are left out of the pile). Trivial answers (yes, no, a
@@ -184,18 +184,35 @@ class _HotpotQuestion(msgspec.Struct):
     supporting_facts: list[tuple[str, int]]
 
 
+class _MusiqueParagraph(msgspec.Struct):
+    title: str
+    paragraph_text: str
+    is_supporting: bool = False
+
+
+class _MusiqueQuestion(msgspec.Struct):
+    question: str
+    answer: str
+    paragraphs: list[_MusiqueParagraph]
+    answer_aliases: list[str] = []
+    answerable: bool = True
+
+
 def _read(path: Path) -> Iterator[_RawQuestion]:
-    """SQuAD is an object with `data`, HotpotQA a list of questions with their `context`."""
+    """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
+    question with its `paragraphs` on every line."""
     try:
         text = path.read_bytes()
         if text.lstrip()[:1] == b"[":
             return _from_hotpot(msgspec.json.decode(text, type=list[_HotpotQuestion]))
+        if _is_musique(text):
+            return _from_musique(msgspec.json.Decoder(_MusiqueQuestion).decode_lines(text))
         return _from_squad(msgspec.json.decode(text, type=_Squad))
     except OSError as error:
         raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
     except msgspec.DecodeError as error:
         raise SourceError(
-            f"neither in the format of SQuAD nor of HotpotQA: {error}",
+            f"not in the format of SQuAD, HotpotQA or MuSiQue: {error}",
             where=str(path),
             fix="see docs/questions.md for the fields that are read",
         ) from None
@@ -210,6 +227,22 @@ def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
                 if question.answers and not question.is_impossible:
                     answers = tuple(a.text for a in question.answers)
                     yield _RawQuestion(question.question, answers, (document,), documents)
+
+
+def _is_musique(text: bytes) -> bool:
+    try:
+        msgspec.json.decode(text.lstrip().split(b"\n", 1)[0], type=_MusiqueQuestion)
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _from_musique(questions: list[_MusiqueQuestion]) -> Iterator[_RawQuestion]:
+    for question in questions:
+        if question.answerable:
+            documents = tuple(_FileDocument(p.title, p.paragraph_text) for p in question.paragraphs)
+            gold = tuple(d for d, p in zip(documents, question.paragraphs, strict=True) if p.is_supporting)
+            yield _RawQuestion(question.question, (question.answer,), gold, documents)
 
 
 def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_RawQuestion]:

@@ -19,7 +19,7 @@ from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import TITLED, UNTITLED, DocumentPile, FileQuestion, QuestionCorpus, open_corpus
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import SCORERS, PromptPart, Worded
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ class Questions(Worded):
     `spread` around the depth.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
@@ -152,7 +152,7 @@ def ask(
         answer_prefix=task.fill("prefix"),
         targets=answers,
         allowance=allowance,
-        scorers=("ruler.v1", "ruler.strict", "match.any"),
+        scorers=SCORERS["any"],
         facts=tuple(fact.id for fact in facts),
         distractors=tuple(other for other in others if other not in answers),
         labels={"hops": str(len(facts))},

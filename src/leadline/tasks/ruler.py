@@ -6,31 +6,21 @@ number of documents. docs/ruler.md lists what is the same as in the paper and wh
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
 from leadline.core.spec import Suite
 from leadline.tasks.counting import CommonWords, FrequentWords
 from leadline.tasks.needle import Needle
 from leadline.tasks.tracing import Tracing
 
-
-class Retrieval(Needle):
-    """Find values by their keys in a long text, scored as in RULER.
-
-    arXiv 2404.06654, section 3.1. Depth is where the needle that is asked for starts; see `niah`.
-    """
-
-    default_scorers: ClassVar[tuple[str, ...]] = ("ruler.v1", "ruler.strict", "match.all")
-
-
-NIAH_SINGLE_1 = Retrieval(haystack="noise", answer_tokens=128)
-NIAH_SINGLE_2 = Retrieval(haystack="prose", answer_tokens=128)
-NIAH_SINGLE_3 = Retrieval(haystack="prose", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIKEY_1 = Retrieval(haystack="prose", keys=4, answer_tokens=128)
-NIAH_MULTIKEY_2 = Retrieval(haystack="needles", answer_tokens=128)
-NIAH_MULTIKEY_3 = Retrieval(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIVALUE = Retrieval(haystack="prose", values=4, answer_tokens=128)
-NIAH_MULTIQUERY = Retrieval(haystack="prose", queries=4, answer_tokens=128)
+NIAH_SINGLE_1 = Needle(haystack="noise", answer_tokens=128)
+NIAH_SINGLE_2 = Needle(haystack="prose", answer_tokens=128)
+NIAH_SINGLE_3 = Needle(haystack="prose", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIKEY_1 = Needle(haystack="prose", keys=4, answer_tokens=128)
+NIAH_MULTIKEY_2 = Needle(haystack="needles", answer_tokens=128)
+NIAH_MULTIKEY_3 = Needle(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIVALUE = Needle(haystack="prose", values=4, answer_tokens=128)
+NIAH_MULTIQUERY = Needle(haystack="prose", queries=4, answer_tokens=128)
 VT = Tracing()
 CWE = CommonWords()
 FWE = FrequentWords()
@@ -44,11 +34,13 @@ LISTS = ("cwe", "fwe")
 LENGTHS = "4k,8k,16k,32k,64k,128k"
 
 
-def _tasks(anywhere: tuple[str, ...], **prose: Any) -> list[dict[str, Any]]:
-    """All thirteen: `anywhere` have placement=anywhere, `prose` are options for tasks with a haystack of prose."""
+def _tasks(anywhere: tuple[str, ...], *, fixed: bool = False, **prose: Any) -> list[dict[str, Any]]:
+    """All thirteen: `anywhere` have placement=anywhere, `prose` are options for tasks with a haystack of prose.
+    `fixed` keeps the paper's answer allowances in every tokenizer."""
+    every: dict[str, Any] = {"fixed_allowance": True} if fixed else {}
     placed: dict[str, Any] = {"placement": "anywhere"}
     return [
-        {"name": name, **(placed if name in anywhere else {}), **(prose if name in PROSE_TASKS else {})}
+        {"name": name, **every, **(placed if name in anywhere else {}), **(prose if name in PROSE_TASKS else {})}
         for name in TASKS
     ]
 
@@ -56,7 +48,7 @@ def _tasks(anywhere: tuple[str, ...], **prose: Any) -> list[dict[str, Any]]:
 RULER = Suite(
     name="ruler",
     summary="the paper's protocol: 13 tasks, 4k to 128k, 500 documents each, evidence anywhere",
-    values={"tasks": _tasks(TASKS), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
+    values={"tasks": _tasks(TASKS, fixed=True), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
 )
 RULER_QUICK = Suite(
     name="ruler-quick",

@@ -19,7 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
 from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.wording import PromptPart, Worded, answer_forms, demonstration_part
+from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
 from leadline.text.sources import Unit, open_source
 
 INSTRUCTION = (
@@ -39,6 +39,8 @@ PARTS = {
     "demonstration": demonstration_part("another text"),
 }
 
+RULER_CHAIN_CHARACTERS = 5 * (5 + 2)
+"""Of RULER's answer, five names of five letters in a list, which has 30 tokens."""
 DEMONSTRATION_LETTERS = 3
 DEMONSTRATION_LINES = 8
 SHORT_DEMONSTRATION_LINES = 2
@@ -71,7 +73,7 @@ class Tracing(Worded):
     with placement=anywhere it is spread over the whole text, as in the paper. Other chains are placed at random.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracing"
 
@@ -83,7 +85,7 @@ class Tracing(Worded):
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     demonstration: bool = Field(True, description="show one solved example before the text")
-    answer_tokens: int = Field(30, ge=1, description="tokens for the answer")
+    answer_tokens: int = Field(30, ge=1, description="tokens for the answer; more for longer chains than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
         return PARTS
@@ -162,8 +164,10 @@ class Tracing(Worded):
             text=self.fill("question", **held),
             answer_prefix=self.fill("prefix", **held),
             targets=chain.names,
-            allowance=self.answer_tokens,
-            scorers=("ruler.v1", "ruler.strict", "match.all"),
+            allowance=answer_allowance(
+                self.answer_tokens, len(chain.names) * (self.letters + 2), RULER_CHAIN_CHARACTERS
+            ),
+            scorers=SCORERS["all"],
             facts=part.needed,
             distractors=tuple(name for name in everything if name not in chain.names),
             labels={"hops": str(self.hops), "chains": str(self.chains)},

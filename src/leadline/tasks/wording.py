@@ -23,7 +23,29 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
+from leadline.core.types import Match
 from leadline.tasks.words import listed
+
+SCORERS: dict[Match, tuple[str, ...]] = {
+    "all": ("match.all", "ruler.v1", "ruler.strict"),
+    "any": ("match.any", "ruler.v1", "ruler.strict"),
+}
+"""The scorers of every task that asks questions, the headline first."""
+
+
+RULER_ANSWER_CHARACTERS = 42
+"""The longest answer of RULER's needle tasks: one UUID, or four numbers of seven digits in a sentence."""
+
+
+JOINING_CHARACTERS = 8
+"""" and ", a full stop and the end of the answer, besides two characters for each value."""
+
+
+def answer_allowance(tokens: int, characters: int, enough_for: int = RULER_ANSWER_CHARACTERS) -> int:
+    """Tokens for an answer of so many characters: `tokens`, RULER's fixed number, for answers as long as RULER's
+    (`enough_for`), and for a longer answer at least one for each character and for what joins its values, which is
+    enough in every tokenizer."""
+    return tokens if characters <= enough_for else max(tokens, characters + JOINING_CHARACTERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,14 +206,15 @@ Texts = dict[str, tuple[str, ...]]
 
 
 def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
-    """The tasks with the texts of a file. Every section is checked, used or not."""
-    sections = read_templates(path)
+    """The tasks with the texts of a file, by name or by label. Every section is checked, used or not."""
+    sections = read_templates(path, [asked.title for asked in tasks])
     found = [(asked, registry.task(asked)) for asked in tasks]
     made, used = [], False
     for asked, task in found:
         own: Texts = {}
-        for section in sorted(sections, key=lambda name: name == asked.name):  # an exact name comes last and wins
-            if fnmatchcase(asked.name, section):
+        exact = (asked.name, asked.title)
+        for section in sorted(sections, key=lambda name: name in exact):  # an exact name comes last and wins
+            if any(fnmatchcase(name, section) for name in exact):
                 where = f"{path}, [{section}]"
                 if not isinstance(task, Worded):
                     raise UsageError(f"{asked.name} has no texts to replace", where=where, fix="leave the section out")
@@ -209,9 +232,9 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
     return made
 
 
-def read_templates(path: Path) -> dict[str, Texts]:
-    """The sections by name, which is a task or a pattern of tasks, with every text in a tuple."""
-    known = registry.names("tasks")
+def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:
+    """The sections by name, which is a task, one of `labels` or a pattern, with every text in a tuple."""
+    known = [*registry.names("tasks"), *labels]
     sections: dict[str, Texts] = {}
     for name, parts in _loaded(path).items():
         where = f"{path}, [{name}]"

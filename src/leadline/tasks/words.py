@@ -242,6 +242,14 @@ SINGULAR: dict[ValueKind, str] = {"words": "word", "numbers": "number", "uuids":
 PLURAL: dict[ValueKind, str] = {"words": "words", "numbers": "numbers", "uuids": "codes"}
 
 
+LONGEST_VALUE: dict[ValueKind, int] = {
+    "words": max(map(len, ADJECTIVES)) + 1 + max(map(len, NOUNS)),
+    "numbers": 7,
+    "uuids": 36,
+}
+"""Characters."""
+
+
 def draw_value(kind: ValueKind, rng: random.Random) -> str:
     """One key or value, from either split. As in RULER (arXiv 2404.06654), numbers have 7 digits and UUIDs are
     version 4."""

@@ -12,7 +12,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,14 +39,19 @@ class Download:
     summary: str
     licence: str
     mirrors: tuple[Mirror, ...]
+    size_bytes: int | None = None
+    """None where no size is published."""
 
 
 _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot/"
 _MIRROR = "https://huggingface.co/datasets/"
 
+_INFINITEBENCH_HASHES = {"longbook_qa_eng": "7f53a3aabd5445fa29f168914f13569c348406cfc88a3e495f3f2c13a0966ca4"}
+
 # Hashes as several independent projects publish them for these URLs. The last mirror of HotpotQA has the same questions
-# written by another JSON writer, hence another hash. No hash is published for GovReport's archive.
+# written by another JSON writer, hence another hash. No hash is published for GovReport's archive and most
+# files of InfiniteBench.
 DOWNLOADS: dict[str, Download] = {
     download.name: download
     for download in (
@@ -95,6 +100,44 @@ DOWNLOADS: dict[str, Download] = {
                 Mirror(f"{_MIRROR}tau/scrolls/resolve/main/gov_report.zip"),
             ),
         ),
+        Download(
+            "longbench", "longbench.zip", "LongBench and LongBench-E, all data sets, for longbench",
+            "none stated; each source has its own (docs/longbench.md), SAMSum is non-commercial",
+            (
+                Mirror(
+                    f"{_MIRROR}zai-org/LongBench/resolve/5e628be450b7e67fb7ae6e201bd6d8f7056f7672/data.zip",
+                    "cb45b11a4133c6bc1d6a44b0f8e701335ff1e543195db1103472e575857f7f64",
+                ),
+            ),
+            113_932_529,
+        ),
+        Download(
+            "longbench-v2", "longbench_v2.json", "LongBench v2, 503 questions (465 MB), for longbench_v2", "Apache-2.0",
+            (
+                Mirror(
+                    f"{_MIRROR}zai-org/LongBench-v2/resolve/2b48e494f2c7a2f0af81aae178e05c7e1dde0fe9/data.json",
+                    "15d61c22d92c96900b3c4948b6aeea218d3214b676a65df48e7b8555604c7fe2",
+                ),
+            ),
+        ),
+        *(
+            Download(
+                f"infinitebench/{name}", f"infinitebench/{name}.jsonl", f"InfiniteBench, {name}",
+                "Apache-2.0 in the card's first versions",
+                (
+                    Mirror(
+                        f"{_MIRROR}xinrongzhang2022/InfiniteBench/resolve/90f0394333616266d9fe85824ceaf505093cbaa5/"
+                        f"{name}.jsonl",
+                        _INFINITEBENCH_HASHES.get(name, ""),
+                    ),
+                ),
+            )
+            for name in (
+                "passkey", "number_string", "kv_retrieval", "longbook_sum_eng", "longbook_qa_eng",
+                "longbook_choice_eng", "longdialogue_qa_eng", "longbook_qa_chn", "code_debug", "code_run", "math_calc",
+                "math_find",
+            )
+        ),
     )
 }  # fmt: skip
 
@@ -103,12 +146,19 @@ def data_folder() -> Path:
     return cache_folder() / "data"
 
 
-def find_data(name: str) -> Path:
-    """The local file of a name in DOWNLOADS, or of a path. Uses no network."""
-    path = data_folder() / DOWNLOADS[name].file if name in DOWNLOADS else Path(name).expanduser()
-    if path.is_file():
-        return path if name in DOWNLOADS else path.resolve()
-    if name in DOWNLOADS:
+def group_of(name: str) -> list[str]:
+    """The names of all files that belong to a data set of several: `infinitebench` has twelve."""
+    return [one for one in DOWNLOADS if one.startswith(f"{name}/")]
+
+
+def find_data(name: str, *, folders: bool = False) -> Path:
+    """The local file of a name in DOWNLOADS, or of a path; with `folders` also a folder. Uses no network."""
+    group = group_of(name)
+    known = name in DOWNLOADS or bool(group)
+    path = data_folder() / (name if group else DOWNLOADS[name].file) if known else Path(name).expanduser()
+    if path.is_file() or (folders and path.is_dir()):
+        return path if known else path.resolve()
+    if known:
         raise SourceError(
             f"the data {name!r} is not on this machine",
             where=str(path),
@@ -117,7 +167,7 @@ def find_data(name: str) -> Path:
     raise SourceError(
         f"there is no data file {name!r}",
         where="data",
-        fix=f"give a file, or one of {', '.join(DOWNLOADS)} (see `leadline sources pull`)",
+        fix=f"give a file, or one of {', '.join(n for n in DOWNLOADS if '/' not in n)} (see `leadline sources pull`)",
     )
 
 
@@ -138,11 +188,17 @@ Progress = Callable[[int, int | None], None]
 """Called with the bytes so far and the total, None where the server does not state it."""
 
 
-def pull(name: str, *, progress: Progress = lambda done, total: None, again: bool = False) -> Pulled:
-    """Fetch a file of DOWNLOADS, unless it is here already."""
+def pull(name: str, *, progress: Progress = lambda done, total: None, again: bool = False, source: str = "") -> Pulled:
+    """Fetch a file of DOWNLOADS, unless it is here already. `source` is a folder or a URL with the same file names."""
     if name not in DOWNLOADS:
-        raise UnknownName("data", name, DOWNLOADS, where="sources pull")
-    return fetch(DOWNLOADS[name], data_folder(), progress=progress, again=again)
+        raise UnknownName("data", name, [*DOWNLOADS, *{n.partition("/")[0] for n in DOWNLOADS if "/" in n}])
+    download = DOWNLOADS[name]
+    if source:
+        base = source if "://" in source else Path(source).expanduser().resolve().as_uri()
+        files = {mirror.url.rpartition("/")[2]: mirror.sha256 for mirror in download.mirrors}
+        mirrors = tuple(Mirror(f"{base.rstrip('/')}/{file}", sha256) for file, sha256 in files.items())
+        download = replace(download, mirrors=mirrors)
+    return fetch(download, data_folder(), progress=progress, again=again)
 
 
 def fetch(download: Download, folder: Path, *, progress: Progress, again: bool = False) -> Pulled:
@@ -150,8 +206,8 @@ def fetch(download: Download, folder: Path, *, progress: Progress, again: bool =
     target, part = folder / download.file, folder / f"{download.file}.part"
     locked = _read_json(folder / LOCK).get(download.name, {})
     if target.is_file() and not again:
-        return _check(download, target, locked, locked.get("url", ""), fetched=False)
-    folder.mkdir(parents=True, exist_ok=True)
+        return _check(download, target, folder, locked.get("url", ""), fetched=False)
+    target.parent.mkdir(parents=True, exist_ok=True)
     problems = []
     for mirror in download.mirrors:
         try:
@@ -161,7 +217,7 @@ def fetch(download: Download, folder: Path, *, progress: Progress, again: bool =
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
         else:
-            return _check(download, part, locked, mirror.url, fetched=True)
+            return _check(download, part, folder, mirror.url, fetched=True)
     raise ServerError(
         f"{download.name} could not be fetched: {'; '.join(problems)}",
         where=str(folder),
@@ -169,9 +225,11 @@ def fetch(download: Download, folder: Path, *, progress: Progress, again: bool =
     )
 
 
-def _check(download: Download, file: Path, locked: Mapping[str, str], url: str, *, fetched: bool) -> Pulled:
+def _check(download: Download, file: Path, folder: Path, url: str, *, fetched: bool) -> Pulled:
     """Compare the file's hash, then move a new file to its place and write lock.json. A wrong new file is deleted."""
-    target, found = file.with_name(download.file), sha256_of(file)
+    target, found = folder / download.file, sha256_of(file)
+    locks = _read_json(folder / LOCK)
+    locked = locks.get(download.name, {})
     pinned = {mirror.sha256 for mirror in download.mirrors} - {""}
     expected = pinned or {locked.get("sha256") or found}
     if fetched:
@@ -187,7 +245,7 @@ def _check(download: Download, file: Path, locked: Mapping[str, str], url: str, 
         )
     os.replace(file, target)
     entry = {"file": download.file, "sha256": found, "url": url}
-    _write_json(file.with_name(LOCK), _read_json(file.with_name(LOCK)) | {download.name: entry})
+    _write_json(folder / LOCK, locks | {download.name: entry})
     checked: Literal["pinned", "locked", "trusted on first use"]
     checked = "pinned" if pinned else "locked" if locked.get("sha256") else "trusted on first use"
     return Pulled(download.name, target, found, target.stat().st_size, url, checked, fetched)

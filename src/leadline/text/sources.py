@@ -2,6 +2,7 @@
 
 noise                               five short sentences, repeated
 prose                               the language reference and the docstrings of Python's standard library
+essays                              generated essays about invented places: about 1.2M tokens, not to be found elsewhere
 code                                the source of Python's standard library
 PATH                                a file, folder or glob
 prose:0.5,code:0.3,PATH:0.2         a mixture with fixed proportions, drawn for each document
@@ -30,6 +31,7 @@ from leadline.core.errors import SourceError
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, rng
 from leadline.core.types import Filler, PieceBank
+from leadline.text import generated
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -69,17 +71,26 @@ def _sentences(paragraph: str) -> list[str]:
     return pieces
 
 
+LONG_BLOCK = 50
+"""Characters of a piece of code from which the next statement begins another."""
+
+
 def split_blocks(text: str) -> list[str]:
-    """Code, cut before top-level lines that follow a blank line, so that no piece begins with indentation."""
-    lines = text.replace("\r\n", "\n").replace("\t", "    ").splitlines(keepends=True)
-    blocks: list[list[str]] = [[]]
-    blank = False
-    for line in lines:
-        if blank and line[0] not in " )]}\n#" and blocks[-1]:
-            blocks.append([])
-        blocks[-1].append(line)
-        blank = not line.strip()
-    return ["".join(block) for block in blocks if "".join(block).strip()]
+    """Code, cut after blank lines and, in long blocks, between statements; a piece begins with its indentation.
+
+    No piece begins inside brackets or with a line that goes on from the one before.
+    """
+    pieces, piece, before, opened = [], "", "", 0
+    for line in text.replace("\r\n", "\n").replace("\t", "    ").splitlines(keepends=True):
+        inside = opened > 0 and len(piece) < 16 * LONG_BLOCK  # a bracket in a string is never closed
+        continues = inside or before.endswith(("\\", ",", "(", "[", "{", "=")) or line.strip()[:1] in ("", *")]}#")
+        if piece.strip() and not continues and (not before or len(piece) >= LONG_BLOCK):
+            pieces.append(piece)
+            piece = ""
+        piece += line
+        before = line.strip()
+        opened = 0 if not before else opened + sum(map(before.count, "([{")) - sum(map(before.count, ")]}"))
+    return [*pieces, piece if piece.endswith("\n") else piece + "\n"] if piece.strip() else pieces
 
 
 # --- sources ------------------------------------------------------------------------------------
@@ -311,7 +322,7 @@ def noise() -> TextSource:
 
 
 _PYTHON = f"Python {sys.version.split()[0]}"
-_LIBRARY = f"1 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
+_LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache
@@ -322,8 +333,21 @@ def prose() -> TextSource:
 
 @cache
 def code() -> TextSource:
-    """The source of the standard library, cut before top-level statements."""
+    """The source of the standard library, cut at blank lines and between statements."""
     return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
+
+
+ESSAY_VOLUMES = 8
+
+
+@cache
+def essays() -> TextSource:
+    """Generated essays and local histories about invented places and people."""
+    return TextSource("essays", _essays, split_sentences, cache_key=f"{generated.VERSION} {ESSAY_VOLUMES}")
+
+
+def _essays() -> str:
+    return "\n\n".join(generated.volume("prose", number) for number in range(ESSAY_VOLUMES))
 
 
 def _python_prose() -> str:

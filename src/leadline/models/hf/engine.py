@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.models.hf.fuse import fuse
-from leadline.models.hf.greedy import Generated, generate, generate_plain
-from leadline.models.hf.memory import ROWS_BYTES
-from leadline.models.hf.nll import plain_nll, shared_nll
+from leadline.models.hf.attention import UnsupportedAttention
+from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
+from leadline.models.hf.memory import ROWS_BYTES, DecoderShape
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
-from leadline.models.hf.store import UnsupportedAttention
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -50,8 +47,7 @@ class EngineAnswer:
     """The generated tokens, or None when they did not fit into memory."""
 
     answer: Generated | None
-    plain_reason: str = ""
-    """Why the plain path was used; empty for the shared path."""
+    plain_reason: str = ""  # why the plain path was used; empty for the shared path
 
 
 class Engine:
@@ -71,15 +67,16 @@ class Engine:
         self.stops = tuple(stops)
         self.reuse = reuse
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
-        self.chunk = chunk or default_chunk(model, self.reader.device)
-        self.reader.chunk = self.chunk
+        self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
+        self.fused: list[str] = []
+        self.support = SharedReadingSupport(0, "shared reading is switched off")
         with self._on_device():
-            self.fused = fuse(model) if fused else []
-            self.support = (
-                shared_reading_support(model, self.reader)
-                if shared
-                else SharedReadingSupport(0, "shared reading is switched off")
-            )
+            if fused and self.reader.device.type == "cuda":
+                from leadline.models.hf.kernels import fuse  # Triton is imported only on a GPU
+
+                self.fused = fuse(model)
+            if shared:
+                self.support = shared_reading_support(model, self.reader)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
@@ -98,10 +95,9 @@ class Engine:
     def nll(self, ids: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> TokenNLL | None:
         """NLL in nats per scored token; None when it does not fit into memory."""
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
-        use_plain = bool(self.support.refusal(longest))
 
         def score(some: Sequence[int]) -> dict[int, TokenNLL]:
-            if use_plain:
+            if self.support.refusal(longest):
                 return {0: plain_nll(self.reader, ids, continuations, spans)}
             return {0: shared_nll(self.reader, ids, continuations, spans, batch_size=self.batch_size)}
 
@@ -114,15 +110,13 @@ class Engine:
     def batch_size(self, rows: Sequence[PromptRow], new_tokens: int) -> int:
         """The number of rows whose own keys and values fit into ROWS_BYTES together."""
         width = max(len(row.own) for row in rows) + new_tokens
-        return max(1, ROWS_BYTES // (width * self.kv_bytes))
+        return max(1, ROWS_BYTES // max(1, width * self.kv_bytes))
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache, estimated from the configuration."""
-        config = self.model.config.get_text_config()
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return int(2 * config.num_hidden_layers * heads * width * self.model.dtype.itemsize)
+        """Bytes of one token in the KV cache; 0 for a model that keeps a state instead."""
+        shape = DecoderShape.of(self.model.config.to_dict())
+        return shape.kv_bytes(str(self.model.dtype).removeprefix("torch."))
 
     def free_bytes(self) -> int | None:
         """Free memory of a CUDA device; None elsewhere."""
@@ -217,10 +211,8 @@ def default_chunk(model: Any, device: torch.device) -> int:
 
 
 def out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    message = str(error)
-    return "out of memory" in message or "can't allocate memory" in message or "not enough memory" in message
+    said = ("out of memory", "can't allocate memory", "not enough memory")
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in said)
 
 
 # --- which models can be read by shared prefix --------------------------------------------------
@@ -255,36 +247,27 @@ def shared_reading_support(model: Any, reader: Reader) -> SharedReadingSupport:
 
 def _support_by_config(model: Any) -> SharedReadingSupport:
     config = model.config.get_text_config()
-    if getattr(model, "_is_stateful", False):
-        return SharedReadingSupport(0, "its layers keep a state instead of keys and values")
-    if not getattr(model, "_supports_attention_backend", False):
-        return SharedReadingSupport(0, "its attention cannot be replaced through transformers")
-    if getattr(config, "attn_logit_softcapping", None):
-        return SharedReadingSupport(0, "its attention scores are capped")
-    if getattr(config, "num_kv_shared_layers", None):
-        return SharedReadingSupport(0, "its layers share keys and values")
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if other := layer_types - {"full_attention", "sliding_attention"}:
-        return SharedReadingSupport(0, f"it has layers of the type {sorted(other)[0]}")
+    other = sorted(layer_types - {"full_attention", "sliding_attention"})
+    for refused, reason in (
+        (getattr(model, "_is_stateful", False), "its layers keep a state instead of keys and values"),
+        (not getattr(model, "_supports_attention_backend", False), "transformers cannot replace its attention"),
+        (getattr(config, "attn_logit_softcapping", None), "its attention scores are capped"),
+        (getattr(config, "num_kv_shared_layers", None), "its layers share keys and values"),
+        (other, f"it has layers of the type {', '.join(other)}"),
+    ):
+        if refused:
+            return SharedReadingSupport(0, reason)
+    support = SharedReadingSupport(math.inf)
     window = getattr(config, "sliding_window", None)
-    slides = "sliding_attention" in layer_types or (window and not getattr(config, "layer_types", None))
-    support = (
-        SharedReadingSupport(window, f"sliding window of {window} tokens")
-        if slides and window
-        else SharedReadingSupport(math.inf)
-    )
-    return _with_positions(config, support)
-
-
-def _with_positions(config: Any, support: SharedReadingSupport) -> SharedReadingSupport:
+    if window and ("sliding_attention" in layer_types or not getattr(config, "layer_types", None)):
+        support = SharedReadingSupport(window, f"sliding window of {window} tokens")
     rope = getattr(config, "rope_parameters", None) or {}
-    parts = [v for v in rope.values() if isinstance(v, dict)] or [rope]
-    for part in parts:
-        reason = _LENGTH_DEPENDENT.get(str(part.get("rope_type")))
-        if reason:
+    for part in [v for v in rope.values() if isinstance(v, dict)] or [rope]:
+        if changing := _LENGTH_DEPENDENT.get(str(part.get("rope_type"))):
             original = part.get("original_max_position_embeddings") or config.max_position_embeddings
             # Up to the original length such an encoding does not change.
-            return SharedReadingSupport(min(support.max_tokens, original), reason, nested_problem=reason)
+            return SharedReadingSupport(min(support.max_tokens, original), changing, nested_problem=changing)
     return support
 
 
@@ -293,7 +276,10 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
     cut = tokens // 2
-    want = _own_logits(model, reader, ids)
+    reader.use_own_attention()
+    with torch.inference_mode():
+        tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
+        want = model(input_ids=tensor, use_cache=False).logits[0, [tokens - 1, cut - 1]]
     chunk, reader.chunk = reader.chunk, cut // 2 + 1
     try:
         reader.read(ids[:cut], reuse=False)
@@ -307,17 +293,8 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     finally:
         reader.chunk = chunk
         reader.forget()
-    want = want[[tokens - 1, cut - 1]]
     error_norm = float((got.float() - want.float()).norm() / want.float().norm())
     exact = want.dtype in (torch.float32, torch.float64)
     if not error_norm <= (1e-3 if exact else 0.1):  # written so that NaN is a disagreement
         return f"shared reading differs from its own pass (relative error {error_norm:.1e})"
     return ""
-
-
-def _own_logits(model: Any, reader: Reader, ids: Any) -> Tensor:
-    tokens = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
-    reader.use_own_attention()
-    with torch.inference_mode():
-        logits: Tensor = model(input_ids=tokens, use_cache=False).logits[0]
-    return logits

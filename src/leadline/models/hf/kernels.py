@@ -1,22 +1,32 @@
-"""The operations of a decoder between its matrix products, each as one Triton kernel.
+"""Fused Triton kernels for the operations of a decoder between its matrix products, and their use in a model.
 
 Every kernel rounds where transformers' own sequence of operations rounds, so that in bfloat16 only the order of
-summation differs. On an H200 the replaced operations were about 8 % of the time of reading 128k tokens.
+summation differs. `fuse` replaces RMS norms, gated feed-forward blocks and the rotary embedding of a model, each only
+after a test against the model's own code. They save 6 % of the time of reading 128k tokens on an H200.
 """
 
 # mypy: disable-error-code="untyped-decorator,no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
-import triton
-import triton.language as tl
 from torch import Tensor
 
+try:
+    import triton
+    import triton.language as tl
+except Exception:  # not installed, or an incompatible version: nothing is replaced
+    triton = None
 
-@triton.jit
+jit: Any = triton.jit if triton else lambda kernel: kernel
+MOST_PARTS = 6
+
+
+@jit
 def _norm(x, weight, out, width, eps, BLOCK: tl.constexpr):
     start = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, BLOCK)
@@ -37,7 +47,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return out
 
 
-@triton.jit
+@jit
 def _silu_times(gate, up, out, count, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
@@ -55,7 +65,7 @@ def silu_times(gate: Tensor, up: Tensor) -> Tensor:
     return gate
 
 
-@triton.jit
+@jit
 def _rotate(x, cos, sin, out, heads, half, tokens, xb, xh, xs, cb, cs, HEADS: tl.constexpr, HALF: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     batch, place = token // tokens, token % tokens
@@ -95,7 +105,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return out.transpose(1, 2)
 
 
-@triton.jit
+@jit
 def _join(top, weight, total, answer, lse, place, where, inside, within):
     """Add a part to a running weighted sum, whose weights are relative to the largest log-sum-exp so far."""
     next_lse = tl.load(lse + place, mask=inside, other=0.0)
@@ -105,7 +115,7 @@ def _join(top, weight, total, answer, lse, place, where, inside, within):
     return higher, weight * old + new, total * old[:, None] + value * new[:, None]
 
 
-@triton.jit
+@jit
 def _merge(
     a0, a1, a2, a3, a4, a5, l0, l1, l2, l3, l4, l5, out, count, tokens, heads, width, by_head, by_token,
     TOKENS: tl.constexpr, WIDTH: tl.constexpr,
@@ -135,10 +145,7 @@ def _merge(
     tl.store(out + target, (total / weight[:, None]).to(out.dtype.element_ty), mask=within)
 
 
-MOST_PARTS = 6
-
-
-def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
+def merge_parts(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
     """Parts of attention [1, heads, tokens, width] merged by their log-sum-exps [1, heads, tokens], laid out as
     [1, tokens, heads, width]. None where there are too many parts or their strides differ."""
     answers, lses = [a for a, _ in parts], [lse.contiguous() for _, lse in parts]
@@ -154,3 +161,87 @@ def merge(parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor | None:
         by_token, TOKENS=16, WIDTH=triton.next_power_of_2(width),
     )  # fmt: skip
     return out
+
+
+# --- use in a model -----------------------------------------------------------------------------
+
+
+def fuse(model: Any) -> list[str]:
+    """Replace what can be replaced; returns the class names of the replaced modules."""
+    if triton is None or len({p.device for p in model.parameters()}) > 1:
+        return []
+    replaced = set()
+    for module in list(model.modules()):
+        if any(replace(module) for replace in (_fuse_norm, _fuse_mlp, _fuse_rotation)):
+            replaced.add(type(module).__name__)
+    return sorted(replaced)
+
+
+def _fuse_norm(module: Any) -> bool:
+    eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
+    if not type(module).__name__.endswith("RMSNorm") or eps is None:
+        return False
+    if not isinstance(weight, Tensor) or weight.dim() != 1:
+        return False
+    return _replace(module, lambda x: rms_norm(x, module.weight, eps), weight)
+
+
+def _fuse_mlp(module: Any) -> bool:
+    if not all(hasattr(module, part) for part in ("gate_proj", "up_proj", "down_proj", "act_fn")):
+        return False
+    weight = getattr(module.gate_proj, "weight", None)
+    if type(module.act_fn).__name__ not in ("SiLU", "SiLUActivation") or not isinstance(weight, Tensor):
+        return False
+    if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        return False
+
+    def forward(x: Tensor) -> Tensor:
+        out: Tensor = module.down_proj(silu_times(module.gate_proj(x), module.up_proj(x)))
+        return out
+
+    return _replace(module, forward, weight)
+
+
+def _fuse_rotation(module: Any) -> bool:
+    file = sys.modules[type(module).__module__]
+    own = getattr(file, "apply_rotary_pos_emb", None)
+    if own is None or not type(module).__name__.endswith("Attention"):
+        return False
+    if hasattr(own, "leadline_own"):
+        return True
+    weight = next(module.parameters())
+    draw = torch.randn(4, 2, 5, 64, device=weight.device).to(weight.dtype)
+    query, key, cos, sin = draw[:, None].unbind(0)
+    cos, sin = cos[:, 0], sin[:, 0]
+
+    def rotated(query: Tensor, key: Tensor, cos: Tensor, sin: Tensor, *more: Any, **named: Any) -> Any:
+        plain = not more and not named and query.is_cuda and cos.dim() == 3 and cos.dtype == query.dtype
+        if plain and cos.shape[-1] == query.shape[-1]:
+            return rotate(query, cos, sin), rotate(key, cos, sin)
+        return own(query, key, cos, sin, *more, **named)
+
+    if not _agree(lambda: torch.cat(rotated(query, key, cos, sin)), lambda: torch.cat(own(query, key, cos, sin))):
+        return False
+    rotated.leadline_own = own  # type: ignore[attr-defined]
+    file.apply_rotary_pos_emb = rotated  # type: ignore[attr-defined]
+    return True
+
+
+def _replace(module: Any, forward: Callable[[Tensor], Tensor], weight: Tensor) -> bool:
+    example = torch.randn(1, 3, weight.shape[-1], device=weight.device).to(weight.dtype)
+    if not _agree(lambda: forward(example), lambda: module.forward(example)):
+        return False
+    module.forward = forward
+    return True
+
+
+def _agree(new: Callable[[], Tensor], own: Callable[[], Tensor]) -> bool:
+    """Equal up to the rounding of the dtype."""
+    with torch.inference_mode():
+        want = own()
+        try:
+            got = new()
+        except Exception:  # a kernel that does not compile here is not used
+            return False
+    step = torch.finfo(want.dtype).eps
+    return got.shape == want.shape and bool(((got - want).abs() <= 4 * step * want.abs().clamp_min(1)).all())

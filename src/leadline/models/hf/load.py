@@ -16,8 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from leadline.core.cache import cache_folder
 from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.models.hf import smollm2
-from leadline.models.hf.provider import HF, ROPE_SCALINGS, parse_rope, quiet_transformers
+from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +53,14 @@ def _locate(name: str, options: HF) -> tuple[Path, Path | None, str]:
         return path.parent, path, f"gguf:{_sampled_digest([path])}"
     if path.is_dir():
         return path, None, folder_fingerprint(path)
-    folder = _download(name, options.revision)
-    return folder, None, f"hub:{folder.name}"
-
-
-def _download(name: str, revision: str) -> Path:
+    unused = ["*.bin", "*.pth", "*.gguf", "original/*"]
     try:
-        found = snapshot_download(
-            name, revision=revision or None, ignore_patterns=["*.bin", "*.pth", "*.gguf", "original/*"]
-        )
+        folder = Path(snapshot_download(name, revision=options.revision or None, ignore_patterns=unused))
     except Exception as error:  # the hub library's errors have no common class
-        raise SourceError(
-            f"could not download {name} from the hub: {_first_line(error)}",
-            where=f"hf:{name}",
-            fix="give a folder that holds the model, or check the name, the network and HF_TOKEN",
-        ) from None
-    return Path(found)
+        fix = "give a folder that holds the model, or check the name, the network and HF_TOKEN"
+        what = f"could not download {name} from the hub: {_first_line(error)}"
+        raise SourceError(what, where=f"hf:{name}", fix=fix) from None
+    return folder, None, f"hub:{folder.name}"
 
 
 def folder_fingerprint(folder: Path) -> str:
@@ -97,12 +88,9 @@ def _sampled_digest(files: list[Path], *, samples: int = 16, size: int = 1 << 14
 def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> Any:
     where = f"hf:{name}"
     if not source and not (folder / "config.json").is_file():
-        files = sorted(p.name for p in folder.iterdir())[:6]
-        raise SourceError(
-            f"{folder} has no config.json",
-            where=where,
-            fix=f"give the folder that transformers saved; this one holds {', '.join(files) or 'nothing'}",
-        )
+        files = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
+        fix = f"give the folder that transformers saved; this one holds {files}"
+        raise SourceError(f"{folder} has no config.json", where=where, fix=fix)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code, **source)
     except (OSError, ValueError, KeyError) as error:
@@ -114,32 +102,39 @@ def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> 
 
 
 def _scale_positions(config: Any, rope: str, where: str) -> None:
-    kind, factor = parse_rope(rope)
+    """Write the scaling into the configuration. `ntk` raises the base so that the lowest frequency is interpolated by
+    the factor and the highest is kept; `theta` sets the base. The window grows with the factor, not with the base."""
+    kind, value = parse_rope(rope)
     old = dict(getattr(config, "rope_parameters", None) or {})
     if not old or any(isinstance(v, dict) for v in old.values()):
         raise UsageError("this model has no single rotary embedding to scale", where=where, fix="leave out rope=")
     original = int(old.get("original_max_position_embeddings") or config.max_position_embeddings)
-    new = {"rope_type": kind, "factor": factor, "rope_theta": old.get("rope_theta", 10000.0)}
-    if "partial_rotary_factor" in old:
-        new["partial_rotary_factor"] = old["partial_rotary_factor"]
+    partial, theta = old.get("partial_rotary_factor"), float(old.get("rope_theta", 10000.0))
+    new = {"rope_type": kind, "factor": value, "rope_theta": theta}
     if kind == "yarn":
         new["original_max_position_embeddings"] = original
+    if kind in ("ntk", "theta"):
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        rotated = int(width * (partial or 1.0))
+        base = value if kind == "theta" else theta * value ** (rotated / (rotated - 2))
+        new = {"rope_type": "default", "rope_theta": base}
+    if partial is not None:
+        new["partial_rotary_factor"] = partial
     config.max_position_embeddings = original  # dynamic scaling compares the length with this
+    if kind == "ntk":
+        config.max_position_embeddings = int(original * value)
     config.rope_parameters = new
 
 
 def window_of(config: Any) -> int | None:
     """The context window, position scaling included."""
     text = config.get_text_config()
-    window = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
+    names = ("max_position_embeddings", "n_positions", "context_length")
+    window = next((int(found) for name in names if (found := getattr(text, name, None))), None)
     rope = getattr(text, "rope_parameters", None) or {}
-    factor = rope.get("factor") if isinstance(rope, dict) else None
-    if not window:
-        return None
-    original = rope.get("original_max_position_embeddings") or window
-    if rope.get("rope_type") in ROPE_SCALINGS and factor:
-        return max(int(window), int(original * factor))
-    return int(window)
+    if window and rope.get("rope_type") in ("linear", "dynamic", "yarn") and rope.get("factor"):
+        return max(window, int((rope.get("original_max_position_embeddings") or window) * rope["factor"]))
+    return window
 
 
 # --- weights ------------------------------------------------------------------------------------
@@ -193,11 +188,8 @@ def _load_weights(
 
 def _reraise_out_of_memory(error: Exception, where: str) -> None:
     if isinstance(error, torch.OutOfMemoryError):
-        raise SourceError(
-            f"the weights do not fit on the device: {_first_line(error)}",
-            where=where,
-            fix="spread it with device_map=auto, or use a server model (openai:)",
-        ) from None
+        fix = "spread it with device_map=auto, or use a server model (openai:)"
+        raise SourceError(f"the weights do not fit on the device: {_first_line(error)}", where=where, fix=fix) from None
 
 
 # --- tokenizer ----------------------------------------------------------------------------------
@@ -221,25 +213,19 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
                 raise ValueError("transformers has no fast tokenizer for it")
             shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
-        raise SourceError(
-            f"it has no usable tokenizer: {_first_line(error)}",
-            where=str(folder),
-            fix="put a tokenizer.json beside the weights, or give tokenizer=FOLDER",
-        ) from None
+        fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"
+        raise SourceError(f"it has no usable tokenizer: {_first_line(error)}", where=str(folder), fix=fix) from None
     return kept
 
 
 def stop_tokens(model: Any, folder: Path) -> list[int]:
     """End-of-text ids from the model's configuration files."""
-    found: set[int] = set()
-    for source in (model.generation_config, model.config, model.config.get_text_config()):
-        ids = getattr(source, "eos_token_id", None)
-        found |= {int(i) for i in ([ids] if isinstance(ids, int) else ids or [])}
+    configs = (model.generation_config, model.config, model.config.get_text_config())
+    ends = [getattr(config, "eos_token_id", None) for config in configs]
     saved = folder / "generation_config.json"
     if saved.is_file():
-        ids = json.loads(saved.read_text()).get("eos_token_id")
-        found |= {int(i) for i in ([ids] if isinstance(ids, int) else ids or [])}
-    return sorted(found)
+        ends.append(json.loads(saved.read_text()).get("eos_token_id"))
+    return sorted({int(i) for ids in ends for i in ([ids] if isinstance(ids, int) else ids or [])})
 
 
 def _first_line(error: Exception) -> str:

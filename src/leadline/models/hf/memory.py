@@ -7,13 +7,11 @@ the four buffers of the feed-forward part, or attention's float32 totals, whiche
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +27,11 @@ OVERHEAD = GIB
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all."""
+    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all.
+
+    Models that keep a state instead of keys and values (Mamba, RWKV) have no attention heads and no KV cache; their
+    layers cost what a gated feed-forward layer of their inner width does.
+    """
 
     layers: int
     hidden: int
@@ -47,14 +49,20 @@ class DecoderShape:
         """From the values of a config.json; its text part for multimodal models."""
         text = {**config, **(config.get("text_config") or {})}
         hidden = _first(text, "hidden_size", "n_embd", "d_model")
-        heads = _first(text, "num_attention_heads", "n_head")
+        heads = _first(text, "num_attention_heads", "n_head", default=0)
         return cls(
             layers=_first(text, "num_hidden_layers", "n_layer"),
             hidden=hidden,
-            intermediate=_first(text, "moe_intermediate_size", "intermediate_size", "n_inner", default=4 * hidden),
+            intermediate=_first(
+                text,
+                "moe_intermediate_size",
+                "intermediate_size",
+                "n_inner",
+                default=int(text.get("expand") or 4) * hidden,
+            ),
             heads=heads,
             key_heads=_first(text, "num_key_value_heads", default=heads),
-            width=_first(text, "head_dim", default=hidden // heads),
+            width=_first(text, "head_dim", default=hidden // heads) if heads else 0,
             vocabulary=_first(text, "vocab_size"),
             experts=(
                 _first(text, "num_experts_per_tok", default=1),
@@ -112,29 +120,6 @@ def _first(values: Mapping[str, Any], *names: str, default: int | None = None) -
     return default
 
 
-def read_shape(folder: Path) -> DecoderShape:
-    """The shape of the model in a folder."""
-    try:
-        return DecoderShape.of(json.loads((folder / "config.json").read_text()))
-    except (OSError, ValueError) as error:
-        raise SourceError(f"no usable config.json: {error}", where=str(folder)) from None
-
-
-def weights_bytes(folder: Path, shape: DecoderShape, dtype: str) -> int:
-    """From the headers of the weight files, in the dtype they are loaded in; else computed from the shape."""
-    files = [p for p in folder.glob("*.safetensors") if p.is_file()]
-    if not files:
-        return shape.parameters * BYTES[dtype]
-    return sum(_tensor_values(file) for file in files) * BYTES[dtype]
-
-
-def _tensor_values(file: Path) -> int:
-    """The number of values in a safetensors file, from its header: a length and a JSON table of shapes."""
-    with file.open("rb") as opened:
-        header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
-    return sum(math.prod(t["shape"]) for name, t in header.items() if name != "__metadata__")
-
-
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
     """One document and its probes as (cut, own tokens, new tokens). `kept` tokens are in the store already."""
@@ -153,7 +138,7 @@ class DocumentReading:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCost:
-    """Bytes and operations of a run."""
+    """Bytes and operations of a run. Each of its decoding `steps` reads the weights and the cache once."""
 
     weights: int
     cache: int
@@ -161,7 +146,6 @@ class DeviceCost:
     rows: int
     flops: float
     steps: int
-    """Decoding steps, each of which reads the weights and the cache once."""
 
     @property
     def memory(self) -> int:
@@ -195,7 +179,7 @@ ROWS_BYTES = 3 * GIB // 4
 def longest_that_fits(shape: DecoderShape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
     """Tokens of the longest document that fits into the memory, with chunks of this size."""
     free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype)
-    return max(0, free // shape.kv_bytes(dtype))
+    return max(0, free // (shape.kv_bytes(dtype) or 1))
 
 
 def check_fits(
@@ -205,36 +189,27 @@ def check_fits(
     fits = longest_that_fits(shape, dtype=dtype, weights=weights, memory=memory)
     if max(lengths) <= fits:
         return
-    need = weights + max(lengths) * shape.kv_bytes(dtype) + shape.activation_bytes(512, dtype) + OVERHEAD
+    cache = max(lengths) * shape.kv_bytes(dtype)
+    need = weights + cache + shape.activation_bytes(512, dtype) + OVERHEAD
     inside = [n for n in sorted(lengths) if n <= fits]
     fix = f"lengths up to {fits} fit" + (f": --lengths {','.join(map(str, inside))}" if inside else "")
     if fits == 0:
-        fix = (
-            "the weights alone do not fit: use dtype=bfloat16, device_map=auto over several GPUs, or a server (openai:)"
-        )
+        fix = "the weights alone do not fit: use dtype=bfloat16, device_map=auto over several GPUs, or a server"
     raise UsageError(
-        f"{max(lengths)} tokens need {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, cache "
-        f"{max(lengths) * shape.kv_bytes(dtype) / GIB:.1f}), and the device has {memory / GIB:.1f} GiB",
+        f"{max(lengths)} tokens need {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, cache {cache / GIB:.1f}), "
+        f"and the device has {memory / GIB:.1f} GiB",
         where=where,
         fix=fix,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceRates:
-    """Measured operations and bytes per second."""
-
-    flops: float
-    bytes: float
-
-
-def measure_rates(device: torch.device, dtype: torch.dtype) -> DeviceRates:
-    """Times a matrix product and a copy, large enough to keep the device busy."""
+def measure_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
+    """Operations and bytes per second of a matrix product and a copy, large enough to keep the device busy."""
     size = 4096 if device.type == "cuda" else 768
     a = torch.randn(size, size, device=device).to(dtype)
     flops = 2 * size**3 / _seconds(lambda: a @ a, device)
     block = torch.zeros((1 << 28) if device.type == "cuda" else (1 << 25), dtype=torch.uint8, device=device)
-    return DeviceRates(flops, block.numel() * 2 / _seconds(block.clone, device))
+    return flops, block.numel() * 2 / _seconds(block.clone, device)
 
 
 def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
@@ -256,10 +231,8 @@ def device_memory(device: torch.device) -> int | None:
         free, _ = torch.cuda.mem_get_info(device)
         return int(free + torch.cuda.memory_reserved(device))
     if device.type == "cpu":
-        try:
+        with suppress(ValueError, OSError, AttributeError):
             return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (ValueError, OSError, AttributeError):
-            return None
     return None
 
 
@@ -285,16 +258,16 @@ def forecast(
         lengths = sorted({reading.longest for reading in readings})
         check_fits(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
-    rates = measure_rates(devices[0], getattr(torch, dtype))
+    flops_per_second, bytes_per_second = measure_rates(devices[0], getattr(torch, dtype))
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
-    seconds = total.seconds(flops_per_second=rates.flops, bytes_per_second=rates.bytes)
+    seconds = total.seconds(flops_per_second=flops_per_second, bytes_per_second=bytes_per_second)
     return total, (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
         f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
-        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the {format_flops(rates.flops)} "
-        f"measured on {devices[0]}",
+        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the "
+        f"{format_flops(flops_per_second)} measured on {devices[0]}",
     )
 
 

@@ -15,11 +15,11 @@ from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import RunStopped, TokenizerError, UsageError
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.models.hf import HF
+from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
-from leadline.models.hf.greedy import Generated
 from leadline.models.hf.load import Loaded, stop_tokens
 from leadline.models.hf.memory import GIB, DecoderShape, forecast
-from leadline.models.hf.provider import HF
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
 from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
 
@@ -34,12 +34,13 @@ class HFModel:
     """One model in this process. Not thread-safe: one worker, one document at a time."""
 
     def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
-        folder = options.text_folder or loaded.folder
+        folder = Path(options.tokenizer).expanduser() if options.tokenizer else loaded.folder
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
-        self._tokenizer = open_tokenizer(str(folder))
+        self.tokenizer: Tokenizer = open_tokenizer(str(folder))
         self._decoder = tokenizers.Tokenizer.from_file(str(find_tokenizer_file(folder)))
-        self._plain = completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
-        self._frame = _frame(options, template, folder, self._plain)
+        self.plain: Frame = completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
+        self.frame: Frame = _frame(options, template, folder, self.plain)
+        self.grain: Literal["probe", "document"] = "document"
         stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self._decoder)}
         self.engine = Engine(
             loaded.model,
@@ -50,27 +51,7 @@ class HFModel:
             fused=options.fused,
         )
         self._options = options
-        self._card = self._describe(name, loaded)
-
-    @property
-    def card(self) -> ModelCard:
-        return self._card
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        return self._tokenizer
-
-    @property
-    def frame(self) -> Frame:
-        return self._frame
-
-    @property
-    def plain(self) -> Frame:
-        return self._plain
-
-    @property
-    def grain(self) -> Literal["probe", "document"]:
-        return "document"
+        self.card: ModelCard = self._describe(name, loaded)
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         begin = time.monotonic()
@@ -107,7 +88,7 @@ class HFModel:
             weights=weights,
             chunk=self.engine.chunk,
             devices=[self.engine.reader.device, *others],
-            where=self._card.name,
+            where=self.card.name,
         )
         return lines
 
@@ -115,7 +96,7 @@ class HFModel:
         self.engine.close()
 
     def _completion(self, request: EngineRequest, answer: Generated) -> Completion:
-        thinking, text = split_thinking(self.text_of(answer), opened=opens_thinking(self._frame.after))
+        thinking, text = split_thinking(self.text_of(answer), opened=opens_thinking(self.frame.after))
         return Completion(
             text=text,
             finish="stop" if answer.stopped else "length",
@@ -131,9 +112,12 @@ class HFModel:
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
-        message = f"out of memory with {tokens} tokens, whose KV cache needs {tokens * each / GIB:.1f} GiB"
+        message = f"out of memory with {tokens} tokens"
+        if each:
+            message += f", whose KV cache needs {tokens * each / GIB:.1f} GiB"
         if free is not None:
-            message += f"; {free / GIB:.1f} GiB are free, enough for about {max(0, free - GIB) // each} tokens"
+            message += f"; {free / GIB:.1f} GiB are free"
+            message += f", enough for about {max(0, free - GIB) // each} tokens" if each else ""
         return Failure("out_of_memory", message)
 
     def _guarded(self, work: Callable[[], T]) -> T:
@@ -145,7 +129,7 @@ class HFModel:
                 raise
             raise RunStopped(
                 f"the GPU stopped working: {str(error).splitlines()[0]}",
-                where=self._card.name,
+                where=self.card.name,
                 fix="run the same command again: it continues with what is missing",
             ) from error
 
@@ -156,14 +140,14 @@ class HFModel:
             notes += (f"plain path: {found.plain_reason}",)
         return Sent(
             form="ids",
-            prefix="prefill" if self._frame.prefill else "appended",
+            prefix="prefill" if self.frame.prefill else "appended",
             digest=digest_bytes(prompt.tobytes()),
             decoding={"method": "greedy", "max_tokens": request.allowance, "min_tokens": 1},
             notes=notes,
         )
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
-        window = self._card.window
+        window = self.card.window
         return (f"beyond the window of {window} tokens",) if window and tokens > window else ()
 
     def _describe(self, name: str, loaded: Loaded) -> ModelCard:
@@ -171,7 +155,7 @@ class HFModel:
         notes = [f"{loaded.dtype} on {self.engine.reader.device}"]
         if self.engine.fused:
             notes.append(f"fused kernels: {', '.join(self.engine.fused)}")
-        if self._frame.form == "completion":
+        if self.frame.form == "completion":
             notes.append("completion form: no chat template")
         if support.reason:
             beyond = f" beyond {int(support.max_tokens)} tokens" if support.max_tokens else ""
@@ -181,8 +165,8 @@ class HFModel:
             window=loaded.window,
             window_is_hard=False,
             fingerprints={
-                "tokenizer": self._tokenizer.fingerprint,
-                "template": self._frame.fingerprint,
+                "tokenizer": self.tokenizer.fingerprint,
+                "template": self.frame.fingerprint,
                 "revision": loaded.revision,
                 "dtype": loaded.dtype,
                 "rope": options.rope,

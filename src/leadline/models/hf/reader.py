@@ -16,15 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leadline.models.hf.attention import STEP
-from leadline.models.hf.store import (
+from leadline.models.hf.attention import (
     ATTENTION_NAME,
+    STEP,
     AttentionPass,
     DocumentPass,
     PassDone,
     RowsPass,
     Store,
-    register_attention,
     running,
 )
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from leadline.core.types import Ids
-
-    Marks = npt.NDArray[np.bool_]
 
 SLACK = 32
 """Rows whose cuts are this close use the same document prefix and read the difference as their own tokens."""
@@ -72,7 +69,6 @@ class Reader:
     """A causal model that reads a document once. Not thread-safe."""
 
     def __init__(self, model: Any, *, chunk: int) -> None:
-        register_attention()
         self.model = model
         self.body = model.base_model
         own = model.config._attn_implementation
@@ -81,17 +77,12 @@ class Reader:
         # With offloaded weights a pass must not end early: hooks after a layer move its weights back.
         spread = len(getattr(model, "hf_device_map", None) or ()) > 1
         self._last_layer = None if spread else model.config.get_text_config().num_hidden_layers - 1
-        self.chunk = chunk
-        """The most tokens in one forward pass; halved when memory runs out."""
+        self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
         self.store: Store | None = None
-        self.ids: Ids = np.zeros(0, np.int32)
-        """The tokens in the store."""
-        self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread
-        """Whether decoding steps may be recorded as CUDA graphs."""
-        self.stepped: set[tuple[int, ...]] = set()
-        """Shapes of batches that have made a decoding step without a graph."""
+        self.ids: Ids = np.zeros(0, np.int32)  # those in the store
+        self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
+        self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
-        """Document tokens read so far."""
 
     @property
     def device(self) -> torch.device:
@@ -107,12 +98,10 @@ class Reader:
         for _ in self.reading(ids, keep=len(ids) if reuse else 0, wanted=np.zeros(len(ids), bool)):
             pass
 
-    def reading(self, ids: Ids, *, keep: int, wanted: Marks) -> Iterator[tuple[int, Tensor]]:
+    def reading(self, ids: Ids, *, keep: int, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Tensor]]:
         """Read `ids`; yields start and hidden states of each chunk with a `wanted` token. At most `keep` tokens of the
         store's present content are reused."""
-        store = self.store
-        if store is None:
-            store = self.store = Store(len(ids))
+        store = self.store = self.store or Store(len(ids))
         common = min(common_prefix(self.ids, ids), keep)
         store.crop(common)
         self.ids = ids[:common]
@@ -145,15 +134,23 @@ class Reader:
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> RowBatch:
         """A batch of rows, longest base first, with room for that many further columns."""
-        if self.store is None:
-            self.store = Store(0)
+        self.store = self.store or Store(0)
         return RowBatch(self, rows, room)
 
     def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor) -> Tensor:
         """Hidden states of new tokens, with attention done by a pass."""
         self._use_attention(ATTENTION_NAME)
-        with torch.inference_mode(), running(attention):
-            output = self.body(input_ids=ids, position_ids=positions, use_cache=False)
+        with running(attention):
+            return self._hidden(input_ids=ids, position_ids=positions)
+
+    def read_plain(self, ids: Ids) -> Tensor:
+        """Hidden states of one text in one ordinary forward pass, without the store."""
+        self.use_own_attention()
+        return self._hidden(input_ids=torch.from_numpy(ids.astype(np.int64))[None].to(self.device))[0]
+
+    def _hidden(self, **inputs: Tensor) -> Tensor:
+        with torch.inference_mode():
+            output = self.body(**inputs, use_cache=False)
         self._output = type(output)
         hidden: Tensor = output.last_hidden_state
         return hidden
@@ -165,16 +162,6 @@ class Reader:
     def _use_attention(self, name: str) -> None:
         if self.model.config._attn_implementation != name:
             self.model.set_attn_implementation(name)
-
-    def read_plain(self, ids: Ids) -> Tensor:
-        """Hidden states of one text in one ordinary forward pass, without the store."""
-        self.use_own_attention()
-        tokens = torch.from_numpy(ids.astype(np.int64))[None].to(self.device)
-        with torch.inference_mode():
-            output = self.body(input_ids=tokens, use_cache=False)
-        self._output = type(output)
-        hidden: Tensor = output.last_hidden_state[0]
-        return hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of [positions, width] hidden states, as the model computes them (with its scaling or capping)."""
@@ -241,5 +228,5 @@ class RowBatch:
 def common_prefix(a: Ids, b: Ids) -> int:
     """The number of equal first tokens."""
     n = min(len(a), len(b))
-    differ = np.flatnonzero(a[:n] != b[:n])
-    return int(differ[0]) if len(differ) else n
+    differ = a[:n] != b[:n]
+    return int(differ.argmax()) if differ.any() else n

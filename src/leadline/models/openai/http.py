@@ -1,42 +1,37 @@
-"""HTTP for many threads over urllib3: pooled connections, one deadline for a whole request, no retries.
+"""HTTP for many threads: kept connections, one deadline for a whole request, bounded replies, no retries.
 
-Retries are decided by the run, so each call here sends exactly one request.
+The standard library connects and parses replies; requests are written here. For many small requests the client takes
+half of urllib3's CPU time (docs/performance.md has both, and the share of a whole run). Retries are decided by the run,
+so each call sends exactly one request.
 """
 
 from __future__ import annotations
 
+import base64
 import http
 import http.client
 import io
 import math
+import select
 import socket
 import ssl
 import time
 import urllib.request
+import weakref
+import zlib
+from collections import deque
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC
 from email.utils import parsedate_to_datetime
+from functools import cached_property
 from typing import Any, Literal
-from urllib.parse import unquote, urlsplit
-
-import urllib3
-import urllib3.connection
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    DecodeError,
-    HTTPError,
-    IncompleteRead,
-    NewConnectionError,
-    ReadTimeoutError,
-)
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from leadline.core.secrets import redact, redact_bytes, remember
 
 MAX_IDLE_CONNECTIONS = 1024
 READ_BYTES = 1 << 16
-"""Decoded bytes read at a time: small, since a compressed body may become a thousand times larger."""
 MAX_REPLY_BYTES = 64 << 20
 REPLY_BYTES_PER_BYTE = 32
 """Added to the limit for each byte sent: a reply may hold log-probabilities of every token of the prompt."""
@@ -66,9 +61,10 @@ FailedReason = Literal["connection", "timeout", "malformed"]
 class RequestFailed(Exception):
     """No complete reply arrived: the connection failed, the request timed out, or the reply is not one of HTTP."""
 
-    def __init__(self, reason: FailedReason, message: str) -> None:
+    def __init__(self, reason: FailedReason, message: str, fix: str = "") -> None:
         super().__init__(message)
         self.reason: FailedReason = reason
+        self.fix = fix
 
 
 class HttpClient:
@@ -77,8 +73,15 @@ class HttpClient:
     def __init__(self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout = timeout
-        self._headers = {"User-Agent": "leadline", "Accept": "application/json", **(headers or {})}
-        self._pool = _connection_pool(self.base_url)
+        self._url = urlsplit(self.base_url)
+        self._proxy = _proxy_for(self._url)
+        self._forwarded = self._proxy is not None and self._url.scheme == "http"
+        sent = {"Host": _ascii_host(self._url), "User-Agent": "leadline", "Accept": "application/json"}
+        sent["Accept-Encoding"] = "identity"
+        sent |= {**(_proxy_key(self._proxy) if self._forwarded else {}), **(headers or {})}
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in sent.items())
+        self._idle: deque[socket.socket] = deque(maxlen=MAX_IDLE_CONNECTIONS)
+        weakref.finalize(self, _close_all, self._idle)
 
     @property
     def root_url(self) -> str:
@@ -91,46 +94,90 @@ class HttpClient:
     def post(self, url: str, body: bytes) -> HttpReply:
         return self.send("POST", url, body)
 
-    def send(self, method: str, url: str, body: bytes | None) -> HttpReply:
+    def send(self, method: str, url: str, body: bytes | None, *, timeout: float | None = None) -> HttpReply:
         """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout."""
-        headers = {**self._headers, "Content-Type": "application/json"} if body is not None else self._headers
+        seconds = self.timeout if timeout is None else timeout
+        deadline = time.monotonic() + seconds
+        sock = None
         try:
-            response = self._pool.urlopen(
-                method,
-                self._target(url),
-                body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(total=self.timeout),
-                retries=False,
-                redirect=False,
-                assert_same_host=False,
-                preload_content=False,
-            )
-            with closing(response):  # after an exception (Ctrl-C too) the connection is not used again
+            sock = self._idle_connection() or self._connect(seconds)
+            sock.settimeout(seconds)
+            self._write(sock, method, url, body)
+            response = _Response(_DeadlineReader(sock, deadline), method=method)  # type: ignore[arg-type]
+            try:
+                response.begin()
                 data = _read(response, MAX_REPLY_BYTES + REPLY_BYTES_PER_BYTE * len(body or b""))
-        except RequestFailed:
-            raise
-        except Exception as error:  # whatever a server may cause in urllib3 and http.client
-            raise _failed(error, self.timeout) from None
+            finally:
+                response.close()
+        except BaseException as error:  # Ctrl-C too: the rest of a reply must not be read as the next one
+            if sock is not None:
+                sock.close()
+            if isinstance(error, RequestFailed) or not isinstance(error, Exception):
+                raise
+            raise _failed(error, seconds, self._url) from None
+        if response.will_close:
+            sock.close()
+        else:
+            self._idle.append(sock)
+        location = response.headers.get("Location", "")
         return HttpReply(
             status=response.status,
             body=redact_bytes(data),
             content_type=response.headers.get("Content-Type", "").lower(),
             retry_after=parse_retry_after(response.headers.get("Retry-After")),
-            location=redact(response.headers.get("Location", ""))[:MESSAGE_CHARACTERS],
+            location=redact(location)[:MESSAGE_CHARACTERS] if location else "",
         )
 
     def close(self) -> None:
-        """Close all connections. A later request opens new ones."""
-        self._pool.close()
-        self._pool = _connection_pool(self.base_url)
+        """Close all idle connections. A later request opens new ones."""
+        _close_all(self._idle)
 
-    def _target(self, url: str) -> str:
-        """The path of a URL; the whole URL where an HTTP proxy forwards the request."""
-        if self._pool.proxy is not None and self._pool.scheme == "http":
-            return url
-        parts = urlsplit(url)
-        return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    def _write(self, sock: socket.socket, method: str, url: str, body: bytes | None) -> None:
+        target = url if self._forwarded else _target(url)
+        head = f"{method} {quote(target, safe=_URL_CHARACTERS)} HTTP/1.1\r\n{self._headers}"
+        if body is not None:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        start, rest = f"{head}\r\n".encode("ascii"), body or b""
+        try:
+            if len(rest) <= READ_BYTES:  # in one packet: threads change places half as often
+                sock.sendall(start + rest)
+            else:
+                sock.sendall(start)
+                sock.sendall(rest)
+        except BrokenPipeError:
+            pass  # a server that refuses a body may answer before it has read it
+
+    def _idle_connection(self) -> socket.socket | None:
+        """The one used last, which is the least likely to have been closed by the server."""
+        while True:
+            try:
+                sock = self._idle.pop()
+            except IndexError:
+                return None
+            if not _has_input(sock):
+                return sock
+            sock.close()  # the only thing to read is the end
+
+    @cached_property
+    def _certificates(self) -> ssl.SSLContext:
+        """Once for all connections: reading the system's certificates is slow."""
+        return ssl.create_default_context()
+
+    def _connect(self, seconds: float) -> socket.socket:
+        place = self._proxy or self._url
+        host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+        made = http.client.HTTPConnection(host, port, timeout=seconds)
+        if self._url.scheme == "https":
+            made = http.client.HTTPSConnection(host, port, timeout=seconds, context=self._certificates)
+        if self._proxy is not None and not self._forwarded:
+            made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
+        try:
+            made.connect()
+        except BaseException:
+            made.close()
+            raise
+        assert made.sock is not None
+        return made.sock
 
 
 class _DeadlineReader(io.RawIOBase):
@@ -140,31 +187,26 @@ class _DeadlineReader(io.RawIOBase):
     would prolong a request without end.
     """
 
-    def __init__(self, sock: socket.socket, raw: io.RawIOBase) -> None:
-        self._sock, self._raw = sock, raw
-        self._deadline = time.monotonic() + (sock.gettimeout() or 0.0)  # urllib3 sets what is left of the timeout
+    def __init__(self, sock: socket.socket, deadline: float) -> None:
+        self._sock, self._deadline = sock, deadline
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int | None:
+    def makefile(self, mode: str) -> io.BufferedReader:
+        """What http.client asks of a socket."""
+        return io.BufferedReader(self)
+
+    def readinto(self, buffer: Any) -> int:
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         self._sock.settimeout(left)
-        return self._raw.readinto(buffer)
-
-    def close(self) -> None:
-        self._raw.close()
-        super().close()
+        return self._sock.recv_into(buffer)
 
 
 class _Response(http.client.HTTPResponse):
-    """With a deadline for headers and body, and without the replies before the reply (103 Early Hints)."""
-
-    def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-        super().__init__(sock, *args, **options)
-        self.fp = io.BufferedReader(_DeadlineReader(sock, self.fp.detach()))
+    """Without the replies before the reply (103 Early Hints)."""
 
     def _read_status(self) -> tuple[str, int, str]:
         while True:
@@ -174,35 +216,42 @@ class _Response(http.client.HTTPResponse):
             http.client.parse_headers(self.fp)
 
 
-class _Connection(urllib3.connection.HTTPConnection):
-    response_class = _Response
-
-
-class _SecureConnection(urllib3.connection.HTTPSConnection):
-    response_class = _Response
-
-
-def _read(response: urllib3.BaseHTTPResponse, max_bytes: int) -> bytes:
+def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
+    """The body, decompressed. Neither what arrives nor what it becomes may be larger than the limit."""
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise RequestFailed("malformed", f"the reply is compressed in a way that was not asked for: {encoding[:40]!r}")
+    unpack = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
     parts, size = [], 0
-    while part := response.read(READ_BYTES):
+    while part := response.read1(READ_BYTES):
+        if unpack is not None:
+            part = unpack.decompress(part, max_bytes + 1 - size)
         size += len(part)
         if size > max_bytes:
             raise RequestFailed("malformed", f"the reply is larger than {max_bytes >> 20} MiB")
         parts.append(part)
+    if response.length:
+        raise RequestFailed("connection", f"the connection closed after {size} bytes of the reply")
+    if unpack is not None and not unpack.eof:
+        raise RequestFailed("malformed", "the end of the compressed reply is missing")
     return b"".join(parts)
 
 
-def _failed(error: BaseException, timeout: float) -> RequestFailed:
-    """The exception without urllib3's wrapping, whose messages name objects and addresses in memory."""
-    if isinstance(error, IncompleteRead):
-        return RequestFailed("connection", f"the connection closed after {error.partial} bytes of the reply")
-    inner = [arg for arg in (*error.args, error.__cause__) if isinstance(arg, Exception)]
-    if isinstance(error, HTTPError) and inner and not isinstance(error, ReadTimeoutError | DecodeError):
-        return _failed(inner[0], timeout)
-    timed_out = isinstance(error, TimeoutError | ReadTimeoutError | ConnectTimeoutError)
-    if timed_out and not isinstance(error, NewConnectionError):
+_NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+
+
+def _failed(error: Exception, timeout: float, url: SplitResult) -> RequestFailed:
+    if isinstance(error, TimeoutError):
         return RequestFailed("timeout", f"no answer within {timeout:g} seconds")
-    lost = isinstance(error, OSError | HTTPError | http.client.HTTPException) and not isinstance(error, DecodeError)
+    if isinstance(error, http.client.IncompleteRead):
+        return RequestFailed("connection", "the connection closed in the middle of the reply")
+    if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
+        plain = url._replace(scheme="http").geturl()
+        return RequestFailed("connection", "this port answers http, not https", f"write base_url={plain}")
+    if isinstance(error, http.client.BadStatusLine) and str(error).startswith("\x15\x03"):  # an alert of TLS
+        secure = url._replace(scheme="https").geturl()
+        return RequestFailed("connection", "this port answers https, not http", f"write base_url={secure}")
+    lost = isinstance(error, OSError | http.client.HTTPException)
     message = redact(f"{type(error).__name__}: {error}")[:MESSAGE_CHARACTERS]
     return RequestFailed("connection" if lost else "malformed", message)
 
@@ -224,23 +273,45 @@ def parse_retry_after(value: str | None, *, now: float | None = None) -> float |
     return max(0.0, at - (time.time() if now is None else now))
 
 
-def _connection_pool(base_url: str) -> urllib3.HTTPConnectionPool:
-    """Connections to the server, through the proxy that the environment names for it; local servers use none."""
-    url = urlsplit(base_url)
+_URL_CHARACTERS = "%/:=&?~#+!$,;'@()*[]"
+
+
+def _target(url: str) -> str:
+    """The path of a URL with its query."""
+    parts = urlsplit(url)
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+
+
+def _ascii_host(url: SplitResult) -> str:
+    host = url.netloc.rpartition("@")[2]
+    return host if host.isascii() else host.encode("idna").decode("ascii")
+
+
+def _has_input(sock: socket.socket) -> bool:
+    if hasattr(select, "poll"):
+        poll = select.poll()
+        poll.register(sock, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([sock], [], [], 0)[0])
+
+
+def _close_all(sockets: deque[socket.socket]) -> None:
+    while sockets:
+        sockets.pop().close()
+
+
+def _proxy_for(url: SplitResult) -> SplitResult | None:
+    """The proxy that the environment names for this URL; local servers use none."""
     host = url.hostname or ""
-    options: dict[str, Any] = {"maxsize": MAX_IDLE_CONNECTIONS, "block": False}
-    if url.scheme == "https":
-        options["ssl_context"] = ssl.create_default_context()  # once: reading the certificates is slow
     address = urllib.request.getproxies().get(url.scheme, "")
     if not address or host in ("localhost", "::1") or host.startswith("127.") or urllib.request.proxy_bypass(host):
-        pool = urllib3.connection_from_url(base_url, **options)
-    else:
-        proxy = urlsplit(address if "://" in address else f"http://{address}")
-        if proxy.username:
-            user, password = unquote(proxy.username), unquote(proxy.password or "")
-            remember(password)
-            options["proxy_headers"] = urllib3.make_headers(proxy_basic_auth=f"{user}:{password}")
-        manager = urllib3.ProxyManager(f"{proxy.scheme}://{proxy.netloc.rpartition('@')[2]}", **options)
-        pool = manager.connection_from_url(base_url)
-    pool.ConnectionCls = _SecureConnection if url.scheme == "https" else _Connection
-    return pool
+        return None
+    return urlsplit(address if "://" in address else f"http://{address}")
+
+
+def _proxy_key(proxy: SplitResult | None) -> dict[str, str]:
+    if proxy is None or not proxy.username:
+        return {}
+    user, password = unquote(proxy.username), unquote(proxy.password or "")
+    remember(password)
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}

@@ -2,37 +2,75 @@
 
 A simulated model is given the targets of a probe and the depths of the facts behind them. Whether it names a target is
 drawn from its seed and the cell alone, so a record is the same in any order, and two profiles with one seed err on the
-same samples first.
+same samples first. Each value is read or lost by itself, with the chance that the profile gives to the depth of its own
+fact; a wrong answer is one of the mistakes that real models make, and never contains a right value by accident.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import re
 import threading
 import time
-from collections.abc import Sequence
-from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
 from leadline.core.digest import digest, digest_text
 from leadline.core.errors import UnknownName
 from leadline.core.seeds import rng
-from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.sim.answers import PREAMBLES, RAMBLES, REFUSALS, Finish, draw_answer, without
-from leadline.models.sim.nll import continuation_nll, span_nll
-from leadline.models.sim.profiles import ARCHETYPES, JUDGE, Profile, success_probability
+from leadline.models.sim.profiles import (
+    ARCHETYPES,
+    JUDGE,
+    Length,
+    Profile,
+    continuation_nll,
+    span_nll,
+    success_probability,
+)
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
+NOT_FOUND = (
+    " I could not find that in the text.",
+    " The text does not mention it.",
+    " There is no information about this in the text.",
+)
+REFUSALS = (
+    " I'm sorry, but I can't help with that request.",
+    " I cannot assist with this question.",
+    " I must decline to answer this.",
+)
+RAMBLES = (
+    " It depends on how one looks at it, and many things could be said about a passage as long as this.",
+    " The passage goes on for a while, and then it turns to other matters altogether.",
+    " First come a few remarks, then some more of them, and near the end the tone changes.",
+    " Let us think about what was read. There was a lot of it, and much of it was alike.",
+    " As was said before, the beginning leads to the middle and the middle leads to the end.",
+)
+PREAMBLES = (
+    " Let me go through the text from its first sentence to its last before I say anything. It opens with",
+    " To answer this properly I will first sum up every part of the text in turn, beginning with",
+    " Okay, so the question asks for something from the text. Let me think about where it stood. I remember that",
+)
 NOT_A_VERDICT = "The answer looks correct to me. GRADE: C"
 HIGH_GRADES = (10,)
+_FALLBACK = " ..."
+_WRONG_VALUE, _NOT_FOUND, _RAMBLE = 0.6, 0.85, 0.95
+"""Cumulative shares of the wrong answers: another value, "not there", words without a value, and else a refusal."""
+_NEARBY_CHARACTERS = 400
+
+Finish = Literal["stop", "length"]
+Chance = Callable[[float | None], float]
+"""From the depth of a fact (None: unknown) to the probability that it is read right."""
 
 
 class Simulated(ModelProvider, Profile):
@@ -43,19 +81,15 @@ class Simulated(ModelProvider, Profile):
 
     seed: int = Field(0, description="another seed errs on other samples")
     rate: float = Field(0.1, ge=0, le=1, description="share of requests that fail, for flaky")
-    limit: int | None = Field(None, ge=1, description="refuse prompts that need more tokens, as servers do")
+    limit: Length | None = Field(None, ge=1, description="refuse prompts that need more tokens, as servers do")
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
     latency_seconds: float = Field(0.0, ge=0, description="how long an answer takes")
-
     sensitivity: float = Field(1.0, ge=0, le=1, description="for judge: share of right answers that it accepts")
     specificity: float = Field(1.0, ge=0, le=1, description="for judge: share of wrong answers that it rejects")
     garbled: float = Field(0.0, ge=0, le=1, description="for judge: share of replies that are no verdict")
-    guesses_beyond: int | None = Field(None, ge=1, description="for judge: it guesses about longer samples than this")
-
-    @field_validator("limit", "guesses_beyond", mode="before")
-    @classmethod
-    def _limit(cls, value: Any) -> Any:
-        return parse_length(value) if isinstance(value, str) else value
+    guesses_beyond: Length | None = Field(
+        None, ge=1, description="for judge: it guesses about longer samples than this"
+    )
 
     def open(self, name: str) -> SimulatedModel:
         if name not in ARCHETYPES:
@@ -80,6 +114,8 @@ class SimulatedModel:
     def card(self) -> ModelCard:
         judging = set() if self.archetype == JUDGE else {"sensitivity", "specificity", "garbled", "guesses_beyond"}
         options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer", *judging})
+        if options["difficulty"] == "same":  # fingerprints of runs made before the option stay valid
+            del options["difficulty"]
         turns = self.archetype not in ("perfect", "flaky", JUDGE)
         return ModelCard(
             name=f"sim:{self.archetype}",
@@ -110,8 +146,8 @@ class SimulatedModel:
     def close(self) -> None:
         pass
 
-    def _chance(self, length: int, depth: float | None) -> float:
-        return success_probability(self.archetype, length, depth, self.options)
+    def _chance(self, length: int, depth: float | None, family: str = "") -> float:
+        return success_probability(self.archetype, length, depth, self.options, family)
 
     def _answer(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
@@ -157,20 +193,15 @@ class SimulatedModel:
 
     def _reply(self, document: Document, probe: Probe, length: int) -> tuple[str, Finish]:
         draw = rng(self.options.seed, "sim", probe.cell.key)
-        match self.archetype:
-            case "empty":
-                return "", "stop"
-            case "judge":
-                return self._verdict(probe, draw), "stop"
-            case "refuses":
-                return without(probe.targets, draw, REFUSALS), "stop"
-            case "wanders":
-                return without(probe.targets, draw, RAMBLES), "stop"
-            case "cuts-off":
-                return without(probe.targets, draw, PREAMBLES), "length"
-        return draw_answer(document, probe, lambda depth: self._chance(length, depth), draw), "stop"
+        if self.archetype == "empty":
+            return "", "stop"
+        if self.archetype == JUDGE:
+            return self._verdict(probe, draw), "stop"
+        if phrases := {"refuses": REFUSALS, "wanders": RAMBLES, "cuts-off": PREAMBLES}.get(self.archetype):
+            return without(probe.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
+        return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
 
-    def _verdict(self, probe: Probe, draw: Random) -> str:
+    def _verdict(self, probe: Probe, draw: random.Random) -> str:
         """The verdict that a judge's probe has as its target, with this judge's errors."""
         try:
             verdict = json.loads(probe.targets[0])
@@ -189,3 +220,89 @@ class SimulatedModel:
             if draw.random() >= keeps:
                 verdict[key] = {"yes": "no", "no": "yes", 10: 1, 1: 10}.get(value, value)
         return NOT_A_VERDICT if lost else json.dumps(verdict)
+
+
+# --- answers ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NeededValue:
+    """A value that the answer has to name, and the depths of the facts that give it."""
+
+    text: str
+    depths: tuple[float | None, ...]
+
+
+def needed_values(document: Document, probe: Probe) -> tuple[NeededValue, ...]:
+    """The targets with the depths of their facts; none where the document is empty.
+
+    As many facts as targets belong to them one by one; otherwise every target needs all facts. A task that plants no
+    facts has its evidence around the cell's depth, or all over the document.
+    """
+    if probe.cut_characters <= document.body_start_characters or not probe.targets:
+        return ()
+    planted = {fact.id: fact.depth for fact in document.facts}
+    depths = tuple(planted[fact] for fact in probe.facts if fact in planted) or (probe.cell.depth,)
+    if probe.match == "any":
+        return (NeededValue(probe.targets[0], depths),)
+    if len(depths) == len(probe.targets):
+        return tuple(NeededValue(target, (depth,)) for target, depth in zip(probe.targets, depths, strict=True))
+    return tuple(NeededValue(target, depths) for target in probe.targets)
+
+
+def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.Random) -> str:
+    """All needed values, some of them, or a wrong answer. Several facts of one value count by their mean chance."""
+    needed = needed_values(document, probe)
+    if not needed:
+        return without(probe.targets, draw, NOT_FOUND)
+    read = [v.text for v in needed if draw.random() < sum(map(chance, v.depths)) / len(v.depths)]
+    if len(read) < len(needed):
+        if not read:
+            return _wrong(document, probe, draw)
+        mistakes = [_mistaken_value(document, probe, draw) for _ in needed[len(read) :] if draw.random() < 0.5]
+        read += [value for value in dict.fromkeys(mistakes) if value]
+    return f" {listed(read)}."
+
+
+def without(targets: Sequence[str], draw: random.Random, phrases: Sequence[str]) -> str:
+    """One of the phrases that contains no target."""
+    harmless = [phrase for phrase in phrases if not _contains_any(phrase, targets)]
+    return draw.choice(harmless) if harmless else _FALLBACK
+
+
+def listed(values: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} and {values[-1]}"
+
+
+def _wrong(document: Document, probe: Probe, draw: random.Random) -> str:
+    how = draw.random()
+    value = _mistaken_value(document, probe, draw) if how < _WRONG_VALUE else ""
+    if value:
+        return f" {value}."
+    phrases = NOT_FOUND if how < _NOT_FOUND else RAMBLES if how < _RAMBLE else REFUSALS
+    return without(probe.targets, draw, phrases)
+
+
+def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> str:
+    """A distractor; else a word of the text where words are counted; else a target with one digit misread."""
+    others = [value for value in probe.distractors if not _contains_any(value, probe.targets)]
+    if not others and probe.family == "counting":
+        start = draw.randrange(document.body_start_characters, probe.cut_characters)
+        stop = min(start + _NEARBY_CHARACTERS, probe.cut_characters)
+        nearby = re.findall(r"[^\W\d_]{4,}", document.text[start:stop])
+        others = [word for word in nearby[1:-1] if not _contains_any(word, probe.targets)]
+    if others:
+        return draw.choice(others)
+    target = draw.choice(probe.targets)
+    digits = [place for place, character in enumerate(target) if character.isdecimal()]
+    if not digits:
+        return ""
+    place = draw.choice(digits)
+    misread = f"{target[:place]}{(int(target[place]) + draw.randrange(1, 10)) % 10}{target[place + 1 :]}"
+    return "" if _contains_any(misread, probe.targets) else misread
+
+
+def _contains_any(text: str, targets: Sequence[str]) -> bool:
+    folded = text.casefold()
+    return any(target.casefold() in folded for target in targets)

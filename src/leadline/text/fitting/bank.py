@@ -8,6 +8,7 @@ pair of touching tokens.
 from __future__ import annotations
 
 import io
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
-FORMAT = 3
+FORMAT = 4
 """Version of the cache files."""
 WORTH_CACHING = 200
 """Banks of more pieces are written to the cache folder."""
@@ -94,6 +95,14 @@ class CountedBank:
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
         return np.array([piece[:1].isspace() for piece in self.bank.pieces], np.bool_)
+
+    @cached_property
+    def separator(self) -> str:
+        """White space between two texts of which neither brings its own: the line breaks that all pieces end with, or
+        a space."""
+        ends = {piece[len(piece.rstrip()) :] for piece in self.bank.pieces}
+        shortest = min(ends, key=len, default="")
+        return self.bank.ending or (shortest if all(end.endswith(shortest) for end in ends) else "") or " "
 
     def splits(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
         """Whether the joint of two texts is sound. Proven once for each pair of touching tokens."""
@@ -198,7 +207,7 @@ def count_bank(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
         with np.load(file) as saved:
             return CountedBank(bank, context, saved["ids"], saved["starts"], saved["clean"])
     except (OSError, ValueError, KeyError, EOFError):  # absent or broken
-        counted = CountedBank(bank, context, *_count(bank, context))
+        counted = _count(bank, context)
     if len(bank.pieces) > WORTH_CACHING:
         data = io.BytesIO()
         np.savez(data, ids=counted.ids, starts=counted.starts, clean=counted.clean)
@@ -206,18 +215,31 @@ def count_bank(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
     return counted
 
 
-def _count(bank: PieceBank, context: ContextTokenizer) -> tuple[Ids, Indices, npt.NDArray[np.bool_]]:
-    """The tokens of all pieces, where each piece starts in them, and which joints of neighbours are sound."""
+def _count(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
+    """The tokens of all pieces, and which joints of neighbours are sound: all of them if the whole text has the same
+    tokens, else by proof."""
     each = context.encode_pieces(bank.pieces)
     starts = np.concatenate(([0], np.cumsum([len(ids) for ids in each]))).astype(np.int64)
     ids = np.concatenate(each) if each else np.empty(0, np.int32)
     clean = np.zeros(max(len(each) - 1, 0), np.bool_)
     if bank.contiguous and len(each) > 1:
         [whole] = context.encode_pieces(["".join(bank.pieces)])
-        if np.array_equal(whole, ids):
-            clean[:] = True
-        else:
-            pairs = context.encode_pieces([a + b for a, b in zip(bank.pieces, bank.pieces[1:], strict=False)])
-            for i, pair in enumerate(pairs):
-                clean[i] = np.array_equal(pair, ids[starts[i] : starts[i + 2]])
-    return ids, starts, clean
+        clean[:] = np.array_equal(whole, ids) or _prove_neighbours(bank.pieces, each, context)
+    return CountedBank(bank, context, ids, starts, clean)
+
+
+def _prove_neighbours(pieces: Sequence[str], each: Sequence[Ids], context: ContextTokenizer) -> list[bool]:
+    """Whether the joint of each piece and the next is sound. Proven once for all joints with the same characters, up
+    to the nearest that are no white space, and the same tokens on both sides."""
+    pairs = list(itertools.pairwise(pieces))
+    keys = []
+    for i, (left, right) in enumerate(pairs):
+        sides = left[len(left.rstrip()) - 1 :], right[: len(right) - len(right.lstrip()) + 1]
+        keys.append((*sides, each[i][-1:].tobytes(), each[i + 1][:1].tobytes()))
+    first = {key: i for i, key in reversed(list(enumerate(keys)))}
+    encoded = context.encode_pieces(["".join(pairs[i]) for i in first.values()])
+    sound = {
+        key: np.array_equal(ids, np.concatenate(each[i : i + 2]))
+        for (key, i), ids in zip(first.items(), encoded, strict=True)
+    }
+    return [sound[key] for key in keys]

@@ -16,19 +16,21 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, TokenizerError
-from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
+from leadline.core.format import format_list
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Match, Planted, Probe, Question, Room
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.assembly import Assembly
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.layout import ATTEMPTS, Layout, SizedFact, StretchWriter, order_pieces
+from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix, verbatim_document
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
@@ -50,10 +52,13 @@ class Fitter:
     `plain` is the frame of a text without a chat template, for models that give log-probabilities.
     """
 
-    def __init__(self, tokenizer: Tokenizer, frame: Frame, plain: Frame | None = None) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, frame: Frame, plain: Frame | None = None, untemplated: Frame | None = None
+    ) -> None:
         self.tokenizer = tokenizer
         self.frame = frame
         self.plain = plain
+        self.untemplated = untemplated
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -62,7 +67,30 @@ class Fitter:
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         with self._lock:
-            return self._verbatim(draft) if draft.filler is None else self._fitted(draft, self._bank(draft.filler))
+            if draft.filler is None:
+                return verbatim_document(draft, self.tokenizer, self._frame_for(draft))
+            enough = tuple(map(self._with_enough_tokens, draft.questions))
+            return self._fitted(replace(draft, questions=enough), self._bank(draft.filler))
+
+    def answer_tokens(self, targets: Sequence[str], match: Match) -> int:
+        """Tokens of a right answer: all targets in a list, or the shortest where any one will do, and an end token."""
+        if not targets:
+            return 0
+        text = f" {format_list(targets)}." if match == "all" else f" {min(targets, key=len)}."
+        return len(self.tokenizer.encode(text)) + 1
+
+    def _with_enough_tokens(self, question: Question) -> Question:
+        """The question with an allowance that is enough for its answer in this tokenizer, unless it is fixed."""
+        targets = question.targets
+        if question.fixed_allowance or callable(targets):
+            return question
+        if sum(len(t.encode()) + 2 for t in targets) + 8 <= question.allowance:  # enough in any tokenizer
+            return question
+        needed = self.answer_tokens(targets, question.match)
+        return question if needed <= question.allowance else replace(question, allowance=needed)
+
+    def _frame_for(self, draft: Draft) -> Frame:
+        return self.frame if draft.templated else self.untemplated or self.frame
 
     def corpus(self, corpus: Corpus, *, least: int, most: int, seed: int) -> CorpusTokens:
         """The documents of a corpus in tokens; of those with `least` tokens or more the first `most`."""
@@ -81,32 +109,6 @@ class Fitter:
         if digest not in self._banks:
             self._banks[digest] = count_bank(filler.bank, self._context)
         return self._banks[digest]
-
-    def _verbatim(self, draft: Draft) -> Document:
-        """The head is the whole text; its length is counted so that the model's own count can be compared with it."""
-        encode, text = self.tokenizer.encode, self.frame.before + draft.head
-        ids, start = encode(text), len(encode(self.frame.before))
-        probes = []
-        for question in draft.questions:
-            tail, closing = prompt_suffix(question, self.frame)
-            prompt = encode(text + closing)
-            cut = min(_common_start(ids, prompt), len(prompt) - 1)
-            probe = _make_probe(
-                question, text, tail, prompt[cut:], cut=cut, cut_characters=len(text), body=len(self.frame.before),
-                prompt_tokens=len(prompt) + self.frame.extra_tokens, body_tokens=max(len(ids) - start, 0),
-            )  # fmt: skip
-            probes.append(probe)
-        return Document(
-            id=draft.id,
-            cluster=draft.cluster,
-            frame=self.frame,
-            text=text,
-            ids=ids,
-            body_start=min(start, len(ids)),
-            body_start_characters=len(self.frame.before),
-            facts=(),
-            probes=tuple(probes),
-        )
 
     def _fitted(self, draft: Draft, counted: CountedBank) -> Document:
         document = _search(draft, counted, self.frame)
@@ -138,63 +140,16 @@ class Fitter:
 # --- questions and probes -----------------------------------------------------------------------
 
 
-def prompt_suffix(question: Question, frame: Frame) -> tuple[str, str]:
-    """What ends the user's turn, and all of the prompt from there on: question, template and answer prefix."""
-    text, prefix = question.text, question.answer_prefix
-    # A line break where no template separates the question from the beginning of its answer.
-    gap = "\n" if text and prefix and not (text[-1].isspace() or prefix[0].isspace()) else ""
-    if frame.prefill:
-        tail = text + ("" if frame.after else gap)
-        return tail, tail + frame.after + prefix
-    tail = (text + gap + prefix).rstrip()
-    return tail, tail + frame.after
-
-
-def _make_probe(
-    question: Question,
-    text: str,
-    tail: str,
-    closing_ids: Ids,
-    *,
-    cut: int,
-    cut_characters: int,
-    body: int,
-    prompt_tokens: int,
-    body_tokens: int,
-) -> Probe:
-    """The probe of a question; `text` from character `body` to the cut is what targets may be counted in."""
-    targets = question.targets
-    return Probe(
-        cell=question.cell,
-        cut=cut,
-        cut_characters=cut_characters,
-        tail=tail,
-        closing_ids=closing_ids,
-        prompt_tokens=prompt_tokens,
-        question=question.text.strip(),
-        answer_prefix=question.answer_prefix,
-        targets=targets(text[body:cut_characters]) if callable(targets) else targets,
-        distractors=question.distractors,
-        facts=question.facts,
-        allowance=question.allowance,
-        scorers=question.scorers,
-        labels=question.labels,
-        match=question.match,
-        family=question.family,
-        value_kind=question.value_kind,
-        demonstration=question.demonstration,
-        body_tokens=body_tokens,
-    )
-
-
-def _common_start(left: Ids, right: Ids) -> int:
-    """The number of tokens that two texts begin with in common."""
-    size = min(len(left), len(right))
-    same = left[:size] == right[:size]
-    return size if bool(np.all(same)) else int(same.argmin())
-
-
 # --- the search ---------------------------------------------------------------------------------
+
+
+def _wanted(facts: Sequence[SizedFact], begun: int, scale: float) -> list[float]:
+    """For each fact, the tokens of pieces that should precede it in a stretch after `begun` tokens.
+
+    `scale` is the bank's count for each true token: above 1 where a tokenizer joins what the bank holds apart.
+    """
+    sizes = np.cumsum([0, *(f.tokens for f in facts)])
+    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes.tolist(), strict=False)]
 
 
 def _search(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
@@ -283,7 +238,8 @@ class _DocumentSearch:
         filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
         facts = sum(f.tokens for f in self.facts)
         where = f"{self.draft.id} at length {longest.length:,}"
-        return order_pieces(filler, self.counted, longest.cut - self.opening_tokens, facts, where)
+        room = longest.cut - self.opening_tokens
+        return order_pieces(filler, self.counted, room, facts, where, stretches=len(self.lengths))
 
     def document(self) -> Document | None:
         """The document; None when a composer cannot write one."""
@@ -310,11 +266,12 @@ class _DocumentSearch:
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, tried = self.assembly.checkpoint(), room, Counter[int]()
         for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
-            layout = self._choose(asks, Room(tokens, tried[tokens]), attempt)
+            wanted = _wanted(facts, begun, tokens / max(room, 1))
+            layout = self._choose(asks, Room(tokens, tried[tokens]), wanted, attempt)
             tried[tokens] += 1
             if layout is None:
                 continue
-            off = self._write(asks, layout, facts, begun, tokens / max(room, 1))
+            off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
                 self.rooms.append(Room(tokens, tried[tokens] - 1))
                 return True
@@ -326,21 +283,22 @@ class _DocumentSearch:
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
         return False
 
-    def _choose(self, asks: Sequence[_Ask], room: Room, attempt: int) -> Layout | None:
+    def _choose(self, asks: Sequence[_Ask], room: Room, wanted: Sequence[float], attempt: int) -> Layout | None:
         if self.composer is None:
-            return self.writer.choose(self.used, room.tokens, [a.cut - asks[0].cut for a in asks], attempt)
+            beyond = [a.cut - asks[0].cut for a in asks]
+            return self.writer.choose(self.used, room.tokens, beyond, wanted, attempt)
         stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
-        return None if stretches is None else Layout(stretches[-1], 0, (0,) * len(asks))
+        if stretches is None:
+            return None
+        return Layout(stretches[-1], 0, (0,) * len(asks), *self.writer.place(stretches[-1], wanted))
 
-    def _write(
-        self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[SizedFact], begun: int, scale: float
-    ) -> int | None:
+    def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
         """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took
-        or gave a few tokens, only the end is written again, with a longer or shorter cut."""
-        facts_at_end = self.writer.write_pieces(layout, facts, begun, scale)
+        or gave a few tokens, only the part from the cut on is written again, with a longer or shorter cut."""
+        self.writer.write_before_cut(layout, facts)
         state, offs = self.assembly.checkpoint(), []
         for _ in range(RECUTS):
-            self.writer.write_end(layout, facts_at_end)
+            self.writer.write_from_cut(layout, facts)
             off = self._settle(asks, layout.offsets)
             if off == 0:
                 self.used = layout.used
@@ -416,8 +374,8 @@ class _DocumentSearch:
         ask = settled.ask
         # The tokens that document and prompt have in common may reach into those of the closing.
         rest = ids[settled.tokens_before : settled.tokens_before + len(settled.closing_ids)]
-        shared = min(_common_start(rest, settled.closing_ids), len(settled.closing_ids) - 1)
-        return _make_probe(
+        shared = min(common_start(rest, settled.closing_ids), len(settled.closing_ids) - 1)
+        return make_probe(
             ask.question, text, ask.tail, settled.closing_ids[shared:], cut=settled.tokens_before + shared,
             cut_characters=settled.characters, body=len(self.opening),
             prompt_tokens=ask.prompt_tokens + self.frame.extra_tokens, body_tokens=ask.cut - body_start,

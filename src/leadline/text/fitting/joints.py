@@ -6,7 +6,7 @@ A joint is sound when two texts side by side have exactly the tokens that they h
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,8 @@ IN_WORD_TRIALS = 64
 PROOF_CHARACTERS = 200
 """Characters to the left of a joint that a proof takes into account."""
 CACHED_TEXTS = 2048
+MANY_PIECES = 1000
+"""Of more pieces some are tried behind each anchor, before all of them are encoded behind the best."""
 
 
 class ContextTokenizer:
@@ -57,19 +59,30 @@ class ContextTokenizer:
 
     def encode_pieces(self, pieces: Sequence[str]) -> list[Ids]:
         """The ids of texts that other text precedes and follows, in one call of the tokenizer where possible."""
-        anchor = ANCHORS[0]
+        found: dict[int, Ids] = {}
+        anchors: Sequence[str] = ANCHORS
+        if len(pieces) > MANY_PIECES:
+            few = dict(enumerate(pieces[:: len(pieces) // 32]))
+            anchors = sorted(ANCHORS, key=lambda anchor: -len(self._behind(anchor, few)))
+        for anchor in anchors:
+            found |= self._behind(anchor, {i: piece for i, piece in enumerate(pieces) if i not in found})
+        return [found[i] if i in found else self.encode_between(piece) for i, piece in enumerate(pieces)]
+
+    def _behind(self, anchor: str, pieces: Mapping[int, str]) -> dict[int, Ids]:
+        """The ids of pieces behind an anchor, without those whose beginning it is joined with: a line break may be
+        joined with indentation."""
+        if not pieces:
+            return {}
         lead, follower = self._anchor(anchor), self._follower()
-        spaced = [piece[-1:].isspace() for piece in pieces]
-        encoded = self.tokenizer.encode_batch(
-            [anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces, spaced, strict=True)]
-        )
-        found = []
-        for ids, piece, space in zip(encoded, pieces, spaced, strict=True):
+        spaced = [piece[-1:].isspace() for piece in pieces.values()]
+        texts = [
+            anchor + piece + (FOLLOWER if space else "") for piece, space in zip(pieces.values(), spaced, strict=True)
+        ]
+        found = {}
+        for i, space, ids in zip(pieces, spaced, self.tokenizer.encode_batch(texts), strict=True):
             end = len(ids) - (len(follower) if space else 0)
             if ids[: len(lead)].tolist() == lead and (not space or ids[end:].tolist() == follower):
-                found.append(ids[len(lead) : end])
-            else:
-                found.append(self.encode_between(piece))
+                found[i] = ids[len(lead) : end]
         return found
 
     def encode_between(self, text: str) -> Ids:

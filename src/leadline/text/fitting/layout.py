@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,10 +22,17 @@ ATTEMPTS = 80
 """Layouts that are tried for one stretch. A handful suffices with real tokenizers."""
 WHOLE_SENTENCE_ATTEMPTS = ATTEMPTS // 4
 """The first attempts, which cut a sentence from its beginning."""
+LEAVE_OUT_EVERY = 20
+"""Attempts after which one more whole piece is left out, which leaves a longer rest to cut."""
 CUT_CANDIDATES = 96
 """Sentences that are considered for one cut."""
+LAST_CANDIDATES = 12
+"""Sentences that are considered for a cut in which several questions end, as it must have words that end at all."""
 LONG_PIECE = 400
-"""Tokens of a piece from which the ends of all its tokens are not looked up."""
+"""Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
+stops, are left out where the text has enough others: no fact could be placed inside them."""
+CUT_PLACES = 16
+"""Boundaries before a fact at the end that are considered for the cut piece."""
 SPARE_PIECES = 24
 """Pieces beyond those that fill the document, where the order depends on their number."""
 NO_FACT_HERE = 1 << 40
@@ -36,22 +44,28 @@ _WORD = re.compile(r"\s*\S+")
 # --- the order of pieces ------------------------------------------------------------------------
 
 
-def order_pieces(filler: Filler, counted: CountedBank, room: int, facts: int, where: str) -> Indices:
-    """Pieces in the haystack's order for `room` tokens, of which facts take up `facts`."""
+def order_pieces(
+    filler: Filler, counted: CountedBank, room: int, facts: int, where: str, *, stretches: int = 1
+) -> Indices:
+    """Pieces in the haystack's order for `room` tokens, of which facts take up `facts`. There are more of them, because
+    attempts at a layout skip some in each stretch."""
     if not filler.prefix_stable:
         return _order_of_fixed_count(filler, counted, room, where)
     mean = max(counted.mean_tokens, 0.5)
-    wanted = int(1.2 * max(room, 0) / mean) + 96
+    spare = stretches * (ATTEMPTS + LAST_CANDIDATES)
+    wanted = int(1.2 * max(room, 0) / mean) + spare
     share = _share_of_counted(filler, counted)
     while True:
         order = filler.arrange(wanted)
-        tokens = int(counted.counts[order].sum() * share)
-        if len(order) < wanted or tokens >= room + 64 * mean:
+        counts = counted.counts[order]
+        tokens, short = int(counts.sum() * share), counts <= LONG_PIECE
+        without_long = tokens - int(counts[~short].sum() * share)
+        if len(order) < wanted or without_long >= room + spare * mean:
             break
         wanted = int(wanted * 1.5)
     if tokens < room - facts:
         raise _too_short(counted, tokens, room, where)
-    return order
+    return order[short] if without_long >= room + mean and not short.all() else order
 
 
 def _share_of_counted(filler: Filler, counted: CountedBank) -> float:
@@ -99,13 +113,17 @@ def _too_short(counted: CountedBank, tokens: int, room: int, where: str) -> Sour
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What fills one stretch: whole pieces with facts between them, a cut piece, facts at the end, a last cut piece."""
+    """What fills one stretch: whole pieces with facts between them, one cut piece among them, a last cut piece."""
 
     pieces: Indices
     used: int
     """Position in the order after this stretch."""
     offsets: tuple[int, ...]
     """For each question, the characters at the end that are not part of its prompt."""
+    places: tuple[int, ...]
+    """For each fact, the number of whole pieces before it; one more if only a cut piece is there for it to follow."""
+    cut_place: int
+    """The number of whole pieces before the cut piece. No fact has this place, so that no fact is next to it."""
     cut: str = ""
     cut_tokens: int = 0
     last: str = ""
@@ -133,27 +151,32 @@ class StretchWriter:
     opening_characters: int
     """Instructions and template before the body."""
 
-    def choose(self, used: int, room: int, beyond: Sequence[int], attempt: int) -> Layout | None:
+    def choose(
+        self, used: int, room: int, beyond: Sequence[int], wanted: Sequence[float], attempt: int
+    ) -> Layout | None:
         """A layout of `room` tokens from position `used` of the order on; None when this attempt finds none.
 
-        `beyond` has for each question the tokens that its prompt may have in addition.
+        `beyond` has for each question the tokens that its prompt may have in addition, `wanted` for each fact the
+        tokens of pieces that should precede it.
         """
         pieces = self.order[used:]
         reach = np.cumsum(self.counted.counts[pieces])
         # Later attempts leave out whole pieces and cut a longer piece, in case the joints here cannot fit.
-        whole = max(int(np.searchsorted(reach, room, side="right")) - attempt // 6, 0)
+        whole = max(int(np.searchsorted(reach, room, side="right")) - attempt // LEAVE_OUT_EVERY, 0)
         while whole and not self._closes(int(pieces[whole - 1])):
             whole -= 1
         rest = room - (int(reach[whole - 1]) if whole else 0)
         if beyond[-1]:
-            return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, attempt)
+            return self._choose_for_several(pieces[:whole], used + whole, rest, beyond, wanted, attempt)
         if rest == 0:
-            return Layout(pieces[:whole], used + whole, (0,) * len(beyond))
-        return self._choose_for_one(pieces[:whole], used + whole, rest, len(beyond), attempt)
+            return Layout(pieces[:whole], used + whole, (0,) * len(beyond), *self.place(pieces[:whole], wanted))
+        return self._choose_for_one(pieces[:whole], used + whole, rest, len(beyond), wanted, attempt)
 
-    def _choose_for_one(self, pieces: Indices, at: int, rest: int, questions: int, attempt: int) -> Layout | None:
-        """All questions end the document at one place: after a cut piece of `rest` tokens."""
-        if 0 < attempt < WHOLE_SENTENCE_ATTEMPTS and self.counted.closes is None:
+    def _choose_for_one(
+        self, pieces: Indices, at: int, rest: int, questions: int, wanted: Sequence[float], attempt: int
+    ) -> Layout | None:
+        """All questions end the document at one place; a cut piece has the `rest` tokens."""
+        if self.counted.closes is None and (0 < attempt < WHOLE_SENTENCE_ATTEMPTS or (wanted and not len(pieces))):
             # Few sentences are as long as a long rest. A short whole one before the cut leaves a shorter rest.
             shorter = np.flatnonzero(self.counted.counts[self.order[at : at + CUT_CANDIDATES]] < rest)
             if len(shorter):
@@ -163,14 +186,15 @@ class StretchWriter:
                 at += 1
         else:
             at = self._skip(at, attempt)
-        cut = self._cut(at, [rest], attempt, no_space=self._follows_space(pieces))
+        places, cut_place = self.place(pieces, wanted, cut_tokens=rest)
+        cut = self._cut(at, [rest], attempt, no_space=self._follows_space(pieces[:cut_place]))
         if cut is None:
             return None
         used = self._next_beginning(at + cut.pieces)
-        return Layout(pieces, used, (0,) * questions, cut.text, rest, cut_at=at, attempt=attempt)
+        return Layout(pieces, used, (0,) * questions, places, cut_place, cut.text, rest, cut_at=at, attempt=attempt)
 
     def _choose_for_several(
-        self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], attempt: int
+        self, pieces: Indices, at: int, rest: int, beyond: Sequence[int], wanted: Sequence[float], attempt: int
     ) -> Layout | None:
         """Questions of different lengths end the document at different places, all inside a last cut piece. Every
         prompt keeps at least one of its tokens, so that none ends at a joint made for other text."""
@@ -183,11 +207,18 @@ class StretchWriter:
             return None
         cut = self._cut(at, [cut_tokens], attempt) if cut_tokens else None
         last_at = at + (cut.pieces if cut else 0)
-        last = self._cut(last_at, [kept + b for b in beyond], attempt)
-        if last is None or (cut is None and cut_tokens):
+        if cut is None and cut_tokens:
+            return None
+        last, sizes = None, [kept + b for b in beyond]
+        for _ in range(LAST_CANDIDATES):
+            last = last or self._cut(last_at, sizes, attempt)
+            last_at = last_at if last else self._skip(last_at, 1)
+        if last is None:
             return None
         used = self._next_beginning(last_at + last.pieces)
-        return Layout(pieces, used, last.offsets, cut.text if cut else "", cut_tokens, last.text, at, attempt)
+        places, cut_place = self.place(pieces, wanted, cut_tokens, last=True)
+        text = cut.text if cut else ""
+        return Layout(pieces, used, last.offsets, places, cut_place, text, cut_tokens, last.text, at, attempt)
 
     def recut(self, layout: Layout, tokens: int) -> Layout | None:
         """The same layout with a cut piece of another size. If a last cut piece follows it, the new cut is taken from
@@ -195,45 +226,78 @@ class StretchWriter:
         if not layout.cut or tokens < 1:
             return None
         at = layout.used if layout.last else layout.cut_at
-        cut = self._cut(at, [tokens], layout.attempt, no_space=self._follows_space(layout.pieces))
+        before = layout.pieces[: layout.cut_place]
+        cut = self._cut(at, [tokens], layout.attempt, no_space=self._follows_space(before))
         if cut is None:
             return None
         return replace(layout, cut=cut.text, cut_tokens=tokens, used=self._next_beginning(at + cut.pieces))
 
-    def write_pieces(self, layout: Layout, facts: Sequence[SizedFact], begun: int, scale: float) -> list[Fact]:
-        """Writes whole pieces with facts at the nearest boundaries. Returns the facts that go after the cut piece.
+    # --- places of facts and of the cut piece ---
 
-        `begun` is the number of tokens before the stretch. `scale` is the bank's count for each true token: above 1
-        where a tokenizer joins what the bank holds apart.
+    def place(
+        self, pieces: Indices, wanted: Sequence[float], cut_tokens: int = 0, *, last: bool = False
+    ) -> tuple[tuple[int, ...], int]:
+        """The boundary of pieces nearest to each wanted position, and one for the cut piece that no fact is at.
+
+        The cut piece ends the stretch. If a fact goes there, it is before the last whole pieces instead.
         """
-        pieces = layout.pieces
-        bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
-        barred = np.zeros(len(pieces) + 1, np.int64)
+        count = len(pieces)
+        if not count:
+            return tuple(int(bool(cut_tokens) and not last and want > cut_tokens / 2) for want in wanted), 0
+        barred = np.zeros(count + 1, np.int64)
         if self.counted.closes is not None:
             barred[1:] = np.where(self.counted.closes[pieces], 0, NO_FACT_HERE)
-        placed, before = 0, 0
-        at_end: list[Fact] = []
-        for fact in facts:
-            want = (fact.target - begun - before) * scale
-            before += fact.tokens
-            if at_end or (layout.cut and want - int(bounds[-1]) > layout.cut_tokens / 2):
-                at_end.append(fact.fact)
-                continue
-            nearest = max(int((np.abs(bounds - want) + barred).argmin()), placed)
-            self._add_pieces(pieces[placed:nearest])
-            placed = nearest
-            self._plant(fact.fact, next_piece=self._first_text(pieces[placed:]) or layout.cut or layout.last)
-        self._add_pieces(pieces[placed:])
-        return at_end
+        if not self._at_start:
+            barred[0] = NO_FACT_HERE  # the stretch before may end with a cut piece or a fact
+        if last:
+            barred[count] = NO_FACT_HERE
+        bounds = np.concatenate(([0], np.cumsum(self.counted.counts[pieces])))
+        if not cut_tokens:
+            return _nearest(bounds, barred, wanted), count
+        end, cut_place = count - last, count
+        places = _nearest(bounds + cut_tokens * (np.arange(count + 1) >= end), barred, wanted)
+        free, candidates = np.flatnonzero(barred == 0), [count]
+        if end in places:
+            candidates = np.setdiff1d(free[free < end], places)[: -CUT_PLACES - 1 : -1].tolist() or [count]
+        found = []
+        for cut_place in candidates:
+            there, near = barred.copy(), int(np.searchsorted(free, cut_place))
+            there[cut_place] = NO_FACT_HERE
+            there[free[near : near + 2]] = NO_FACT_HERE  # one whole sentence after it would read as its end
+            shifted = bounds + cut_tokens * (np.arange(count + 1) > cut_place)
+            places = _nearest(shifted, there, wanted)
+            found.append((float(np.abs(shifted[list(places)] - wanted).max(initial=0)), places, cut_place))
+        _, places, cut_place = min(found, key=itemgetter(0))
+        return places, cut_place
 
-    def write_end(self, layout: Layout, facts: Sequence[Fact]) -> None:
-        """Writes the cut piece, facts at the very end, and the last cut piece."""
+    # --- writing ---
+
+    def write_before_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
+        """Writes the whole pieces before the cut piece, and the facts among them."""
+        self._write(layout, facts, 0, layout.cut_place)
+
+    def write_from_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
+        """Writes the cut piece and everything after it."""
         if layout.cut:
+            space, following = self.assembly.trailing_space(), self._text(layout.pieces, layout.cut_place)
             self._add_text(layout.cut)
-        for fact in facts:
-            self._plant(fact, next_piece=layout.last)
+            if following and not following[0].isspace():
+                self.assembly.add_text(space)
+        self._write(layout, facts, layout.cut_place, len(layout.pieces) + 1)
         if layout.last:
             self._add_text(layout.last)
+
+    def _write(self, layout: Layout, facts: Sequence[Fact], start: int, stop: int) -> None:
+        """Writes the pieces from place `start` to `stop`, and the facts on this side of the cut piece."""
+        pieces, written = layout.pieces, start
+        for number, (fact, place) in enumerate(zip(facts, layout.places, strict=True)):
+            if (place > layout.cut_place) != (stop > layout.cut_place):
+                continue
+            self._add_pieces(pieces[written:place])
+            written = max(written, place)
+            following = self._text(pieces, place) or (layout.cut if place <= layout.cut_place else "") or layout.last
+            self._plant(fact, following or "".join(f.text for f in facts[number + 1 : number + 2]))
+        self._add_pieces(pieces[written:stop])
 
     # --- positions in the order ---
 
@@ -270,11 +334,11 @@ class StretchWriter:
             return self._at_start or self.assembly.ends_with_space()
         return self.counted.bank.pieces[int(pieces[-1])][-1].isspace()
 
-    def _first_text(self, pieces: Indices) -> str:
-        return self.counted.bank.pieces[int(pieces[0])] if len(pieces) else ""
+    def _text(self, pieces: Indices, place: int) -> str:
+        return self.counted.bank.pieces[int(pieces[place])] if place < len(pieces) else ""
 
     def _add_pieces(self, pieces: Indices) -> None:
-        text = self._first_text(pieces)
+        text = self._text(pieces, 0)
         if text and self._respaced(text) != text:
             self._add_text(text)
             pieces = pieces[1:]
@@ -284,27 +348,38 @@ class StretchWriter:
         self.assembly.add_text(self._respaced(text))
 
     def _respaced(self, text: str) -> str:
-        """The text with leading white space as needed here: none at the start or after white space, else some."""
+        """The text with leading white space as needed here: none at the start or after white space, else some.
+        Indentation is kept."""
         if self._at_start:
             return text.lstrip()
         if self.assembly.ends_with_space():
-            return text.lstrip(" ")
-        return text if text[:1].isspace() else " " + text
+            return text if text.startswith("  ") else text.lstrip(" ")
+        return text if text[:1].isspace() and not text.startswith("  ") else self.counted.separator + text
 
-    def _plant(self, fact: Fact, next_piece: str) -> None:
-        """Adds a fact as a sentence among sentences, or as a line among lines."""
-        ending = self.counted.bank.ending
+    def _plant(self, fact: Fact, following: str) -> None:
+        """Adds a fact as a sentence among sentences, or as a line among lines. `following` is the text after it."""
+        separator = self.counted.separator
         if not self._at_start and not self.assembly.ends_with_space():
-            if not ending:
+            if separator == " ":
                 self.assembly.add_text(" " + fact.text, span=fact.id)
                 return
-            self.assembly.add_text(ending)
+            self.assembly.add_text(separator)
         after = self.assembly.trailing_space()
         if self._at_start:
-            after = "" if next_piece[:1].isspace() else next_piece[len(next_piece.rstrip()) :] or ending or "\n"
+            after = following[len(following.rstrip()) :] or separator.strip(" ")
+            after = "" if following[:1].isspace() else after
         self.assembly.add_text(fact.text, span=fact.id)
-        if after and next_piece:
+        if after and following:
             self.assembly.add_text(after)
+
+
+def _nearest(bounds: Indices, barred: Indices, wanted: Sequence[float]) -> tuple[int, ...]:
+    """For each wanted position the nearest boundary that is not barred; never one before that of the fact before."""
+    places: list[int] = []
+    for want in wanted:
+        nearest = int((np.abs(bounds - want) + barred).argmin())
+        places.append(max(nearest, places[-1]) if places else nearest)
+    return tuple(places)
 
 
 # --- cut pieces ---------------------------------------------------------------------------------

@@ -1,0 +1,274 @@
+"""What the hidden states of rows and documents give: greedy answers, and NLL of chosen tokens in nats.
+
+Both have a shared form, on a `Reader` that has read the document, and a plain form, one ordinary transformers call per
+prompt, which is exact for every architecture.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import GenerationConfig
+
+from leadline.core.contracts import Continuation, TokenNLL
+from leadline.models.hf.reader import PromptRow, Reader, RowBatch, rows_of
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from leadline.core.types import Ids
+
+    Floats = npt.NDArray[np.float64]
+
+LOGITS_BYTES = 512 << 20
+"""The limit for logits and their temporaries."""
+_STEPS_WORTH_A_GRAPH = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """New token ids without the stop token, and whether generation ended with one."""
+
+    ids: list[int]
+    stopped: bool
+
+
+def batches(rows: Sequence[PromptRow], size: int) -> Iterator[Sequence[PromptRow]]:
+    """As few batches as possible, of nearly equal size."""
+    count = -(-len(rows) // size)
+    for i in range(count):
+        yield rows[i * len(rows) // count : (i + 1) * len(rows) // count]
+
+
+# --- greedy answers -----------------------------------------------------------------------------
+
+
+def generate(
+    reader: Reader, rows: Sequence[PromptRow], allowances: Sequence[int], stops: Sequence[int], *, batch: int
+) -> dict[int, Generated]:
+    """One answer per row index; `allowances` is by index too. At most `batch` rows are decoded at once."""
+    done: dict[int, Generated] = {}
+    for part in batches(rows, batch):
+        progress = _Progress({row.index: allowances[row.index] for row in part}, frozenset(stops))
+        done |= _generate(reader, part, progress)
+    return done
+
+
+class _Progress:
+    """The tokens that each row has generated so far."""
+
+    def __init__(self, allowance: dict[int, int], stops: frozenset[int]) -> None:
+        self.allowance = allowance
+        self.stops = stops
+        self.new: dict[int, list[int]] = {index: [] for index in allowance}
+        self.done: dict[int, Generated] = {}
+
+    def take(self, rows: Sequence[PromptRow], tokens: Sequence[int]) -> None:
+        for index, token in zip((row.index for row in rows), tokens, strict=True):
+            if index in self.done:
+                continue
+            new, stopped = self.new[index], token in self.stops
+            if not stopped:
+                new.append(token)
+            if stopped or len(new) == self.allowance[index]:
+                self.done[index] = Generated(new, stopped)
+
+    @property
+    def steps_left(self) -> int:
+        return max((self.allowance[i] - len(self.new[i]) for i in self.new if i not in self.done), default=0)
+
+
+def _generate(reader: Reader, rows: Sequence[PromptRow], progress: _Progress) -> dict[int, Generated]:
+    batch = reader.open_rows(rows, room=max(progress.allowance.values()) - 1)
+    _, hidden = deque(batch.read_own(), maxlen=1)[0]
+    logits = reader.logits(hidden[:, -1])
+    if progress.stops:  # the first token is never a stop
+        logits = logits.index_fill(-1, torch.tensor(sorted(progress.stops), device=logits.device), float("-inf"))
+    chosen = logits.argmax(-1)
+    progress.take(batch.rows, chosen.tolist())
+    if batch.width == 1:  # the pass had the shape of a decoding step
+        reader.stepped.add(batch.shape)
+    recorded: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
+    while progress.steps_left:
+        # Only after a step of this shape: kernels must not be compiled or tuned while a graph is recorded.
+        if recorded is None and progress.steps_left > _STEPS_WORTH_A_GRAPH and reader.records:
+            recorded = _record_step(batch, chosen) if batch.shape in reader.stepped else None
+        if recorded is not None:
+            graph, chosen = recorded
+            graph.replay()
+        else:
+            if not reader.records:
+                chosen = _drop_finished(batch, progress.done, chosen)
+            chosen = _step(batch, chosen)
+            reader.stepped.add(batch.shape)
+        progress.take(batch.rows, chosen.tolist())
+    return progress.done
+
+
+def _step(batch: RowBatch, chosen: Tensor) -> Tensor:
+    return batch.reader.logits(batch.advance(chosen[:, None])[:, -1]).argmax(-1)
+
+
+def _drop_finished(batch: RowBatch, done: dict[int, Generated], chosen: Tensor) -> Tensor:
+    """Drop finished rows once they are half of the batch; dropping copies the keys of the others."""
+    alive = [number for number, row in enumerate(batch.rows) if row.index not in done]
+    if len(alive) * 2 > len(batch.rows):
+        return chosen
+    batch.keep(alive)
+    return chosen[torch.tensor(alive, device=chosen.device)]
+
+
+def _record_step(batch: RowBatch, chosen: Tensor) -> tuple[torch.cuda.CUDAGraph, Tensor] | None:
+    """One decoding step as a CUDA graph: one launch instead of thousands. Each replay reads the latest token of every
+    row from the returned tensor and overwrites it. None where the model cannot be recorded."""
+    chosen = chosen.clone()
+    graph, stream = torch.cuda.CUDAGraph(), batch.reader.recording_stream
+    stream.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.inference_mode(), torch.cuda.stream(stream):
+            graph.capture_begin()
+            try:
+                chosen.copy_(_step(batch, chosen))
+            finally:
+                graph.capture_end()
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        batch.reader.records = False
+        return None
+    torch.cuda.current_stream().wait_stream(stream)
+    return graph, chosen
+
+
+def generate_plain(
+    model: Any, ids: Ids, allowance: int, stops: Sequence[int], *, chunk: int | None = None
+) -> Generated:
+    """One prompt through transformers' `generate`: at least one token that is not a stop. `chunk` reads the prompt in
+    pieces, to save memory."""
+    _reset_dynamic_rope(model)
+    device = model.get_input_embeddings().weight.device
+    prompt = torch.from_numpy(ids.astype(np.int64))[None].to(device)
+    # Replaces the checkpoint's configuration, whose sampling, penalties and lengths would change the answers.
+    model.generation_config = GenerationConfig(
+        do_sample=False, max_new_tokens=allowance, min_new_tokens=1, eos_token_id=list(stops) or None,
+        pad_token_id=stops[0] if stops else 0, prefill_chunk_size=chunk, use_cache=True,
+    )  # fmt: skip
+    with torch.inference_mode():
+        out = model.generate(prompt, attention_mask=torch.ones_like(prompt))
+    new = out[0, prompt.shape[1] :].tolist()
+    end = next((i for i, token in enumerate(new) if token in set(stops)), None)
+    return Generated(new if end is None else new[:end], stopped=end is not None)
+
+
+def _reset_dynamic_rope(model: Any) -> None:
+    """Dynamic position encodings keep the scaling of the longest text so far; every prompt must start without it."""
+    for module in model.modules():
+        if hasattr(module, "max_seq_len_cached") and hasattr(module, "original_inv_freq"):
+            module.max_seq_len_cached = module.original_max_seq_len
+            module.register_buffer("inv_freq", module.original_inv_freq.to(module.inv_freq.device), persistent=False)
+
+
+# --- NLL ----------------------------------------------------------------------------------------
+
+
+def shared_nll(
+    reader: Reader,
+    document: Ids,
+    continuations: Sequence[Continuation],
+    spans: Sequence[tuple[int, int]],
+    *,
+    batch_size: Callable[[Sequence[PromptRow], int], int],
+) -> TokenNLL:
+    """The document is read once, then continuations of all cuts in batches."""
+    continuations = [_with_predecessor(c, document) for c in continuations]
+    rows = rows_of(document, [c.cut for c in continuations], [c.ids[:-1] for c in continuations])
+    read = max([row.base for row in rows] + [stop - 1 for _, stop in spans], default=0)
+    in_spans = _document_nll(reader, document, spans, read)
+    nats = [np.zeros(len(c.ids) - c.start) for c in continuations]
+    for batch in batches(rows, batch_size(rows, 0)) if rows else ():
+        _rows_nll(reader, batch, continuations, nats)
+    return TokenNLL(tuple(nats), tuple(in_spans))
+
+
+def _with_predecessor(c: Continuation, document: Ids) -> Continuation:
+    """The continuation with the document's last token first, if its first token is scored: that token predicts it."""
+    if c.start:
+        return c
+    return Continuation(c.cut - 1, np.concatenate([document[c.cut - 1 : c.cut], c.ids]), 1)
+
+
+def _document_nll(reader: Reader, document: Ids, spans: Sequence[tuple[int, int]], read: int) -> list[Floats]:
+    """Read the document's first `read` tokens and score the spans on the way."""
+    wanted = np.zeros(len(document) + 1, bool)
+    for start, stop in spans:
+        wanted[start:stop] = True
+    first = int(wanted.argmax()) - 1 if spans else read
+    nats = np.full(len(document) + 1, np.nan)
+    for start, hidden in reader.reading(document[:read], keep=first, wanted=wanted[1:]):
+        positions = np.flatnonzero(wanted[start + 1 : start + 1 + len(hidden)])
+        if len(positions):
+            chosen = hidden[torch.from_numpy(positions).to(hidden.device)]
+            nats[start + 1 + positions] = token_nats(reader, chosen, document[start + 1 + positions])
+    return [nats[start:stop].copy() for start, stop in spans]
+
+
+def _rows_nll(
+    reader: Reader, rows: Sequence[PromptRow], continuations: Sequence[Continuation], nats: list[Floats]
+) -> None:
+    batch = reader.open_rows(rows)
+    for first, hidden in batch.read_own():
+        positions, targets, owners = [], [], []
+        for number, row in enumerate(rows):
+            wanted = continuations[row.index]
+            # Rows are right-aligned and lack their last token: column `origin + t` predicts token t.
+            origin = batch.width - len(wanted.ids)
+            for token in range(wanted.start, len(wanted.ids)):
+                if first <= origin + token < first + hidden.shape[1]:
+                    positions.append(number * hidden.shape[1] + origin + token - first)
+                    targets.append(wanted.ids[token])
+                    owners.append((row.index, token - wanted.start))
+        if positions:
+            chosen = hidden.flatten(0, 1)[torch.tensor(positions, device=hidden.device)]
+            found = token_nats(reader, chosen, np.array(targets, np.int32))
+            for (index, token), value in zip(owners, found, strict=True):
+                nats[index][token] = value
+
+
+def token_nats(reader: Reader, hidden: Tensor, targets: Ids) -> Floats:
+    """-log p of the target at each hidden state, in blocks; softmax in float32."""
+    vocabulary = reader.model.get_output_embeddings().weight.shape[0]
+    block = max(1, LOGITS_BYTES // (12 * vocabulary))
+    goal = torch.from_numpy(targets.astype(np.int64)).to(hidden.device)
+    found = []
+    for start in range(0, len(hidden), block):
+        logits = reader.logits(hidden[start : start + block]).float()
+        chosen = logits.gather(-1, goal[start : start + block, None].to(logits.device)).squeeze(-1)
+        found.append(torch.logsumexp(logits, -1) - chosen)
+    return torch.cat(found).double().cpu().numpy()
+
+
+def plain_nll(
+    reader: Reader, document: Ids, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]
+) -> TokenNLL:
+    """One ordinary forward pass per continuation, and one for all spans."""
+    rows = []
+    for c in continuations:
+        text = np.concatenate([document[: c.cut], c.ids])
+        rows.append(_text_nll(reader, text, np.arange(c.cut + c.start, len(text))))
+    found: list[Floats] = []
+    if spans:
+        stop = max(stop for _, stop in spans)
+        every = _text_nll(reader, document[:stop], np.arange(1, stop))
+        found = [every[start - 1 : stop - 1] for start, stop in spans]
+    return TokenNLL(tuple(rows), tuple(found))
+
+
+def _text_nll(reader: Reader, text: Ids, tokens: npt.NDArray[np.int64]) -> Floats:
+    hidden = reader.read_plain(text[:-1])
+    return token_nats(reader, hidden[torch.from_numpy(tokens - 1).to(hidden.device)], text[tokens])

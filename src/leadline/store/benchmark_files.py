@@ -1,0 +1,263 @@
+"""Data files of published benchmarks, read into one form: LongBench (v1 and E), LongBench v2, InfiniteBench.
+
+A data set is a `.jsonl` file in a folder or in a zip archive as published, or `data.json` for LongBench v2. Every row
+is checked; a row of another version of the data is an error that names the line.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from leadline.core.digest import digest_bytes
+from leadline.core.errors import SourceError
+
+LETTERS = "ABCD"
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One data set of a benchmark: how it is scored, and how many tokens an answer may have."""
+
+    name: str
+    category: str
+    metric: str
+    new_tokens: int
+    first_line: bool = False
+    """Whether only the first line of an answer counts."""
+    in_e: bool = False
+    """Whether LongBench-E has it too."""
+
+
+LONGBENCH = {
+    one.name: one
+    for one in (
+        Dataset("narrativeqa", "single-document QA", "qa_f1", 128),
+        Dataset("qasper", "single-document QA", "qa_f1", 128, in_e=True),
+        Dataset("multifieldqa_en", "single-document QA", "qa_f1", 64, in_e=True),
+        Dataset("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64),
+        Dataset("hotpotqa", "multi-document QA", "qa_f1", 32, in_e=True),
+        Dataset("2wikimqa", "multi-document QA", "qa_f1", 32, in_e=True),
+        Dataset("musique", "multi-document QA", "qa_f1", 32),
+        Dataset("dureader", "multi-document QA", "rouge_zh", 128),
+        Dataset("gov_report", "summarisation", "rouge", 512, in_e=True),
+        Dataset("qmsum", "summarisation", "rouge", 512),
+        Dataset("multi_news", "summarisation", "rouge", 512, in_e=True),
+        Dataset("vcsum", "summarisation", "rouge_zh", 512),
+        Dataset("trec", "few-shot", "classification", 64, first_line=True, in_e=True),
+        Dataset("triviaqa", "few-shot", "qa_f1", 32, first_line=True, in_e=True),
+        Dataset("samsum", "few-shot", "rouge", 128, first_line=True, in_e=True),
+        Dataset("lsht", "few-shot", "classification", 64, first_line=True),
+        Dataset("passage_count", "synthetic", "count", 32, in_e=True),
+        Dataset("passage_retrieval_en", "synthetic", "retrieval", 32, in_e=True),
+        Dataset("passage_retrieval_zh", "synthetic", "retrieval_zh", 32),
+        Dataset("lcc", "code", "code_similarity", 64, in_e=True),
+        Dataset("repobench-p", "code", "code_similarity", 64, in_e=True),
+    )
+}
+"""arXiv 2308.14508, THUDM/LongBench @ 2e00731."""
+
+INFINITEBENCH = {
+    one.name: one
+    for one in (
+        Dataset("passkey", "Retrieve.PassKey", "first_integer", 6),
+        Dataset("number_string", "Retrieve.Number", "first_integer", 12),
+        Dataset("kv_retrieval", "Retrieve.KV", "word_among", 50),
+        Dataset("longbook_sum_eng", "En.Sum", "summary", 1200),
+        Dataset("longbook_qa_eng", "En.QA", "english_f1", 40),
+        Dataset("longbook_choice_eng", "En.MC", "chosen_option", 40),
+        Dataset("longdialogue_qa_eng", "En.Dia", "character_named", 40),
+        Dataset("longbook_qa_chn", "Zh.QA", "chinese_f1", 40),
+        Dataset("code_debug", "Code.Debug", "debugged_function", 5),
+        Dataset("code_run", "Code.Run", "last_integer", 5),
+        Dataset("math_calc", "Math.Calc", "leading_run", 30_000),
+        Dataset("math_find", "Math.Find", "first_number", 3),
+    )
+}
+"""arXiv 2402.13718, OpenBMB/InfiniteBench @ 88b3daa. The category is the name used in the paper's table."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkSample:
+    """One question about one text."""
+
+    id: str
+    context: str
+    question: str
+    """May be empty: summaries ask nothing."""
+    label: Any
+    """The reference as the benchmark's own rule takes it: texts, a number, a letter, a list."""
+    options: tuple[str, ...] = ()
+    """The four choices of a multiple-choice question."""
+    classes: tuple[str, ...] = ()
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """What results are broken down by: length in words, difficulty, domain."""
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        return tuple(map(str, _flat(self.label)))
+
+
+@dataclass(frozen=True)
+class BenchmarkFile:
+    """The samples of one data set in the file's order. Also an Origin."""
+
+    name: str
+    raw: bytes
+    samples: tuple[BenchmarkSample, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        return digest_bytes(self.raw)
+
+
+@cache
+def open_longbench(place: Path, dataset: str) -> BenchmarkFile:
+    """A data set of LongBench or LongBench-E (`qasper_e`), from a folder, its `data.zip`, or a single file."""
+    return _opened(place, f"{dataset}.jsonl", _longbench_sample)
+
+
+@cache
+def open_longbench_v2(place: Path) -> BenchmarkFile:
+    """LongBench v2: `data.json`, a list of 503 questions; also one question a line."""
+    return _opened(place, "data.json", _longbench_v2_sample)
+
+
+@cache
+def open_infinitebench(place: Path, dataset: str) -> BenchmarkFile:
+    return _opened(place, f"{dataset}.jsonl", _infinitebench_sample)
+
+
+def _opened(place: Path, file: str, read: Callable[[_DataRow], BenchmarkSample]) -> BenchmarkFile:
+    raw, where = _read(place, file)
+    samples = tuple(read(row) for row in _rows(raw, where))
+    if not samples:
+        raise SourceError("the file has no samples", where=where)
+    return BenchmarkFile(file, raw, samples)
+
+
+def _read(place: Path, file: str) -> tuple[bytes, str]:
+    """The bytes of a data set, and their place for error messages."""
+    fix = f"give the folder or archive that holds {file}, or {file} itself; see `leadline sources pull`"
+    try:
+        if place.is_dir():
+            found = sorted(place.rglob(file))
+            if not found:
+                raise SourceError(f"no {file} in this folder", where=str(place), fix=fix)
+            return found[0].read_bytes(), str(found[0])
+        if zipfile.is_zipfile(place):
+            with zipfile.ZipFile(place) as archive:
+                inside = [name for name in archive.namelist() if Path(name).name == file]
+                if not inside:
+                    raise SourceError(f"no {file} in this archive", where=str(place), fix=fix)
+                return archive.read(inside[0]), f"{place}, {inside[0]}"
+        if place.suffix in (".pickle", ".pkl"):
+            raise SourceError("a pickle can run any code, so it is not read", where=str(place), fix=fix)
+        return place.read_bytes(), str(place)
+    except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
+        raise SourceError(f"cannot be read: {error}", where=str(place), fix=fix) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _DataRow:
+    value: Mapping[str, Any]
+    number: int
+    where: str
+
+    def error(self, what: str) -> SourceError:
+        return SourceError(
+            f"not a sample of this benchmark: {what}",
+            where=self.where,
+            fix="the file may be of another version; docs/longbench.md names the revisions that are read",
+        )
+
+    def text(self, *names: str) -> str:
+        """The first of these fields that the row has."""
+        for name in names:
+            value = self.value.get(name)
+            if isinstance(value, str):
+                return value
+        raise self.error(f"{' or '.join(names)} is missing or no text")
+
+
+def _rows(raw: bytes, where: str) -> Iterator[_DataRow]:
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceError(f"not UTF-8: {error}", where=where) from None
+    if text.lstrip()[:1] == "[":
+        for number, value in enumerate(_decoded(text, where), 1):
+            yield _row(value, number, f"{where}, item {number}")
+        return
+    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
+        if line.strip():
+            yield _row(_decoded(line, f"{where}:{number}"), number, f"{where}:{number}")
+
+
+def _decoded(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(f"not JSON: {error}", where=where) from None
+
+
+def _row(value: Any, number: int, where: str) -> _DataRow:
+    if not isinstance(value, dict):
+        raise SourceError("not a JSON object", where=where)
+    return _DataRow(value, number, where)
+
+
+def _longbench_sample(row: _DataRow) -> BenchmarkSample:
+    answers = row.value.get("answers")
+    if not isinstance(answers, list) or not answers or any(answer is None for answer in answers):
+        raise row.error("answers is not a list of texts")
+    language = row.value.get("language")
+    return BenchmarkSample(
+        str(row.value.get("_id", row.number)),
+        row.text("context"),
+        row.text("input"),
+        [str(answer) for answer in answers],
+        classes=tuple(map(str, row.value.get("all_classes") or ())),
+        groups={"length": str(row.value.get("length", "")), "language": str(language or "")},
+    )
+
+
+def _longbench_v2_sample(row: _DataRow) -> BenchmarkSample:
+    answer = row.text("answer")
+    if answer not in LETTERS or len(answer) != 1:
+        raise row.error(f"answer is {answer!r}, not A, B, C or D")
+    return BenchmarkSample(
+        row.text("_id"),
+        row.text("context"),
+        row.text("question"),
+        answer,
+        options=tuple(row.text(f"choice_{letter}") for letter in LETTERS),
+        groups={name: row.text(name) for name in ("difficulty", "length", "domain", "sub_domain")},
+    )
+
+
+def _infinitebench_sample(row: _DataRow) -> BenchmarkSample:
+    answer = row.value.get("answer")
+    if answer is None or answer == []:
+        raise row.error("answer is missing")
+    options = row.value.get("options") or ()
+    if not isinstance(options, Sequence) or isinstance(options, str):
+        raise row.error("options is not a list")
+    return BenchmarkSample(
+        str(row.value.get("id", row.number)),
+        row.text("context"),
+        row.text("input"),
+        answer,
+        options=tuple(map(str, options)),
+        groups={"prefix": str(row.value.get("prefix", ""))},
+    )
+
+
+def _flat(label: Any) -> list[Any]:
+    return [one for item in label for one in _flat(item)] if isinstance(label, list) else [label]
