@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Mapping
 
 import pytest
 
@@ -26,7 +27,7 @@ NO = {"target": "no", "contradicts": "no", "abstains": "no"}
 YES = {"target": "yes", "contradicts": "no", "abstains": "no"}
 
 
-def reply(verdict: dict[str, object], code: str = PROMPT.code) -> str:
+def reply(verdict: Mapping[str, object], code: str = PROMPT.code) -> str:
     return json.dumps({"id": code, "reason": "It says 4712.", **verdict})
 
 

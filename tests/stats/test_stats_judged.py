@@ -139,7 +139,7 @@ def test_labels_drawn_by_verdict_give_intervals_that_cover_the_planted_truth() -
 def test_rogan_gladen_is_the_formula() -> None:
     # 8 of 10 right and 3 of 10 wrong answers are called right; half of 100 unlabelled verdicts are yes.
     says = [1.0] * 8 + [0.0] * 2 + [1.0] * 3 + [0.0] * 7
-    labels: list[float | None] = [1.0] * 10 + [0.0] * 10
+    labels: list[float | None] = [*[1.0] * 10, *[0.0] * 10]
     says += [1.0] * 50 + [0.0] * 50
     labels += [None] * 100
     found = rogan_gladen(says, [str(n) for n in range(120)], labels)
