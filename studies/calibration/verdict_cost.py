@@ -2,7 +2,8 @@
 
 RULER: the 43 complete rows of the published table as true scores of 13 tasks. Tasks differ in difficulty by fixed logit
 offsets, chosen so that a round (one prompt a task) scatters by 0.075 where the mean is 0.856; several answers of one
-prompt are correlated (0.4). Needle grid: planted maps, 8 lengths x 11 depths, line 0.85. Prompts are independent.
+prompt are correlated (0.4). Prompts are independent. Needle grid: `leadline run niah --until effective` itself, on
+simulated models that are healthy, fall, or lie near the line.
 
 A design is wrong when the length it names is not the largest one whose true mean, and that of all shorter ones,
 reaches the line. Sequential designs may end undecided; to compare errors they are then made to name one all the same.
@@ -11,6 +12,7 @@ reaches the line. Sequential designs may end undecided; to compare errors they a
 from __future__ import annotations
 
 import csv
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,14 +22,25 @@ import numpy as np
 from findings import BLUE, ORANGE, chart_of, save
 from scipy.special import expit
 
+from leadline.core.spec import make_spec
+from leadline.run.until import measure_until
 from leadline.stats.allocate import Design, rounds_after
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
 from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
-from support.planted import ARCHETYPES, archetype
 
 SEED = 20240605
-RULER_RUNS, NEEDLE_SURFACES = 100, 600
-RULER_LINE, NEEDLE_LINE = 0.856, 0.85
+RULER_RUNS, NEEDLE_RUNS = 100, 3
+RULER_LINE = 0.856
+NEEDLE_LENGTHS = "1k,2k,4k,8k"
+NEEDLE_MODELS = {
+    "healthy": "sim:perfect",
+    "healthy, 2 % wrong": "sim:perfect?noise=0.02",
+    "healthy, 5 % wrong": "sim:perfect?noise=0.05",
+    "cliff at 3k": "sim:cliff?window=3k",
+    "cliff at 6k": "sim:cliff?window=6k",
+    "decay": "sim:decay",
+    "lost in the middle": "sim:lost-in-the-middle",
+}
 TABLE = Path(__file__).parent / "ruler_table.csv"
 ANSWERS = np.array([1, 1, 1, 1, 1, 1, 4, 4, 5, 10, 3, 1, 1])
 OFFSETS = np.array([3.5, 3.0, 2.5, 2.0, 1.2, 0.6, 1.6, 1.8, 0.8, -0.6, 1.0, -1.3, -1.9])
@@ -162,32 +175,37 @@ def ruler(rng: np.random.Generator) -> tuple[dict[str, Tally], list[dict[str, st
     return {design: Tally.mean(tallies) for design, tallies in designs.items()}, rows
 
 
-def needle(rng: np.random.Generator) -> tuple[dict[str, Tally], list[dict[str, str | float]]]:
-    lengths = 4096 * 2 ** np.arange(8)
-    designs: dict[str, list[Tally]] = {}
+def needle() -> list[dict[str, str | float]]:
+    """What the command spends, against 100 samples a cell of the same grid."""
     rows: list[dict[str, str | float]] = []
-    for kind in (k for k in ARCHETYPES if k != "noise"):
-        here: dict[str, list[Tally]] = {}
-        for _ in range(NEEDLE_SURFACES):
-            surface = archetype(kind, rng)
-            truth = clearing(surface.mean(axis=1).tolist(), NEEDLE_LINE)
-            paths = [(rng.random((1, 100, 11)) < shares).mean(axis=2) for shares in surface]
-            for design, tallies in (
-                ("fixed 100", fixed(paths, lengths, 11, NEEDLE_LINE, truth, 100)),
-                ("fixed 10", fixed(paths, lengths, 11, NEEDLE_LINE, truth, 10)),
-                ("until effective", sequential(paths, lengths, 11, NEEDLE_LINE, truth, give_up=True)),
-                ("until effective, to the cap", sequential(paths, lengths, 11, NEEDLE_LINE, truth, give_up=False)),
-            ):
-                here.setdefault(design, []).extend(tallies)
-        mean = {design: Tally.mean(tallies) for design, tallies in here.items()}
-        rows.append({
-            "kind": kind, "saving": round(mean["fixed 100"].tokens / mean["until effective"].tokens, 1),
-            "saving_to_the_cap": round(mean["fixed 100"].tokens / mean["until effective, to the cap"].tokens, 1),
-            "undecided": round(mean["until effective"].undecided, 3),
-        })  # fmt: skip
-        for design, tallies in here.items():
-            designs.setdefault(design, []).extend(tallies)
-    return {design: Tally.mean(tallies) for design, tallies in designs.items()}, rows
+    for kind, model in NEEDLE_MODELS.items():
+        for seed in range(NEEDLE_RUNS):
+            with tempfile.TemporaryDirectory() as folder:
+                spec = make_spec({
+                    "model": f"{model}{'&' if '?' in model else '?'}seed={seed}", "seed": seed, "samples": 100,
+                    "tasks": [{"name": "niah", "haystack": "noise"}], "lengths": NEEDLE_LENGTHS, "depths": 11,
+                    "until": "effective",
+                })  # fmt: skip
+                ended = measure_until(spec, Path(folder) / "run", fixed=100)
+                rows.append({
+                    "kind": kind, "model": model, "saving": round(ended.step.saving, 1), "tokens": ended.step.spent,
+                    "fixed_tokens": ended.step.fixed_cost, "outcome": ended.step.outcome, "found": ended.sentence,
+                })  # fmt: skip
+    return rows
+
+
+def needle_table(rows: list[dict[str, str | float]]) -> dict[str, dict[str, float]]:
+    """Ratios of totals, by kind of model and over all."""
+    found = {}
+    for kind in [*NEEDLE_MODELS, "all"]:
+        mine = [row for row in rows if kind in ("all", row["kind"])]
+        found[kind] = {
+            "fewer_tokens": round(
+                sum(float(r["fixed_tokens"]) for r in mine) / sum(float(r["tokens"]) for r in mine), 1
+            ),
+            "undecided": round(float(np.mean([r["outcome"] != "decided" for r in mine])), 3),
+        }
+    return found
 
 
 def table(designs: dict[str, Tally], against: str) -> dict[str, dict[str, float]]:
@@ -207,20 +225,19 @@ def table(designs: dict[str, Tally], against: str) -> dict[str, dict[str, float]
 def main() -> None:
     rng = np.random.default_rng(SEED)
     ruler_designs, ruler_by_row = ruler(rng)
-    needle_designs, needle_by_kind = needle(rng)
+    needle_rows = needle()
     close = [row for row in ruler_by_row if float(row["margin"]) <= 0.003]
     found = {
         "ruler": table(ruler_designs, "fixed 500"),
-        "needle": table(needle_designs, "fixed 100"),
+        "needle": needle_table(needle_rows),
         "on_the_line": {
             "models": [row["model"] for row in close],
             "undecided": round(float(np.mean([float(row["undecided"]) for row in close])), 3),
             "saving": [row["saving"] for row in close],
             "saving_to_the_cap": [row["saving_to_the_cap"] for row in close],
         },
-        "needle_by_kind": needle_by_kind,
+        "needle_runs": needle_rows,
         "runs_each_row": RULER_RUNS,
-        "surfaces_each_kind": NEEDLE_SURFACES,
         "seed": SEED,
         "ruler_by_row": ruler_by_row,
     }

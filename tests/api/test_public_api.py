@@ -26,7 +26,7 @@ import re
 import leadline
 
 def last_number(prompt: str) -> str:
-    found = re.findall(r"[0-9]{4,}", prompt)
+    found = re.findall(r"[0-9]{7,}", prompt)
     return found[-1] if found else "none"
 
 def broken(prompt: str) -> str:
@@ -138,7 +138,7 @@ def test_two_runs_are_compared_and_judged(tmp_path: Path) -> None:
 
 
 def test_a_function_is_a_model(plugins: Path) -> None:
-    run = leadline.measure(spec("./mine.py:last_number?window=4k"), "run")
+    run = leadline.measure(spec("./mine.py:last_number?window=4k", tasks=["niah_single"]), "run")
     assert run.window == 4096
     assert run.totals.classes["correct"] >= 6
     assert "model.code" in read_manifest(plugins / "run").fingerprints

@@ -167,7 +167,7 @@ def test_catalogues_list_and_show(say: Say, kind: str, name: str) -> None:
 
 def test_a_task_is_shown_with_its_options_and_their_help(say: Say) -> None:
     options = {o["name"]: o for o in json.loads(say("tasks", "show", "niah", "--json").out)["options"]}
-    assert options["keys"]["default"] == 1
+    assert options["keys"]["default"] == 0
     assert options["keys"]["help"]
     assert "keys planted" in say("tasks", "show", "niah").out
 
@@ -217,7 +217,7 @@ BAD = {
     "a base nothing judges": (("run", "niah", *SIM, "--until", "effective", "--base", "x"), 64, "leadline compare"),
     "not a run": (("report", "nowhere"), 74, "holds no run"),
     "no such file": (("run", "none.toml", *SIM), 64, "none.toml"),
-    "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not a TOML file"),
+    "a file that is not TOML": (("run", "bad.toml", *SIM), 64, "not TOML"),
     "a folder in the way": (("run", "niah", *SIM, "--out", "full"), 73, "holds no run"),
     "a folder that cannot be": (("run", "niah", *SIM, "--out", "short.txt/run"), 74, "short.txt"),
     "a plugin that does not import": (("run", "bad.py:Mine", *SIM), 64, "it must be importable"),
@@ -264,7 +264,7 @@ def test_a_server_that_answers_with_a_web_page_is_named(say: Say) -> None:
 def test_an_unexpected_error_is_code_70_and_its_traceback_is_for_debugging(
     say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(spec: object) -> None:
+    def broken(*given: object, **named: object) -> None:
         raise ZeroDivisionError("\x1b[31mred")
 
     monkeypatch.setattr("leadline.run.measure.prepare", broken)

@@ -53,7 +53,7 @@ def test_a_tracker_that_fails_has_its_own_exit_code(
 
 def run_words(tmp_path: Path, name: str, *more: str) -> list[str]:
     hay = write_haystack(tmp_path)
-    grid = ["--lengths", "512,1k", "--depths", "2", "--samples", "1", "--set", f"haystack={hay}", "--no-figure"]
+    grid = ["--lengths", "1k,2k", "--depths", "2", "--samples", "1", "--set", f"haystack={hay}", "--no-figure"]
     return ["run", "niah", "--model", "sim:perfect?tokenizer=bytes", *grid, "--out", str(tmp_path / name), *more]
 
 

@@ -276,6 +276,39 @@ def test_prompts_are_written_in_rulers_layout_and_can_be_run(say: Say, tmp_path:
     assert {record.score for record in read_records(tmp_path / "run")} == {1.0}
 
 
+def test_the_position_of_an_answer_is_that_of_the_first_one_asked_for(say: Say, tmp_path: Path) -> None:
+    """RULER's niah.py: the tokens of the input before the first place of outputs[0], which may come after others."""
+    made = ("--tokenizer", "bytes", "--format", "ruler", "-o", "root", "--lengths", "4k", "--samples", "4")
+    assert say("build", "niah_multiquery", *made, "--set", "placement=anywhere").code == 0
+    rows = lines(tmp_path / "root/4096/niah_multiquery/validation.jsonl")
+    for row in rows:
+        assert row["token_position_answer"] == len(row["input"].partition(row["outputs"][0])[0].encode())
+    assert any(min(map(row["input"].index, row["outputs"])) < row["token_position_answer"] for row in rows)
+
+
+def test_invented_questions_are_written_under_names_that_rulers_predictor_takes(say: Say, tmp_path: Path) -> None:
+    made = ("--tokenizer", "whitespace", "--format", "ruler", "-o", "root", "--lengths", "2k", "--samples", "1")
+    said = say("build", "qa_fiction_1", *made, "--depths", "1")
+    assert said.code == 0
+    assert (tmp_path / "root/2048/qa_1/validation.jsonl").is_file()
+    assert "qa_fiction_1 is written as qa_1" in said.err
+    said = say("build", "passkey", *made, "--depths", "1")
+    assert "predictor refuses passkey" in said.err
+
+
+def test_prompts_and_predictions_of_other_programs_keep_what_they_say(say: Say, tmp_path: Path) -> None:
+    """lm-eval's rows have `gen_prefix` and `max_length`; RULER's evaluator falls back on `output`."""
+    row = {"input": "Misty-harbor: 7654321.\nWhich number?", "outputs": ["7654321"], "gen_prefix": "The number is"}
+    folder = tmp_path / "niah_single_1"
+    folder.mkdir()
+    (folder / "validation.jsonl").write_text(json.dumps(row | {"max_length": 4096}) + "\n")
+    assert say("run", "--prompts", "niah_single_1", "--model", "sim:perfect", "--out", "run", "--no-figure").code == 0
+    [record] = read_records(tmp_path / "run")
+    assert (record.answer_prefix, record.cell.length) == (" The number is", 4096)
+    (tmp_path / "vt.jsonl").write_text('{"pred": "ABCDE", "output": "ABCDE"}\n{"pred": "x", "output": ["ABCDE"]}\n')
+    assert json.loads(say("score", "vt.jsonl", "--json").out)["tasks"][0]["score"] == 50.0
+
+
 def test_a_chat_template_counts_only_on_request(say: Say, tmp_path: Path) -> None:
     assert "chat template" in say("build", "passkey", "-o", "x.jsonl", "--tokenizer", "bytes", "--chat").err
     assert "either --tokenizer" in say("build", "passkey", "-o", "x.jsonl").err

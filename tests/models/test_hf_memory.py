@@ -11,6 +11,7 @@ from leadline.models.hf.memory import (
     GIB,
     DecoderShape,
     DocumentReading,
+    Speed,
     check_fits,
     cost,
     longest_that_fits,
@@ -47,9 +48,46 @@ def test_a_nested_heatmap_costs_a_fraction_of_a_fresh_one() -> None:
     assert slow.flops / quick.flops > 15
     assert quick.cache == (131072 - 56) * 128 * 1024
     assert quick.memory > weights + quick.cache
-    assert quick.seconds(flops_per_second=4e14, bytes_per_second=4e12) < slow.seconds(
-        flops_per_second=4e14, bytes_per_second=4e12
-    )
+    speed = Speed(products=4e14, attention=4e14, decoding=4e12)
+    assert sum(quick.seconds(speed)) < sum(slow.seconds(speed))
+
+
+def test_time_has_a_part_for_products_one_for_attention_and_one_for_answers() -> None:
+    weights, n = LLAMA_8B.parameters * 2, 65536
+    found = cost(LLAMA_8B, [DocumentReading(((n, 0, 10),))], dtype="bfloat16", weights=weights, chunk=8192)
+    products, pairs = 2 * 6.98e9 * n, 32 * 4 * 4096 * n * n / 2
+    reading, answers = found.seconds(Speed(products=products / 3, attention=pairs / 50, decoding=weights + n * 131072))
+    assert reading == pytest.approx(53, rel=0.01)
+    assert answers == pytest.approx(10)
+    half = cost(LLAMA_8B, [DocumentReading(((n, 0, 10),), n // 2)], dtype="bfloat16", weights=weights, chunk=8192)
+    rest, _ = half.seconds(Speed(products=products / 3, attention=pairs / 50, decoding=1))
+    assert rest == pytest.approx(1.5 + 37.5, rel=0.01)
+
+
+def test_speed_is_that_of_the_model_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that goes on by the tokens of every pass, so that the test needs no time of its own."""
+    pytest.importorskip("torch")
+    from leadline.models.hf import engine as module
+    from support.tiny_models import tiny
+
+    engine, ticks = module.Engine(tiny("llama", max_position_embeddings=4096), [3], chunk=1024), [0.0]
+    run = engine.reader.run
+
+    def counted(step: Any, ids: Any, positions: Any) -> Any:
+        ticks[0] += ids.numel() / 256
+        return run(step, ids, positions)
+
+    monkeypatch.setattr(engine.reader, "run", counted)
+    monkeypatch.setattr(engine, "_attention_flops_per_second", lambda shape, longest: 1e15)
+    monkeypatch.setattr("leadline.models.hf.engine.time.perf_counter", lambda: ticks[0])
+    speed = engine.measure_speed(8192)
+    shape = DecoderShape.of(engine.model.config.to_dict())
+    per_token = shape.flops_read(1) - shape.flops_attention(1)
+    assert speed.products == pytest.approx(256 * per_token, rel=0.01)
+    weights = sum(p.numel() * p.element_size() for p in engine.model.parameters())
+    assert speed.decoding == pytest.approx(256 * (weights + 1024 * engine.kv_bytes), rel=0.01)
+    assert engine.stops == (3,)
+    assert engine.reader.store is None
 
 
 def test_what_fits_is_said_when_a_length_does_not() -> None:

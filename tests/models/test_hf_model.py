@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,13 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.core.contracts import Continuation, LogprobModel, TokenNLL
-from leadline.core.errors import MissingExtra, RunStopped, SourceError, UnknownName, UsageError
+from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UnknownName, UsageError
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Completion, Document, Failure, Probe
 from leadline.models.hf import memory as forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
-from leadline.models.hf.memory import DecoderShape
+from leadline.models.hf.memory import DecoderShape, DocumentReading, Speed
 from leadline.models.hf.model import HFModel
 from support.tiny_models import ELSEWHERE, STOP, model_folder, random_ids, tiny
 
@@ -216,7 +217,7 @@ def test_without_torch_the_pip_line_is_printed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(MissingExtra) as caught:
         opened("hf:anything/else")
-    assert caught.value.fix == 'pip install "leadline[hf]"'
+    assert 'pip install -e ".[hf]"' in caught.value.fix
 
 
 def test_a_lost_gpu_stops_the_run_so_that_it_can_be_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,18 +265,17 @@ def test_layers_on_several_devices_have_the_memory_of_all(monkeypatch: pytest.Mo
     import torch
 
     monkeypatch.setattr(forecast, "device_memory", lambda device: 80 << 30)
-    monkeypatch.setattr(forecast, "measure_rates", lambda device, dtype: (5e14, 4e12))
     shape = DecoderShape(
         layers=80, hidden=8192, intermediate=28672, heads=64, key_heads=8, width=128, vocabulary=128256
     )
     cards = [torch.device("cpu"), torch.device("cuda:1"), torch.device("cuda:2")]
 
     def words(devices: list[torch.device]) -> tuple[str, ...]:
-        weights = shape.parameters * 2
-        documents = [[(131_000, 64, 16)]]
+        weights, readings = shape.parameters * 2, [DocumentReading(((131_000, 64, 16),))]
         return forecast.forecast(
-            shape, documents, dtype="bfloat16", weights=weights, chunk=8192, devices=devices, where="70B"
-        )[1]
+            shape, readings, lambda: Speed(5e14, 4e14, 4e12), dtype="bfloat16", weights=weights, chunk=8192,
+            devices=devices, where="70B",
+        )  # fmt: skip
 
     with pytest.raises(UsageError, match="and the device has 80"):
         words(cards[:1])
@@ -289,7 +289,59 @@ def test_a_run_is_forecast_in_memory_and_time_and_refused_when_it_cannot_fit(
     model = opened(f"hf:{model_folder(tmp_path)}")
     words = model.forecast([[(500, 10, 4), (200, 10, 4)], [(300, 10, 4)]])
     assert words[0].startswith("memory")
+    assert words[1].startswith("time about")
     assert "measured on cpu" in words[1]
     monkeypatch.setattr(forecast, "device_memory", lambda device: (1 << 30) + (1 << 20))
     with pytest.raises(UsageError, match="tokens need"):
         model.forecast([[(5_000_000, 10, 4)]])
+
+
+DAMAGE: dict[str, tuple[str, bytes | dict[str, Any]]] = {
+    "weights cut off": ("model.safetensors", b"\x20\x01\0\0\0\0\0\0" + b'{"lm_head.weight":{"dtype":"F32"'),
+    "weights of five bytes": ("model.safetensors", b"12345"),
+    "weights that are noise": ("model.safetensors", bytes(range(256)) * 20),
+    "weights of fewer layers": ("config.json", {"num_hidden_layers": 5}),
+    "weights of another architecture": ("config.json", {"model_type": "gpt2"}),
+    "configuration cut off": ("config.json", b'{"model_type": "llama",'),
+    "configuration null": ("config.json", b"null"),
+    "configuration not UTF-8": ("config.json", b'{"model_type": "\xe4"}'),
+    "configuration with a list": ("config.json", {"model_type": ["llama"]}),
+    "configuration with a text for a size": ("config.json", {"hidden_size": "many"}),
+    "configuration without heads": ("config.json", {"num_attention_heads": 0}),
+    "configuration with an odd dtype": ("config.json", {"dtype": "float99"}),
+    "configuration with an odd rope": ("config.json", {"rope_parameters": "x"}),
+    "generation settings cut off": ("generation_config.json", b"{"),
+    "generation settings with a text": ("generation_config.json", {"eos_token_id": "x"}),
+    "tokenizer cut off": ("tokenizer.json", b'{"version"'),
+    "tokenizer without its unknown token": ("tokenizer.json", {"model": {"type": "WordLevel", "vocab": {"w8": 8}}}),
+    "tokenizer of another model": (
+        "tokenizer.json",
+        {"model": {"type": "WordLevel", "vocab": {"w8": 8, "<unk>": 5000}, "unk_token": "<unk>"}},
+    ),
+    "template that fails": ("tokenizer_config.json", {"chat_template": "{{ 1 / 0 }}"}),
+}
+
+
+def damage(file: Path, by: bytes | dict[str, Any]) -> None:
+    """Overwrites a file, or values in it."""
+    file.write_bytes(by if isinstance(by, bytes) else json.dumps(json.loads(file.read_bytes()) | by).encode())
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(how: str, tmp_path: Path) -> None:
+    name, by = DAMAGE[how]
+    damage(model_folder(tmp_path) / name, by)
+
+    def use() -> None:
+        model = opened(f"hf:{tmp_path}")
+        model.nll(model.tokenizer.encode("w8 some words that it does not know"), spans=[(1, 4)])
+
+    with pytest.raises(LeadlineError) as caught:
+        use()
+    assert str(tmp_path) in caught.value.where
+    assert caught.value.fix
+
+
+def test_an_end_of_text_token_that_the_model_cannot_give_is_left_out(tmp_path: Path) -> None:
+    damage(model_folder(tmp_path) / "generation_config.json", {"eos_token_id": [2, 99_999_999]})
+    assert opened(f"hf:{tmp_path}").engine.stops == (2, 4)

@@ -157,12 +157,6 @@ def test_a_named_tokenizer_that_is_not_the_servers_is_an_error() -> None:
         open_model(server.base_url, tokenizer="whitespace")
 
 
-def test_a_plain_server_whose_tokenizer_differs_is_noted() -> None:
-    with FakeServer() as server:
-        model = open_model(server.base_url, tokenizer="whitespace")
-    assert any("not the server's" in note for note in model.card.notes)
-
-
 def test_a_template_that_cannot_be_read_is_measured_and_noted() -> None:
     with FakeServer() as server:
         model = open_model(server.base_url)

@@ -18,7 +18,7 @@ from support.llama_server import MODEL, LlamaServer
 pytestmark = pytest.mark.real
 
 WINDOW = 1536
-TASK = Needle(haystack="noise")
+TASK = Needle(keys=1, haystack="noise")
 
 
 @pytest.fixture(scope="module")

@@ -64,17 +64,36 @@ def test_names_that_become_one_are_told_apart(tmp_path: Path) -> None:
         ("hf:out/checkpoint-12000", 12000, "hf:out/checkpoint"),
         ("hf:out/step_400/model", 400, "hf:out/step/model"),
         ("hf:Llama-3.1-8B/ckpt.300?dtype=bf16", 300, "hf:Llama-3.1-8B/ckpt?dtype=bf16"),
-        ("openai:m-7?top=9", 7, "openai:m?top=9"),
+        ("openai:m-step-7?top=9", 7, "openai:m-step?top=9"),
+        ("hf:runs/Qwen2.5-7B/global_step500", 500, "hf:runs/Qwen2.5-7B/global_step"),
+        ("hf:out/smollm2-iter_0001000", 1000, "hf:out/smollm2-iter"),
+        ("hf:out/3000", 3000, "hf:out"),
+        ("hf:out/run-12000", 12000, "hf:out/run"),
+        ("hf:out/epoch=3-step=1200/model", 1200, "hf:out/epoch=3-step/model"),
     ],
 )
-def test_auto_takes_the_last_whole_number_and_the_line_is_the_rest(model: str, step: int, line: str) -> None:
+def test_auto_reads_the_step_and_the_series_is_the_rest(model: str, step: int, line: str) -> None:
     assert step_of(model, "auto") == step
     assert series_name(model, step) == line
     assert series_name(model, step + 1) == model, "another step leaves the name alone"
 
 
 @pytest.mark.parametrize(
-    ("model", "step"), [("hf:qwen2.5", "auto"), ("hf:model?rope=4", "auto"), ("m", "1.5"), ("m", "-1")]
+    ("model", "step"),
+    [
+        ("hf:qwen2.5", "auto"),
+        ("hf:model?rope=4", "auto"),
+        ("hf:smollm2", "auto"),
+        ("hf:microsoft/phi-4", "auto"),
+        ("hf:org/Llama-3.1-8B-Instruct", "auto"),
+        ("openai:gpt-4-0613", "auto"),
+        ("openai:claude-20240307", "auto"),
+        ("openai:gpt-4o-mini-2024-07-18", "auto"),
+        ("hf:google/gemma-2-9b-it", "auto"),
+        ("hf:google/gemma-2-9b-it-4bit", "auto"),
+        ("m", "1.5"),
+        ("m", "-1"),
+    ],
 )
 def test_a_step_that_is_none_is_a_usage_error(model: str, step: str) -> None:
     with pytest.raises(UsageError) as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,24 +36,30 @@ def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None
     assert stopped.run.totals.planned == stopped.run.totals.done < 3 * 3 * 60
 
 
-def test_an_interrupted_run_goes_on_and_comes_to_the_same_end(tmp_path: Path) -> None:
-    asked = make_spec(spec("sim:cliff?window=1100", "effective"))
-    whole = measure_until(asked, tmp_path / "whole")
-    parts = tmp_path / "parts"
-    measure_until(asked, parts)
-    lines = (parts / "records.jsonl").read_text().splitlines(keepends=True)
-    (parts / "records.jsonl").write_text("".join(lines[: len(lines) // 3]))
-    again = measure_until(asked, parts)
-    assert again.sentence == whole.sentence
-    scores = [{r.cell.key: r.score for r in read_records(tmp_path / name)} for name in ("whole", "parts")]
-    common = scores[0].keys() & scores[1].keys()
-    assert len(common) > 0.9 * len(scores[0])
-    assert all(scores[0][key] == scores[1][key] for key in common)
-    held: dict[float | None, list[int]] = {}
-    for record in read_records(parts):
-        if record.cell.length == 1024:
-            held.setdefault(record.cell.depth, []).append(record.cell.sample)
-    assert all(sorted(samples) == list(range(len(samples))) for samples in held.values())  # no holes
+@pytest.mark.parametrize(
+    ("model", "until"),
+    [
+        ("sim:cliff?window=1100", "effective"),
+        ("sim:perfect?noise=0.1&seed=3", "effective"),
+        ("sim:perfect?noise=0.2&seed=4", "cell +-0.20"),
+    ],
+)
+def test_a_killed_run_ends_on_the_samples_of_an_uninterrupted_one(tmp_path: Path, model: str, until: str) -> None:
+    """Killed in mid-round, with answers that came in any order, and killed twice."""
+    asked = make_spec(spec(model, until, samples=40))
+    whole = measure_until(asked, tmp_path / "run")
+    lines = (tmp_path / "run" / "records.jsonl").read_text().splitlines(keepends=True)
+    scores = {r.cell.key: r.score for r in read_records(tmp_path / "run")}
+    draw = random.Random(5)
+    for number, share in enumerate((0.15, 0.4, 0.7, 0.95)):
+        parts = tmp_path / f"killed {number}"
+        shutil.copytree(tmp_path / "run", parts)
+        first = int(share * len(lines))
+        in_flight = draw.sample(lines[first : first + 12], min(5, len(lines) - first))
+        (parts / "records.jsonl").write_text("".join([*lines[:first], *in_flight]))
+        again = measure_until(asked, parts)
+        assert again.sentence == whole.sentence
+        assert {r.cell.key: r.score for r in read_records(parts)} == scores
 
 
 def test_cells_are_sampled_until_each_is_narrow_enough(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from leadline.store.submissions import (
     SubmissionEntry,
     merged,
     read_submission,
-    read_targets,
     scores_of,
     write_submission,
 )
@@ -143,18 +142,18 @@ def test_what_one_shard_measured_is_not_lost_to_another_that_failed() -> None:
         merged([submission(entry("a", 1.0)), submission(entry("b", 1.0), samples=2)])
 
 
-def test_targets_come_as_json_as_a_table_or_as_a_submission(tmp_path: Path) -> None:
+def test_scores_come_as_json_as_a_table_or_as_a_submission(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"x": 1, "y": 0.5}')
     (tmp_path / "b.json").write_text('[{"name": "x", "score": 1}, {"name": "y", "score": 0.5}]')
     (tmp_path / "c.csv").write_text("name,score,notes\nx,1,\ny,0.5,good\n")
     write_submission(submission(entry("x", 1.0), entry("y", 0.5)), tmp_path / "d.json")
     for name in ("a.json", "b.json", "c.csv", "d.json"):
-        assert read_targets(tmp_path / name) == {"x": 1.0, "y": 0.5}
+        assert scores_of(read_submission(tmp_path / name)) == {"x": 1.0, "y": 0.5}
     (tmp_path / "e.json").write_text('{"x": "high"}')
     (tmp_path / "f.csv").write_text("model,value\nx,1\n")
     for name in ("e.json", "f.csv", "missing.json"):
         with pytest.raises(SourceError):
-            read_targets(tmp_path / name)
+            read_submission(tmp_path / name)
 
 
 def test_lists_of_models_are_read_and_their_mistakes_named(tmp_path: Path) -> None:

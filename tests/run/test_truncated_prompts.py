@@ -34,7 +34,8 @@ def run(say: Say, server: FakeServer, folder: Path, faults: Faults) -> CommandRe
     """`leadline run` of 2 x 3 x 2 samples with answers that are right whatever was read."""
     server.faults = faults
     return say(
-        "run", "niah", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--lengths", "600,3000",
+        "run", "niah", "--set", "keys=1",
+        "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes", "--lengths", "600,3000",
         "--depths", "3", "--samples", "2", "--set", f"haystack={write_haystack(folder.parent)}", "--no-figure",
         "--out", str(folder),
     )  # fmt: skip

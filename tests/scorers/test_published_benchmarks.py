@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
-from leadline.run.grade_published import grade_published
+from leadline.run.grade import grade_published
 from leadline.scorers import longbench
 from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
 from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH

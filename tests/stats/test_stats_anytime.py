@@ -25,7 +25,6 @@ def grid(values: FloatArray, lengths: tuple[int, ...] = (4096,), *, shared: bool
         cluster=document,
         value=value,
         failed=np.isnan(value),
-        document=document,
     )
 
 

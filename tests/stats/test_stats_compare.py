@@ -6,17 +6,20 @@ import re
 from dataclasses import replace
 from xml.etree import ElementTree
 
+import msgspec
 import numpy as np
 import pytest
 from scipy.stats import binomtest, false_discovery_control, permutation_test
 
 from leadline.core.errors import UsageError
+from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import judge, parse_gate
-from leadline.stats.observations import FloatArray, Observations
+from leadline.stats.observations import FloatArray, Observations, observations
 from support.planted import archetype, candidate_of, planted
+from support.planted_runs import planted_record
 
 RNG = np.random.default_rng
 
@@ -350,7 +353,7 @@ def unequal_pair(rng: np.random.Generator, lost: float, gained: float) -> tuple[
     names = np.arange(210).astype(np.str_)
     first = Observations(
         task=np.full(210, "t"), length=length, depth=np.full(210, 0.5), sample=sample, cluster=names, value=before,
-        failed=np.zeros(210, dtype=np.bool_), document=names,
+        failed=np.zeros(210, dtype=np.bool_),
     )  # fmt: skip
     return first, replace(first, value=after)
 
@@ -384,7 +387,35 @@ def test_a_gate_counts_documents_and_does_not_pass_on_few(documents: int) -> Non
     assert passed / 60 <= 0.05
 
 
+def test_equal_models_do_not_differ_because_depths_share_a_haystack() -> None:
+    """Documents of one haystack are no independent evidence: counted as such, equal models differ in 21 % of pairs.
+
+    Records of four lengths and eleven depths with one haystack a length and sample. Each model has its
+    own chance on each haystack (beta, correlation 0.08), so that answers and their differences are correlated in one.
+    """
+    rng, runs, samples, mass = np.random.default_rng(8), 150, 10, 0.92 / 0.08
+    cells = [Cell("niah", n, d / 10, i) for n in (4096, 8192, 16384, 32768) for d in range(11) for i in range(samples)]
+    base = observations(
+        msgspec.structs.replace(planted_record(c, 1.0), cluster=f"niah/{c.length}/{c.sample}") for c in cells
+    )
+    _, haystack = np.unique(base.cluster, return_inverse=True)
+
+    def answers() -> FloatArray:
+        chance = rng.beta(0.8 * mass, 0.2 * mass, size=4 * samples)
+        return (rng.random(len(haystack)) < chance[haystack]).astype(np.float64)
+
+    different = failed = 0
+    for _ in range(runs):
+        pairs = pair(replace(base, value=answers()), replace(base, value=answers()))
+        found = compare(pairs, resamples=400)
+        assert found.documents == 4 * samples
+        different += any(d.verdict in ("better", "worse") for d in found.differences)
+        failed += judge(pairs, parse_gate("overall >= 0; length:* >= 0")).verdict == "fail"
+    assert different <= 0.06 * runs
+    assert failed <= 0.08 * runs
+
+
 def test_few_documents_are_said_to_be_few() -> None:
     base = planted(np.full((8, 11), 0.97), 3, np.random.default_rng(1), reading="nested")
     text = gate_markdown(judge(pair(base, base), parse_gate("overall >= -3")))
-    assert "264 paired prompts of 3 documents (fewer than 5: too few to rely on)" in text
+    assert "264 paired prompts (3 documents: too few to rely on)" in text

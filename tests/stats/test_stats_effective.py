@@ -170,7 +170,6 @@ def free_run(
         cluster=names if correlation else np.arange(len(task)).astype(np.str_),
         value=(rng.random(len(task)) < chance).astype(np.float64),
         failed=np.zeros(len(task), dtype=np.bool_),
-        document=names,
     )
 
 

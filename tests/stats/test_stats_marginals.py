@@ -10,7 +10,7 @@ import pytest
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell, Completion, Failure, Reading, Receipt, Record, Score, Sent
-from leadline.stats.marginals import group_means, marginals
+from leadline.stats.marginals import design_effect, group_means, marginals
 from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
 from support.planted import Archetype, archetype, planted
 
@@ -152,3 +152,22 @@ def test_joined_observations_keep_all_rows() -> None:
     both = data.joined(replace(data, sample=data.sample + 10))
     assert len(both) == 14
     assert len(np.unique(both.sample)) == 8
+
+
+def test_the_design_effect_is_estimated_from_what_documents_share() -> None:
+    rng = np.random.default_rng(4)
+    found = [
+        design_effect(planted(np.full((8, 11), 0.7), 20, rng, reading="shared", correlation=0.3)) for _ in range(20)
+    ]
+    assert {(one.samples, one.documents, round(one.size, 6)) for one in found} == {(1760, 160, 11.0)}
+    # A correlation of 0.3 between hidden normals is one of about 0.18 between answers at 70 %.
+    assert np.mean([one.correlation for one in found if one.correlation is not None]) == pytest.approx(0.18, abs=0.03)
+    assert np.mean([one.effect for one in found]) == pytest.approx(2.8, abs=0.3)
+
+
+def test_samples_with_documents_of_their_own_have_a_design_effect_of_one() -> None:
+    alone = design_effect(planted(np.full((8, 11), 0.7), 3, np.random.default_rng(0)))
+    assert (alone.documents, alone.size, alone.effect) == (264, 1.0, 1.0)
+    unvaried = design_effect(planted(np.ones((8, 11)), 3, np.random.default_rng(0), reading="nested"))
+    assert unvaried.correlation is None
+    assert (unvaried.documents, round(unvaried.effect)) == (3, 88)

@@ -1,58 +1,101 @@
-"""Power: published sample sizes, and simulated power at them."""
+"""Planned rates against the procedures themselves, on pairs that another generator draws."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.stats.compare import mcnemar_midp
-from leadline.stats.power import detectable_drop, paired_sample_size, seen_variance
+from leadline.stats.compare import compare, pair
+from leadline.stats.gate import judge, parse_gate
+from leadline.stats.observations import Observations
+from leadline.stats.power import (
+    Grid,
+    Noise,
+    Sharing,
+    compare_rates,
+    fewest_samples,
+    gate_rates,
+    seen_noise,
+    smallest_drop,
+)
 from support.planted import planted
 
-
-@pytest.mark.parametrize(("discordance", "one", "two"), [(0.05, 122, 155), (0.10, 246, 312), (0.20, 493, 626)])
-def test_a_five_point_drop_needs_so_many_prompts(discordance: float, one: int, two: int) -> None:
-    assert paired_sample_size(0.05, discordance).prompts == one
-    assert paired_sample_size(0.05, discordance, sides="two").prompts == two
+NIAH = tuple(("niah", n, d) for n in (4096, 8192, 16384) for d in (0.0, 0.5, 1.0))
+SEVERAL = tuple((t, n, d) for t in ("a", "b") for n in (4096, 8192) for d in ((0.0, 1.0) if t == "a" else (None,)))
 
 
-def test_a_drop_cannot_be_larger_than_what_flips() -> None:
-    assert paired_sample_size(0.2, 0.1).prompts == paired_sample_size(0.2, 0.2).prompts
+def drawn_pair(
+    grid: Grid, samples: int, drop: float, noise: Noise, rng: np.random.Generator
+) -> tuple[Observations, Observations]:
+    """Two runs of which one lost `drop`. A share of haystacks is decided whole, which gives the correlation."""
+    keys = [p if grid.sharing == "nothing" else p[:2] if grid.sharing == "length" else p[:1] for p in grid.places]
+    haystack = np.unique([str(key) for key in keys], return_inverse=True)[1]
+    shape = (int(haystack.max()) + 1, samples)
+    whole = rng.random(shape) < (0.0 if grid.sharing == "nothing" else noise.correlation)
+    own = rng.random((len(keys), samples))
+    drawn = np.where(whole[haystack], rng.random(shape)[haystack], own)
+    lost, gained = (noise.discordance + drop) / 2, (noise.discordance - drop) / 2
+    change = np.where(drawn < lost, -1.0, np.where(drawn > 1 - gained, 1.0, 0.0))
+    before = np.where(change != 0, change < 0, rng.random(change.shape) < 0.9).astype(np.float64)
+    cell, sample = (part.ravel() for part in np.indices(change.shape))
+    tasks, lengths, depths = zip(*grid.places, strict=True)
+    base = Observations(
+        task=np.array(tasks)[cell],
+        length=np.array(lengths)[cell],
+        depth=np.array([np.nan if d is None else d for d in depths])[cell],
+        sample=sample,
+        cluster=np.char.add(np.char.add(haystack[cell].astype(np.str_), "/"), sample.astype(np.str_)),
+        value=before.ravel(),
+        failed=np.zeros(len(cell), dtype=np.bool_),
+    )
+    return base, replace(base, value=(before + change).ravel())
 
 
-def test_shared_documents_need_more_prompts() -> None:
-    assert paired_sample_size(0.05, design_effect=3).prompts == pytest.approx(3 * 246, abs=3)
-
-
-def test_the_detectable_drop_turns_the_question_round() -> None:
-    found = detectable_drop(246, 0.1)
-    assert found is not None
-    assert found == pytest.approx(0.05, abs=2e-4)
-    assert detectable_drop(1, 0.1) is None
+@pytest.mark.parametrize(
+    ("places", "sharing", "samples", "drop"),
+    [
+        (NIAH, "nothing", 40, 0.055),
+        (NIAH, "length", 40, 0.06),
+        (NIAH, "task", 30, 0.08),
+        (SEVERAL, "nothing", 40, 0.07),
+    ],
+    ids=["own haystacks", "shared", "nested", "two tasks"],
+)
+def test_the_stated_rates_are_those_of_compare_and_gate(
+    places: tuple[tuple[str, int, float | None], ...], sharing: Sharing, samples: int, drop: float
+) -> None:
+    """80 pairs, so their rates have a standard error of up to 6 points; studies/calibration has more."""
+    grid, noise, runs, rng = Grid(places, sharing), Noise(0.1, 0.08), 80, np.random.default_rng(3)
+    clauses = parse_gate("overall >= -2; length:* >= -5; task:* >= -4")
+    worse = failed = passed = 0
+    for _ in range(runs):
+        pairs = pair(*drawn_pair(grid, samples, drop, noise, rng))
+        worse += compare(pairs, resamples=500).overall.verdict == "worse"
+        failed += judge(pairs, clauses).verdict == "fail"
+        passed += judge(pair(*drawn_pair(grid, samples, 0.0, noise, rng)), clauses).verdict == "pass"
+    plan = compare_rates(grid, samples, drop, noise)
+    assert plan.worse == pytest.approx(worse / runs, abs=0.15)
+    assert gate_rates(grid, samples, drop, noise, clauses).failed == pytest.approx(failed / runs, abs=0.15)
+    assert gate_rates(grid, samples, 0.0, noise, clauses).passed == pytest.approx(passed / runs, abs=0.15)
 
 
 def test_an_earlier_run_says_how_noisy_a_comparison_will_be() -> None:
     data = planted(np.full((8, 11), 0.9), 10, np.random.default_rng(0))
-    seen = seen_variance(data)
-    assert seen.discordance == pytest.approx(2 * 0.9 * 0.1, rel=0.15)
-    assert seen.design_effect == 1.0
+    assert seen_noise(data).discordance == pytest.approx(2 * 0.9 * 0.1, rel=0.15)
     shared = planted(np.full((8, 11), 0.9), 10, np.random.default_rng(0), reading="shared", correlation=0.4)
-    assert seen_variance(shared).design_effect > 1.5
+    assert seen_noise(shared).correlation > 0.1
 
 
-@pytest.mark.parametrize("drop", [0.0, -0.1, 5.0])
-def test_a_drop_that_is_none_is_refused(drop: float) -> None:
-    with pytest.raises(UsageError, match="not between 0 and 1"):
-        paired_sample_size(drop)
+def test_the_fewest_samples_and_the_smallest_drop_turn_a_rate_round() -> None:
+    assert fewest_samples(lambda n: n / 100) == pytest.approx(80, abs=3)
+    assert fewest_samples(lambda n: 0.5) is None
+    assert smallest_drop(lambda drop: 5 * drop) == pytest.approx(0.16, abs=0.005)
+    assert smallest_drop(lambda drop: drop) is None
 
 
-def test_the_promised_power_is_there_and_not_much_more() -> None:
-    rng = np.random.default_rng(5)
-    drop, discordance = 0.05, 0.1
-    n = paired_sample_size(drop, discordance).prompts
-    lost = rng.binomial(n, (discordance + drop) / 2, size=2000)
-    # Gained answers come from the prompts that were not lost.
-    gained = rng.binomial(n - lost, (discordance - drop) / 2 / (1 - (discordance + drop) / 2))
-    alarms = [mcnemar_midp(int(b), int(c)) <= 0.10 and b > c for b, c in zip(lost, gained, strict=True)]
-    assert 0.77 <= np.mean(alarms) <= 0.86  # a two-sided p of 0.10 is a one-sided one of 0.05
+def test_a_gate_on_parts_that_are_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match="nothing is called 'vt'"):
+        gate_rates(Grid(NIAH), 5, 0.0, Noise(), parse_gate("task:vt >= -3"))

@@ -159,7 +159,6 @@ class Sampler:
             cluster=np.array([c.key for c in cells]),
             value=(np.array(draws) < self.surface[rows, columns]).astype(np.float64),
             failed=np.zeros(len(cells), dtype=np.bool_),
-            document=np.array([c.key for c in cells]),
         )
         self.data = self.data.joined(asked)
 

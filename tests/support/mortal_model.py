@@ -52,7 +52,9 @@ class MortalModel:
         self._live()
         return TokenNLL((), tuple(np.full(stop - start, float(ids.sum())) for start, stop in spans))
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
         return (f"{len(list(documents))} documents",)
 
     def close(self) -> None:

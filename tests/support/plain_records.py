@@ -21,7 +21,8 @@ def record(sample: int, *, text: str = "42", failed: bool = False, length: int =
 
 def manifest(**changes: object) -> Manifest:
     made = Manifest(
-        digest="d", spec={"model": "sim:perfect", "samples": 3, "tasks": [{"name": "niah", "options": {}}]},
+        digest="d", spec={"model": "sim:perfect", "lengths": [1024], "depths": [0.5], "samples": 3,
+                          "tasks": [{"name": "niah", "options": {}}]},
         planned=3, fingerprints={"model.tokenizer": "t1", "task.niah.version": "1"}, model={"name": "perfect"},
         created="2026-01-01T00:00:00+00:00", sessions=(session(["leadline", "run"]),),
     )  # fmt: skip

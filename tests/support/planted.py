@@ -93,7 +93,6 @@ def planted(
         cluster=document,
         value=_answers(surface[row, column], cluster, correlation, rng),
         failed=np.zeros(len(row), dtype=np.bool_),
-        document=document,
     )
 
 

@@ -26,14 +26,14 @@ def _small(name: str, source: str, ending: str, pieces: int) -> str:
     return str(path)
 
 
-SMALL_PROSE = _small("prose", "prose", ".txt", 2200)
-SMALL_CODE = _small("code", "code", ".py", 2400)
+SMALL_PROSE = _small("prose", "python-docs", ".txt", 2200)
+SMALL_CODE = _small("code", "python-code", ".py", 2400)
 SMALL_HAYSTACKS = (SMALL_PROSE, SMALL_CODE, f"{SMALL_PROSE}:0.6,{SMALL_CODE}:0.4")
 
 
 @cache
 def toy_tokenizer(family: str) -> AnyTokenizer:
-    """Trained once a process on the built-in prose and saved, so that it is read back as a user's file would be."""
+    """Trained once a process on Python's documentation and saved, so that it is read back as a user's file would be."""
     path = Path(mkdtemp()) / "tokenizer.json"
     _train(family).save(str(path))
     return open_tokenizer(str(path))
@@ -61,7 +61,7 @@ def _train(family: str) -> Tokenizer:
         trainer = trainers.BpeTrainer(
             vocab_size=1500, special_tokens=special, initial_alphabet=alphabet, show_progress=False
         )
-    pieces = open_source("prose").filler(seed=0).bank.pieces
+    pieces = open_source("python-docs").filler(seed=0).bank.pieces
     made.train_from_iterator(pieces[:800], trainer)
     if family == "llama2":
         made.pre_tokenizer = None

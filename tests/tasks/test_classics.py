@@ -10,13 +10,13 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.types import Cell, Completion, Document
 from leadline.scorers.ruler import STRICT
-from leadline.tasks.classics import KeyValue, Lines, Passkey
+from leadline.tasks.classics import KeyValue, LineRetrieval, Passkey
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer
 from support.fitting import fit
 from support.toy_tokenizers import toy_tokenizer
 
-TASKS: tuple[Task, ...] = (Passkey(), KeyValue(), Lines())
+TASKS: tuple[Task, ...] = (Passkey(), KeyValue(), LineRetrieval())
 TOKENS = toy_tokenizer("gpt2")
 
 
@@ -57,7 +57,7 @@ def test_key_value_lines_are_pairs_of_json_with_every_key_once() -> None:
 
 
 def test_a_line_is_named_and_has_a_content_of_its_own() -> None:
-    document = one(Lines())
+    document = one(LineRetrieval())
     [probe] = document.probes
     body = document.text[document.body_start_characters : probe.cut_characters].strip()
     found = [re.fullmatch(r"line ([a-z-]+): its content is (\d{7})\.", line) for line in body.split("\n")]
@@ -66,7 +66,7 @@ def test_a_line_is_named_and_has_a_content_of_its_own() -> None:
     assert sum(match[2] == probe.targets[0] for match in found if match) == 1
 
 
-@pytest.mark.parametrize("task", [KeyValue(), Lines()], ids=lambda t: type(t).__name__)
+@pytest.mark.parametrize("task", [KeyValue(), LineRetrieval()], ids=lambda t: type(t).__name__)
 @pytest.mark.parametrize("lengths", [(6000,), (3000, 6000)])
 def test_one_document_answers_for_every_depth(task: Task, lengths: tuple[int, ...]) -> None:
     cells = [Cell("classic", length, depth, 2) for length in lengths for depth in (0.0, 0.5, 1.0)]

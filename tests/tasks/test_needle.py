@@ -47,9 +47,18 @@ def test_samples_of_a_cell_differ_in_needle_haystack_and_wording() -> None:
     assert len({m.probes[0].question.split(" belongs")[0][:22] for m in made}) > 1
 
 
-def test_depths_of_one_sample_share_their_haystack() -> None:
-    early, late = (document(needle(), Cell("niah", 4096, d, 0)) for d in (0.5, 1.0))
-    assert early.cluster == late.cluster
+def test_every_fresh_document_has_a_haystack_of_its_own() -> None:
+    cells = [Cell("niah", 1024, depth, sample) for depth in (0.0, 0.5, 1.0) for sample in range(3)]
+    made = [document(needle(), cell) for cell in cells]
+    assert len({m.cluster for m in made}) == len(cells)
+    assert [m.cluster for m in made] == [m.id for m in made]
+    texts = [set(m.text[m.body_start_characters :].split(". ")) for m in made]
+    assert not any(len(a & b) > 2 for n, a in enumerate(texts) for b in texts[n + 1 :])
+
+
+def test_with_a_common_haystack_the_depths_of_a_sample_share_it() -> None:
+    early, late = (document(needle(common_haystack=True), Cell("niah", 4096, d, 0)) for d in (0.5, 1.0))
+    assert early.cluster == late.cluster == "niah/4096/0"
     assert early.id != late.id
     half = early.facts[0].start
     assert (early.ids[: half // 2] == late.ids[: half // 2]).all()

@@ -121,7 +121,9 @@ def test_the_templates_shown_are_templates_for_every_task_of_the_suites(tmp_path
 
 
 def test_every_part_of_every_task_is_explained_with_its_placeholders() -> None:
-    parts = rows_of("instruction", "question", "prefix", "needle", "line", "first", "next", "document", "demonstration")
+    parts = rows_of(
+        "instruction", "question", "prefix", "needle", "line", "first", "next", "document", "demonstration", "noise"
+    )
     for name in registry.names("tasks"):
         task = registry.task(TaskSpec(name=name))
         if not isinstance(task, Worded) or type(task).__module__.endswith(("infinitebench", "published")):

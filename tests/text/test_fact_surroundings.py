@@ -98,7 +98,7 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
     if kind == "code":
         whole = {line.strip() for line in Path(source).read_text().splitlines() if line.strip()}
     tokens = toy_tokenizer(name)
-    task = Needle(haystack=source, answer_tokens=16)
+    task = Needle(haystack=source, answer_tokens=16, keys=1)
     broken = []
     for group in groups:
         document = fit(task.draft(group, seed=11), tokens, completion_frame())
@@ -111,13 +111,13 @@ def test_no_fact_is_next_to_a_cut_piece(name: str, kind: str, reading: str, hays
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama3", "unigram"])
-@pytest.mark.parametrize("kind", ["prose", "essays", "noise", "code"])
+@pytest.mark.parametrize("kind", ["prose", "legal", "noise", "code"])
 def test_white_space_around_a_fact_is_that_between_the_sentences_of_its_text(
     name: str, kind: str, haystacks: dict[str, str]
 ) -> None:
     source = haystacks.get(kind, kind)
-    breaks = {"prose": {" ", "\n\n"}, "essays": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
-    task = Needle(haystack=source, answer_tokens=16)
+    breaks = {"prose": {" ", "\n\n"}, "legal": {" ", "\n\n"}, "noise": {"\n"}}.get(kind)
+    task = Needle(haystack=source, answer_tokens=16, keys=1)
     for depth in (0.0, 0.5, 1.0):
         for sample in range(4):
             draft = task.draft([Cell("niah", 1400, depth, sample)], seed=5)
@@ -136,7 +136,7 @@ def test_facts_in_code_are_near_the_depth_asked_for(name: str, haystacks: dict[s
     tokens = toy_tokenizer(name)
     for length, most in ((1024, 0.12), (4096, 0.03)):
         cells = [Cell("niah", length, d / 10, sample) for d in range(11) for sample in range(2)]
-        task = Needle(haystack=haystacks["code"], answer_tokens=16)
+        task = Needle(haystack=haystacks["code"], answer_tokens=16, keys=1)
         for cell in cells:
             [fact] = fit(task.draft([cell], seed=5), tokens, completion_frame()).facts
             assert abs(fact.depth - fact.depth_asked) < most, cell

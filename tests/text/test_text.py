@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.core.errors import SourceError, TokenizerError
+from leadline.core.types import Cell, Cluster
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
 from leadline.text.fitting import bank as banks
 from leadline.text.fitting.bank import count_bank
 from leadline.text.fitting.joints import ContextTokenizer
-from leadline.text.sources import Mixture, TextSource, open_source, split_blocks, split_paragraphs, split_sentences
+from leadline.text.mixture import Mixture
+from leadline.text.sources import TextSource, open_source, split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 from support.toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer
 
@@ -165,10 +167,11 @@ def test_a_completion_is_the_text_after_its_beginning() -> None:
 
 
 def test_the_built_in_prose_and_code_are_long_enough_for_128k_tokens() -> None:
-    for name in ("prose", "code"):
+    for name in ("python-docs", "python-code"):
         characters = sum(map(len, open_source(name).filler(seed=0).bank.pieces))
         assert characters > 4.2 * 131_072
-    assert open_source("noise").filler(seed=0).limit is None
+    for name in ("noise", "prose", "legal", "medical", "chat", "code"):
+        assert open_source(name).filler(seed=0).limit is None
 
 
 def test_windows_differ_by_seed_and_never_repeat_unless_asked() -> None:
@@ -186,14 +189,45 @@ def test_windows_differ_by_seed_and_never_repeat_unless_asked() -> None:
 def test_a_mixture_keeps_its_proportions_in_every_beginning(share: float) -> None:
     mixture = open_source(f"{SMALL_PROSE}:{share},{SMALL_CODE}:{1 - share:.1f}", unit="paragraph")
     assert isinstance(mixture, Mixture)
-    prose = len(mixture.parts[0][1].bank.pieces)
+    prose = mixture.firsts[1]
     pieces = mixture.bank.pieces
     order = mixture.filler(seed=4).arrange(10**6)
+    assert np.array_equal(mixture.filler(seed=4).arrange(100), order[:100])
+    changes = np.flatnonzero(np.diff(order) != 1) + 1  # between pages
+    assert np.diff(np.concatenate(([0], changes, [len(order)]))).mean() > 4
+    assert all(pieces[i].endswith("\n") for i in order[changes - 1])
     for part in (len(order) // 2, len(order)):
         sizes = [len(pieces[i]) for i in order[:part]]
         mine = sum(size for size, i in zip(sizes, order[:part], strict=True) if i < prose)
         assert mine / sum(sizes) == pytest.approx(share, abs=0.08)
     assert not np.array_equal(order, mixture.filler(seed=5).arrange(10**6))
+
+
+def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> None:
+    file = tmp_path / "numbers.txt"
+    file.write_text("\n\n".join(f"Line {n} has these words in it and no others at all." for n in range(40_000)))
+    source = open_source(str(file))
+    assert isinstance(source, TextSource)
+
+    def shared(length: int, depths: int, samples: int) -> float:
+        grid = [(d / (depths - 1), s) for d in range(depths) for s in range(samples)]
+        clusters = [Cluster.of([Cell("niah", length, depth, sample)]) for depth, sample in grid]
+        starts = [source.stretch(c, 7, length).start for c in clusters]
+        assert starts == [source.stretch(c, 7, length).start for c in reversed(clusters)][::-1]
+        size = int(4.5 * length)  # characters of a document
+        read = [set(range(start, start + size // 53)) for start in starts]  # lines of about 53 characters
+        seen, twice = set[int](), 0
+        for lines in read:
+            twice += len(lines & seen)
+            seen |= lines
+        found = source.overlap(clusters, 7, length, size)
+        assert (found > 0.01) == (twice > 0.01 * sum(map(len, read)))
+        return found
+
+    assert shared(1024, 11, 20) == 0  # half of the text
+    assert shared(4096, 11, 5) < 0.01
+    assert shared(4096, 5, 5) < 0.01
+    assert shared(65_536, 11, 3) > 0.5  # five times the text
 
 
 def test_files_folders_and_globs_are_haystacks(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_a_missing_package_names_its_extra(name: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(f"{module}.find_spec", lambda package: None)
     with pytest.raises(MissingExtra) as error:
         write(f"{name}:place", ENTRY)
-    assert error.value.fix == f'pip install "leadline[{name}]"'
+    assert f'pip install -e ".[{name}]"' in error.value.fix
 
 
 def test_wrong_words_are_usage_errors() -> None:

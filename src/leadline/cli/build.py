@@ -11,7 +11,7 @@ import typer
 
 from leadline.cli import options
 from leadline.cli.options import Flags, spec_of
-from leadline.cli.output import print_json, say
+from leadline.cli.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
 from leadline.run.export_prompts import write_prompts
@@ -61,14 +61,16 @@ def build(
     finally:
         close()
     seconds = time.monotonic() - started
+    for note in written.notes:
+        warn(note)
     if json:
         print_json({"files": [str(f) for f in written.files], "prompts": written.prompts, "seconds": seconds})
         return
     for file in written.files[:20]:
-        typer.echo(file)
+        echo(file)
     if len(written.files) > 20:
-        typer.echo(f"... and {len(written.files) - 20} more files")
-    typer.echo(f"{written.prompts:,} prompts in {seconds:.1f} s")
+        echo(f"... and {len(written.files) - 20} more files")
+    echo(f"{written.prompts:,} prompts in {seconds:.1f} s")
 
 
 def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:

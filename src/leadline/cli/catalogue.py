@@ -10,12 +10,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import typer
 
-from leadline.cli.output import print_json, print_table, say
+from leadline.cli.output import echo, print_json, print_table, say
 from leadline.core import registry
 from leadline.core.contracts import ModelProvider, Options, Task
-from leadline.core.errors import UnknownName, UsageError
+from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
+from leadline.scorers.trivial_readers import trivial_scores
 from leadline.tasks.wording import Worded, template_of
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
 from leadline.text.downloads import pull as download
@@ -47,7 +48,7 @@ def _app(kind: PluginKind, help: str) -> typer.Typer:
     ) -> None:
         """Show one by name, with its options, or print its prompt texts."""
         if template:
-            typer.echo(_template(kind, name), nl=False)
+            echo(_template(kind, name).rstrip("\n"))
         else:
             show(context, name, json)
 
@@ -72,7 +73,7 @@ def _list(kind: PluginKind, *, as_json: bool) -> None:
     elif found:
         print_table(found, ("name", "summary"))
     else:
-        typer.echo(f"no {kind} are installed")
+        echo(f"no {kind} are installed")
 
 
 def _summary(kind: PluginKind, name: str) -> str:
@@ -92,22 +93,39 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
             raise
         fix = f"did you mean leadline {others[0]} show {name}?"
         raise UsageError(error.what, where=error.where, fix=fix) from None
+    if kind == "tasks" and (scores := _trivial_scores(name)):
+        found["trivial_readers"] = scores
     if as_json:
         print_json(found)
         return
-    plain = {key: value for key, value in found.items() if key != "options"}
+    plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers")}
+    if "trivial_readers" in found:
+        plain["trivial readers"] = [
+            f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
+        ]
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (
             [_format_value(v) for v in value] if key == "tasks" and isinstance(value, list) else [_format_value(value)]
         )
-        typer.echo(f"{typer.style(key.ljust(width), bold=True)}  {lines[0]}")
+        echo(f"{key.ljust(width)}  {lines[0]}")
         for line in lines[1:]:
-            typer.echo(f"{'':{width}}  {line}")
+            echo(f"{'':{width}}  {line}")
     if options := found.get("options"):
-        typer.echo()
+        echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
         print_table(rows, ("option", "type", "default", "help"))
+
+
+def _trivial_scores(name: str) -> dict[str, float]:
+    """What readers that do not look at the question score; empty for a task that cannot be built without data."""
+    task = registry.task(TaskSpec(name=name))
+    if task.request != "answer":
+        return {}
+    try:
+        return trivial_scores(task, name)
+    except LeadlineError:
+        return {}
 
 
 def _template(kind: PluginKind, name: str) -> str:
@@ -150,7 +168,9 @@ def describe_source(name: str) -> dict[str, Any]:
     return {
         **values,
         "name": name,
-        "summary": f"{values['characters']:,} characters in {values['pieces']:,} pieces",
+        "summary": f"{values['characters']:,} characters in {values['pieces']:,} pieces"
+        if "characters" in values
+        else f"generated without end from {values['pieces']:,} phrases",
         "sample": sample if len(sample) <= 160 else f"{sample[:156]} ...",
     }
 
@@ -247,7 +267,7 @@ def pull(
         if not json:
             there = "downloaded" if pulled.fetched else "already there"
             say(f"{there}: {pulled.size_bytes:,} bytes, {CHECKED[pulled.checked]}")
-            typer.echo(pulled.path)
+            echo(pulled.path)
     if json:
         print_json(found if group_of(name) else found[0])
 

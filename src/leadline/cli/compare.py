@@ -9,9 +9,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import print_json, print_table, warn
+from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
-from leadline.core.format import sanitise
+from leadline.core.format import format_count, sanitise
+from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
     ComparedRun,
@@ -19,7 +20,6 @@ from leadline.report.comparison import (
     compared_runs_markdown,
     comparison_markdown,
     format_check,
-    format_pairs,
     gate_markdown,
     junit_xml,
 )
@@ -31,7 +31,7 @@ from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import observations
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import read_records
+from leadline.store.runs import UnreadableLine, read_records
 
 
 def compare(
@@ -65,7 +65,7 @@ def compare(
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
     obstacles = _check_comparable(*manifests, anyway)
-    truncated = [sum(record.truncated for record in read_records(run)) for run in (base, candidate)]
+    truncated = [_count_truncated(run) for run in (base, candidate)]
     sides = compared_runs((base, candidate), manifests, truncated)
     for side in sides:
         if clauses:
@@ -84,12 +84,23 @@ def compare(
     elif markdown:
         about_lines = compared_runs_markdown(sides, obstacles)
         if result is None:
-            typer.echo(comparison_markdown(found, about_lines))
+            echo(comparison_markdown(found, about_lines))
         else:
-            typer.echo(f"{gate_markdown(result, about_lines)}\n{comparison_markdown(found)}")
+            echo(f"{gate_markdown(result, about_lines)}\n{comparison_markdown(found)}")
     else:
         _show(found, result, cells, sides)
     return result.exit_code if result else 0
+
+
+def _count_truncated(run: Path) -> int:
+    """Prompts that were not read as sent. Also names lines that cannot be read: comparing leaves them out."""
+    unreadable: list[UnreadableLine] = []
+    truncated = sum(record.truncated for record in read_records(run, unreadable))
+    for line in unreadable[:3]:
+        warn(f"{run}: {line}")
+    if unreadable:
+        warn(f"{run}: {format_count(len(unreadable), 'line')} left out")
+    return truncated
 
 
 def _check_comparable(base: Manifest, candidate: Manifest, anyway: bool) -> list[Obstacle]:
@@ -109,8 +120,8 @@ def _check_comparable(base: Manifest, candidate: Manifest, anyway: bool) -> list
 
 def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:
     for role, side in zip(ROLES, sides, strict=True):
-        typer.echo(f"{role:<9}  {side}")
-    typer.echo()
+        echo(f"{role:<9}  {side}")
+    echo()
     header = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
     rows = [
         (
@@ -122,7 +133,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
-            d.verdict,
+            f"{d.verdict}{format_few(d.estimate.n_clusters) if d.scope != 'cell' else ''}",
         )
         for d in (*found.differences, *(found.cells if cells else ()))
     ]
@@ -131,17 +142,17 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     failed = f", {found.failed:,} without an answer excluded" if found.failed else ""
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
-    typer.echo(
+    echo(
         f"\n{format_pairs(found.pairs, found.documents)} in both runs{failed}{only}. "
         "p-values are corrected for multiple tests "
         f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:
-        typer.echo()
+        echo()
         for check in result.checks:
-            typer.echo(format_check(check))
+            echo(format_check(check))
         colour = {"pass": "green", "fail": "red", "undecided": "yellow"}[result.verdict]
-        typer.secho(f"gate: {format_gate(result)}", fg=colour, bold=True)
+        echo(f"gate: {format_gate(result)}", colour=colour, bold=True)
 
 
 def _as_json(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import print_json, print_table, warn
+from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_length
 from leadline.report.charts.correlation import format_correlation, scatter, task_tree
@@ -24,15 +24,15 @@ from leadline.stats.task_correlation import (
     task_correlation,
     task_scores,
 )
-from leadline.store.submissions import read_submission, read_targets, scores_of
+from leadline.store.submissions import read_submission, scores_of
 
 
 def correlate(
     files: Annotated[
         list[Path],
         typer.Argument(
-            help="A submission file of `leadline run --submission`, and the scores to compare with: "
-            '{"model": score}, CSV, or another submission. '
+            help="Two files of scores, the second to compare with: a submission of `leadline run --submission`, "
+            '{"model": score}, or CSV with the columns name and score. '
             "With --tasks: runs of several models, or a CSV table of published scores.",
             metavar="SUBMISSION TARGETS | RUN...",
         ),
@@ -46,7 +46,7 @@ def correlate(
     ] = "length",
     metric: Annotated[str, typer.Option(help="Metric of the submission. [default: its first]")] = "",
     target_metric: Annotated[str, typer.Option(help="Metric of the targets, if they are a submission.")] = "",
-    resamples: Annotated[int, typer.Option(min=100, help="Bootstrap resamples of the models.")] = 5000,
+    resamples: Annotated[int, typer.Option(min=100, max=1_000_000, help="Bootstrap resamples of the models.")] = 5000,
     seed: Annotated[int, typer.Option(help="Random seed of the bootstrap.")] = 0,
     figure: Annotated[Path | None, typer.Option(help="Path of the figure, without its suffix.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
@@ -64,7 +64,7 @@ def correlate(
     submission, targets = files
     made = read_submission(submission)
     name = metric or made.metric
-    proxy, target = scores_of(made, name), read_targets(targets, target_metric)
+    proxy, target = scores_of(made, name), scores_of(read_submission(targets), target_metric)
     for entry in made.entries:
         if entry.name not in proxy:
             warn(f"{entry.name} has no {name}: {entry.error or 'not measured'}")
@@ -88,9 +88,9 @@ def correlate(
     if not json:
         _show_correlations(found, outliers)
         if lower:
-            typer.echo(f"{name} is better when lower; its sign was reversed")
+            echo(f"{name} is better when lower; its sign was reversed")
         for path in written:
-            typer.echo(path)
+            echo(path)
         return
     print_json(
         {
@@ -117,9 +117,9 @@ def _show_correlations(found: dict[Method, Correlation], outliers: Sequence[str]
     ]
     print_table(rows, ("correlation", "value", "95% interval"), right=frozenset({1}))
     first = found["spearman"]
-    typer.echo(f"\n{first.n} models, {first.resamples:,} resamples of models, seed {first.seed}")
+    echo(f"\n{first.n} models, {first.resamples:,} resamples of models, seed {first.seed}")
     if outliers:
-        typer.echo(f"outliers: {', '.join(outliers)}")
+        echo(f"outliers: {', '.join(outliers)}")
 
 
 # --- --tasks: which tasks measure the same, over several models
@@ -161,7 +161,7 @@ def _correlate_tasks(
         return
     _show_tasks(found)
     for path in written:
-        typer.echo(path)
+        echo(path)
 
 
 def _scores_of_runs(folders: Sequence[Path]) -> dict[Point, dict[str, float]]:
@@ -193,9 +193,9 @@ def _show_tasks(found: TaskCorrelation) -> None:
         for i, task in enumerate(found.tasks)
     ]
     print_table(rows, ("", "task", *numbers), right=frozenset({0, *range(2, len(numbers) + 2)}))
-    typer.echo(
+    echo(
         f"\nSpearman over {format_count(found.models, 'model')}, {format_count(found.points, 'point')}; "
         "--json has the 95% intervals"
     )
     for number, cluster in enumerate(found.clusters, 1):
-        typer.echo(f"cluster {number}: {', '.join(cluster)}")
+        echo(f"cluster {number}: {', '.join(cluster)}")

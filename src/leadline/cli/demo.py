@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.output import warn
-from leadline.cli.run import measure_one
-from leadline.cli.run_summary import finish
+from leadline.cli.output import echo, warn
+from leadline.cli.run import finish, measure_one
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
 from leadline.models import hf
@@ -19,15 +18,15 @@ from leadline.models.hf import smollm2
 
 SPEC: dict[str, Any] = {
     "model": "hf:smollm2",
-    "tasks": [{"name": "niah", "answer_tokens": 12}],
+    "tasks": [{"name": "niah_single", "answer_tokens": 12}],
     "lengths": "512,1k,2k,4k,8k",
     "depths": 5,
     "samples": 1,
     "reading": "fresh",
 }
-"""A real model with 135M parameters over all of its 8k window. `fresh` as in published results: in a document with
-several facts the others are distractors, and so small a model then fails at lengths that it can use. Four fifths of
-the time go to 4k and 8k, so a second sample would double it."""
+"""A real model with 135M parameters over all of its 8k window. `fresh` and a single needle, as in the first published
+results: with several facts the others are distractors, and so small a model then fails at lengths that it can use.
+Four fifths of the time go to 4k and 8k, so a second sample would double it."""
 
 SIMULATED: dict[str, Any] = {
     "model": "sim:lost-in-the-middle?window=64k&strength=0.9&tokenizer=bytes",
@@ -51,7 +50,7 @@ def demo(
     finish(run, as_json=json)
     if not json:
         program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
-        typer.echo(f"next      {program} report {run.folder}  # a page with every answer")
+        echo(f"next      {program} report {run.folder}  # a page with every answer")
 
 
 def _real_model_is_here() -> bool:

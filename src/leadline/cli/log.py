@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.output import print_json, say, warn
+from leadline.cli.output import echo, print_json, say, warn
 from leadline.cli.run import NAME_HELP, STEP_HELP, TRACKER_HELP
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError
@@ -33,7 +33,7 @@ def log(
     """
     _parse_trackers(to, step)
     entries = [tracker_entry(load_run(folder), step, run_name, page=page) for folder in runs]
-    _refuse_equal_steps(runs, entries)
+    _refuse_equal_steps(runs, entries, step)
     written = []
     for folder, entry in zip(runs, entries, strict=True):
         for tracker in to:
@@ -42,7 +42,7 @@ def log(
                 {"run": str(folder), "to": redact(tracker), "step": entry.step, "name": entry.name, "where": where}
             )
             if not json:
-                typer.echo(f"{folder}  step {entry.step} of {entry.name}  ->  {where}")
+                echo(f"{folder}  step {entry.step} of {entry.name}  ->  {where}")
     if json:
         print_json(written)
 
@@ -98,7 +98,7 @@ def _warn(tracker: str, error: Exception) -> None:
         say(f"       fix: {sanitise(fix)}")
 
 
-def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry]) -> None:
+def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry], step: str) -> None:
     seen: dict[tuple[str, int], Path] = {}
     for folder, entry in zip(runs, entries, strict=True):
         other = seen.setdefault((entry.name, entry.step), folder)
@@ -106,5 +106,6 @@ def _refuse_equal_steps(runs: Sequence[Path], entries: Sequence[TrackerEntry]) -
             raise UsageError(
                 f"{other} and {folder} would both be step {entry.step} of {entry.name!r}",
                 where="--step",
-                fix="use --step auto, log them one by one, or give each a --run-name",
+                fix=("log them one by one with --step N" if step == "auto" else "use --step auto, log them one by one")
+                + ", or give each a --run-name",
             )

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -109,7 +110,7 @@ app = new_app(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(leadline.__version__)
+        output.echo(leadline.__version__)
         raise typer.Exit
 
 
@@ -167,10 +168,15 @@ def answer(arguments: list[str], *, debug: bool = False) -> int:
         return 0
     except Exception as error:
         shown = error if isinstance(error, LeadlineError) else _as_leadline_error(error)
-        output.show_error(shown)
+        output.show_error(shown, _command_in(arguments))
         if debug:
             traceback.print_exc()
         return shown.exit_code
+
+
+def _command_in(arguments: Sequence[str]) -> str:
+    named = next((word for word in arguments if word in COMMANDS), "")
+    return f"leadline {named}".rstrip()
 
 
 def _show_usage_error(error: typer.TyperException) -> int:
@@ -199,6 +205,8 @@ def _as_leadline_error(error: Exception) -> LeadlineError:
     if isinstance(error, OSError) and error.filename is not None and error.errno in DISK_ERRORS:
         fix = "fix its permissions, free some space, or choose another path"
         return StoreError(f"{error.strerror}", where=str(error.filename), fix=fix)
+    if isinstance(error, MemoryError):
+        return UsageError("there is not enough memory for this", fix="ask for less: shorter --lengths, fewer samples")
     frames = traceback.extract_tb(error.__traceback__)
     return LeadlineError(
         f"unexpected {type(error).__name__}: {error}",

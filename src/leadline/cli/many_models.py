@@ -12,8 +12,8 @@ import typer
 
 import leadline
 from leadline.cli.options import Flags, spec_of
-from leadline.cli.output import print_json, print_table
-from leadline.cli.progress import ManyModelsWatcher
+from leadline.cli.output import echo, print_json, print_table
+from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
 from leadline.core.digest import digest
 from leadline.core.errors import FailedSamples, UsageError
 from leadline.core.format import format_count
@@ -114,21 +114,19 @@ def finish_models(
         models = [_as_json(result) for result in results]
         print_json({"folder": folder, "page": written, "submission": submission, "models": models})
     elif runs:
-        from rich.console import Console
-
         from leadline.report.terminal import show_side_by_side  # imports altair
 
-        show_side_by_side(runs, names, Console())
-        typer.echo()
+        show_side_by_side(runs, names, HarmlessConsole())
+        echo()
         if submitted is not None:
             _show_ranking(submitted)
-            typer.echo(f"submission {submission}")
-        typer.echo(f"records   {folder}")
+            echo(f"submission {submission}")
+        echo(f"records   {folder}")
         if written is not None:
-            typer.echo(f"page      {written}")
+            echo(f"page      {written}")
         answered = [run.folder for run in runs if run.table.tasks]
         if len(answered) > 1:
-            typer.echo(f"pairs     leadline compare {answered[0]} {answered[1]}")
+            echo(f"pairs     leadline compare {answered[0]} {answered[1]}")
     _raise_failures(results, folder)
 
 
@@ -187,7 +185,7 @@ def _show_ranking(made: Submission) -> None:
     ranked = sorted(made.entries, key=lambda e: (e.score is None, sign * (e.score or 0.0)))
     rows = [(str(rank), *_ranking_cells(entry, made.metric)) for rank, entry in enumerate(ranked, 1)]
     print_table(rows, ("rank", "model", made.metric, "95% interval", "documents"), right=frozenset({0, 2, 4}))
-    typer.echo(f"\n{made.better} is better")
+    echo(f"\n{made.better} is better")
 
 
 def _ranking_cells(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, str]:

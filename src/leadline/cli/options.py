@@ -43,7 +43,7 @@ READING_HELP = (
 SEED_HELP = "Random seed of the documents. [default: 0]"
 SET_HELP = (
     "Set a task option; `leadline tasks show NAME` lists them. keys=1,4,16 runs the task once with each value; "
-    'lists are JSON, as in answers=["x","y"]. Repeatable.'
+    'lists are JSON, as in answers=["x","y"]; qa_1.data=FILE is for one task of several. Repeatable.'
 )
 JUDGES_HELP = "A model that grades the answers at the end, as `leadline judge RUN --with MODEL` does later. Repeatable."
 TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --template` prints one to start from."
@@ -105,6 +105,12 @@ class Flags:
         int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
     ] = None
     judges: Annotated[list[str] | None, typer.Option(metavar="MODEL", help=JUDGES_HELP)] = None
+    anyway: Annotated[
+        bool | None,
+        typer.Option(
+            "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
+        ),
+    ] = None
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
     ] = None
@@ -112,7 +118,7 @@ class Flags:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray", "anyway")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -225,12 +231,16 @@ def _configured(tasks: Sequence[TaskSpec], settings: Sequence[str]) -> list[dict
     found = {spec.title: registry.task(spec) for spec in tasks}
     known = {name for task in found.values() for name in type(task).model_fields}
     for key, _ in pairs:
-        if key not in known:
-            raise UnknownName("option", key, known, where="--set")
+        title, _, option = key.rpartition(".")
+        if title and title not in found:
+            raise UnknownName("task", title, found, where="--set")
+        if option not in known:
+            raise UnknownName("option", option, known, where="--set")
     configured: list[dict[str, Any]] = []
     for spec in tasks:
         task = found[spec.title]
-        choices = {key: parse_choices(task, key, text) for key, text in pairs if key in type(task).model_fields}
+        mine = [(key.removeprefix(f"{spec.title}."), text) for key, text in pairs]  # TASK.KEY is for one task
+        choices = {key: parse_choices(task, key, text) for key, text in mine if key in type(task).model_fields}
         for combination in itertools.product(*choices.values()):
             chosen = dict(zip(choices, combination, strict=True))
             swept = ",".join(f"{key}={chosen[key]}" for key, values in choices.items() if len(values) > 1)

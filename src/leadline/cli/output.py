@@ -1,7 +1,12 @@
-"""Terminal output: errors as what / where / fix, notes, tables and JSON. Only results go to stdout."""
+"""Terminal output: errors as what / where / fix, notes, lines, tables and JSON. Only results go to stdout.
+
+Nothing else in the package writes to the terminal. Names, answers and messages come from files and servers, so every
+text is made harmless here: escape sequences, bells and characters that change the direction of text become visible.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -9,30 +14,47 @@ from typing import Any
 import msgspec
 import typer
 
-from leadline.core.errors import LeadlineError
-from leadline.core.format import sanitise
-from leadline.core.secrets import redact
+from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.format import sanitise, sanitise_lines
+from leadline.core.secrets import redact, redact_used
 
 
-def show_error(error: LeadlineError) -> None:
-    """Up to three lines: what, where, fix."""
-    lines = (("error:", "red", error.what), ("where:", "cyan", error.where), ("fix:  ", "green", error.fix))
+def show_error(error: LeadlineError, command: str = "leadline") -> None:
+    """Three lines: what, where, fix."""
+    fix = error.fix or (f"see `{command} --help`" if isinstance(error, UsageError) else "")
+    lines = (("error:", "red", error.what), ("where:", "cyan", error.where or command), ("fix:  ", "green", fix))
     for label, colour, text in lines:
         if text or label == "error:":
-            say(f"{_bold(label, colour)} {sanitise(text, None)}")
+            say(sanitise(text, None), label=label, colour=colour)
 
 
-def say(text: str = "") -> None:
-    """Prints to stderr. Colours are dropped where stderr is not a terminal."""
-    typer.echo(redact(text), err=True)
+def echo(text: object = "", *, bold: bool = False, colour: str | None = None) -> None:
+    """Prints a result to stdout. Colours are dropped where stdout is not a terminal."""
+    shown = redact_used(sanitise_lines(str(text)))
+    typer.echo(typer.style(shown, bold=bold, fg=colour) if bold or colour else shown)
+
+
+def say(text: str = "", *, label: str = "", colour: str | None = None) -> None:
+    """Prints to stderr, after a coloured label where there is one."""
+    shown = redact(sanitise_lines(text))
+    typer.echo(f"{typer.style(label, fg=colour, bold=True)} {shown}" if label else shown, err=True)
 
 
 def warn(text: str) -> None:
-    say(f"{_bold('note:', 'yellow')}  {sanitise(text, None)}")
+    say(sanitise(text, None), label="note: ", colour="yellow")
 
 
 def print_json(value: Any) -> None:
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode() + "\n")
+    """Harmful characters can only be in strings, where JSON has escapes for them."""
+    made = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
+    sys.stdout.write(re.sub(r"[^\n -~]", _json_escape, made) + "\n")
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    character = found[0]
+    if sanitise_lines(character) == character:
+        return character
+    return "".join(f"\\u{unit:04x}" for unit in memoryview(character.encode("utf-16-le")).cast("H"))
 
 
 def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right: frozenset[int] = frozenset()) -> None:
@@ -41,8 +63,4 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right:
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
     for number, row in enumerate(rows):
         cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-        typer.secho("  ".join(cells).rstrip(), bold=number == 0)
-
-
-def _bold(text: str, colour: str) -> str:
-    return typer.style(text, fg=colour, bold=True)
+        echo("  ".join(cells).rstrip(), bold=number == 0)

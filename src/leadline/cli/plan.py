@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,19 +12,38 @@ import typer
 
 from leadline.cli.many_models import Models, Shard, listed_models, model_runs
 from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
-from leadline.cli.output import print_json, print_table, warn
+from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.cli.progress import Watcher
 from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
+from leadline.run.documents import depths_of
 from leadline.run.judge_samples import judge_cost
 from leadline.run.plan import Plan, prepare
+from leadline.stats.gate import parse_gate
 from leadline.stats.observations import observations
-from leadline.stats.power import DEFAULT_DISCORDANCE, detectable_drop, paired_sample_size, seen_variance
+from leadline.stats.power import (
+    MOST_SAMPLES,
+    POWER,
+    CompareRates,
+    GateRates,
+    Grid,
+    Noise,
+    Sharing,
+    compare_rates,
+    fewest_samples,
+    gate_rates,
+    seen_noise,
+    smallest_drop,
+)
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
 from leadline.store.runs import count_done, read_records
 
 Ignored = Annotated[list[str] | None, typer.Option(hidden=True)]
 """An option of `leadline run` that does not change the cost: accepted, so that `run` can be replaced by `plan`."""
+SHARED_HAYSTACKS: dict[str, Sharing] = {"fresh": "nothing", "shared": "length", "nested": "task"}
+SEARCH_RUNS, STATED_RUNS = 500, 2000
+"""Simulated comparisons: while looking for a number of samples, and behind a rate that is printed."""
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
 
@@ -51,16 +69,20 @@ def plan(
         float | None, typer.Option(min=0, metavar="PRICE", help="The same for output tokens of --judges.")
     ] = None,
     detect: Annotated[
-        str, typer.Option(metavar="POINTS", help="Show how many samples detect a drop of this size, such as 5pt.")
+        str,
+        typer.Option(
+            metavar="POINTS",
+            help="Show how many samples let `leadline compare`, and the gate of --gate, detect a drop such as 5pt.",
+        ),
     ] = "",
     like: Annotated[
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to estimate the noise from.")
     ] = None,
+    gate: Annotated[str, typer.Option(metavar="BOUNDS", help="For --detect: the gate that will be applied.")] = "",
     until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
     models: Models = None,
     shard: Shard = "",
     base: Ignored = None,
-    gate: Ignored = None,
     log_to: Ignored = None,
     step: Ignored = None,
     run_name: Ignored = None,
@@ -78,15 +100,15 @@ def plan(
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until)) as made:
+        with prepare(with_rule(spec, until), listen=Watcher()) as made:
             values = _plan_values(made, name, folder or made.folder)
             values |= _time_and_money(made, tokens_per_second, price_in, price_out)
             values["judges"] = _judge_values(made, judge_price_in, judge_price_out)
-            values["detection"] = _detection(detect, like, made.planned, made.spec.samples) if detect else None
+            values["detection"] = _detection(made, parse_points(detect), like, gate) if detect else None
         found.append(values)
         if not flags.json_:
             if len(found) > 1:
-                typer.echo()
+                echo()
             _show(values)
     total = _total(found)
     if flags.json_:
@@ -143,19 +165,19 @@ def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _show(values: dict[str, Any]) -> None:
     named = values["name"] != values["model"]
-    typer.secho(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
+    echo(f"{values['name']} ({values['model']})" if named else values["model"], bold=True)
     costs = dict(values["tasks"])
     _show_costs("task", costs | ({"total": values["total"]} if len(costs) > 1 else {}), values["reading"])
     _show_time_and_money(values)
     if judges := values["judges"]:
         _show_judges(judges)
     if values["until"]:
-        typer.echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
+        echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
     if values["already_done"] or values["failed_before"]:
-        typer.echo(f"done    {values['already_done']:,} samples are already answered")
+        echo(f"done    {values['already_done']:,} samples are already answered")
     if values["detection"] is not None:
         _show_detection(values["detection"])
-    typer.echo(f"folder  {values['folder']}")
+    echo(f"folder  {values['folder']}")
     for note in values["notes"]:
         warn(note)
 
@@ -169,16 +191,16 @@ def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
     header = ("judge, at most", "requests", "prompt tokens", "max output tokens")
     print_table(rows, header, right=frozenset({1, 2, 3}))
     if (money := sum(cost["money"] or 0.0 for cost in judges.values())) > 0:
-        typer.echo(f"\nmoney   {money:,.2f} for judges, apart from the money above")
-    typer.echo()
+        echo(f"\nmoney   {money:,.2f} for judges, apart from the money above")
+    echo()
 
 
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    typer.secho(f"\nall {len(found)} models", bold=True)
+    echo(f"\nall {len(found)} models", bold=True)
     _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
     _show_time_and_money(total, ", one model after another")
     if total["already_done"]:
-        typer.echo(f"done    {total['already_done']:,} samples are already answered")
+        echo(f"done    {total['already_done']:,} samples are already answered")
 
 
 def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> None:
@@ -188,32 +210,73 @@ def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> N
 
 
 def _show_time_and_money(values: dict[str, Any], suffix: str = "") -> None:
-    typer.echo()
+    echo()
     if values["seconds"] is not None:
-        typer.echo(f"time    {format_duration(values['seconds'])}{suffix}")
+        echo(f"time    {format_duration(values['seconds'])}{suffix}")
     if (money := values["money"]) is not None:
         shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # never rounded down to 0.00
-        typer.echo(f"money   {shown} in the currency of the prices")
+        echo(f"money   {shown} in the currency of the prices")
 
 
 # --- --detect: the samples that detect a drop of a given size
 
 
-def _detection(drop: str, like: Path | None, prompts: int, samples: int) -> dict[str, Any]:
-    """The prompts, and samples per cell of this grid, that detect the drop with 80 % power."""
-    discordance, design_effect = DEFAULT_DISCORDANCE, 1.0
+def _detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
+    """How often this plan and larger ones see a drop, and what they make of equal models."""
+    noise = Noise()
     if like is not None:
         read_manifest(like)  # raises if the folder is not a run
-        seen = seen_variance(observations(read_records(like)))
-        discordance, design_effect = seen.discordance, seen.design_effect
-    needed = paired_sample_size(parse_points(drop), discordance, design_effect=design_effect)
+        noise = seen_noise(observations(read_records(like)))
+    spec, samples = made.spec, max(made.spec.samples, 2)
+    places = [
+        (title, length, depth)
+        for title, task in made.tasks.items()
+        for length in spec.lengths
+        for depth in depths_of(spec, task)
+    ]
+    grid = Grid(tuple(places), SHARED_HAYSTACKS[spec.reading])
+
+    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS) -> CompareRates:
+        return compare_rates(grid, count, size, noise, runs=runs)
+
+    needed = fewest_samples(lambda count: worse(count).worse)
+    found: dict[str, Any] = {
+        "drop": drop,
+        "samples_a_cell": needed,
+        "prompts": None if needed is None else needed * len(places),
+        "power": None if needed is None else worse(needed, runs=STATED_RUNS).worse,
+        "false_alarms": worse(needed or samples, 0.0, STATED_RUNS).any_difference,
+        "tests": worse(samples).tests,
+        "this_run": {
+            "samples_a_cell": samples,
+            "power": worse(samples, runs=STATED_RUNS).worse,
+            "sees": smallest_drop(lambda size: worse(samples, size).worse),
+        },
+        "discordance": max(noise.discordance, drop),
+        "correlation": noise.correlation if grid.sharing != "nothing" else None,
+        "from": str(like) if like else "no earlier run: assumed",
+    }
+    return found | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
+
+
+def _gate_detection(grid: Grid, samples: int, drop: float, noise: Noise, gate: str) -> dict[str, Any]:
+    clauses = parse_gate(gate)
+    if all(clause.subject == "effective" for clause in clauses):
+        raise UsageError("a gate on effective length alone cannot be planned", where="--gate", fix="add overall >= -2")
+
+    def rates(count: int, size: float, runs: int = SEARCH_RUNS) -> GateRates:
+        return gate_rates(grid, count, size, noise, clauses, runs=runs)
+
+    equal, dropped = rates(samples, 0.0, STATED_RUNS), rates(samples, drop, STATED_RUNS)
     return {
-        "sentence": f"{needed.prompts:,} prompts in each run detect a drop of {100 * needed.drop:g} points in "
-        f"{100 * needed.power:g} of 100 comparisons (same prompts, {100 * needed.discordance:g}% of answers flip)",
-        "prompts": needed.prompts,
-        "samples_a_cell": math.ceil(needed.prompts / (prompts / samples)),
-        "this_run_sees": detectable_drop(prompts, discordance, design_effect=design_effect),
-        "from": str(like) if like else f"no earlier run: {100 * DEFAULT_DISCORDANCE:g} % of answers assumed to flip",
+        "gate": gate,
+        "equal_passed": equal.passed,
+        "equal_failed": equal.failed,
+        "drop_failed": dropped.failed,
+        "drop_passed": dropped.passed,
+        "samples_to_pass": fewest_samples(lambda count: rates(count, 0.0).passed),
+        "samples_to_fail": fewest_samples(lambda count: rates(count, drop).failed),
+        "left_out": list(equal.left_out),
     }
 
 
@@ -228,7 +291,44 @@ def parse_points(text: str) -> float:
 
 
 def _show_detection(found: dict[str, Any]) -> None:
-    smallest = found["this_run_sees"]
-    able = "no drop reliably" if smallest is None else f"a drop of {100 * smallest:.1f} points"
-    typer.echo(f"detect  {found['sentence']}")
-    typer.echo(f"        that is {found['samples_a_cell']:,} samples per cell; this plan can detect {able}")
+    this, drop = found["this_run"], f"{100 * found['drop']:g} points"
+    noise = f"{100 * found['discordance']:.2g}% of answers flip"
+    if found["correlation"] is not None:
+        noise += f", differences over one haystack correlate by {found['correlation']:.2f}"
+    if found["samples_a_cell"] is None:
+        echo(f"detect  up to {MOST_SAMPLES:,} samples per cell do not detect a drop of {drop} reliably ({noise})")
+    else:
+        many = f"{found['samples_a_cell']:,} samples per cell ({found['prompts']:,} prompts in each run)"
+        echo(
+            f"detect  with {many} compare calls a drop of {drop} everywhere worse overall in {_of_100(found['power'])} "
+            f"comparisons ({noise})"
+        )
+    able = "no drop of up to 50 points" if this["sees"] is None else f"a drop of {100 * this['sees']:.1f} points"
+    echo(
+        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(this['power'])}; it detects {able} in "
+        f"{_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
+        f"({found['tests']} tests, corrected)"
+    )
+    if "gate" in found:
+        _show_gate(found["gate"], this["samples_a_cell"], drop)
+
+
+def _show_gate(found: dict[str, Any], samples: int, drop: str) -> None:
+    echo(
+        f"gate    with the {samples:,} samples per cell of this plan equal models pass in "
+        f"{_of_100(found['equal_passed'])} and fail in {_of_100(found['equal_failed'])}; a drop of {drop} fails in "
+        f"{_of_100(found['drop_failed'])} and passes in {_of_100(found['drop_passed'])}; the rest is undecided"
+    )
+    wanted = (("pass equal models", "samples_to_pass"), (f"fail a drop of {drop}", "samples_to_fail"))
+    for what, name in wanted:
+        count = found[name]
+        if count is None:
+            echo(f"        up to {MOST_SAMPLES:,} samples per cell do not {what} in {_of_100(POWER)}")
+        else:
+            echo(f"        to {what} in {_of_100(POWER)} it takes {count:,} samples per cell")
+    if found["left_out"]:
+        echo(f"        not planned: {'; '.join(found['left_out'])}")
+
+
+def _of_100(share: float) -> str:
+    return f"{100 * share:.0f} of 100"

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
+from rich.segment import Segment
 
 from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
-from leadline.core.format import format_duration, sanitise
+from leadline.core.format import format_duration, sanitise, sanitise_lines
 from leadline.results.progress import Progress, SampleCounter
-from leadline.run.events import Answered, Event, RuleChecked, Started, Stopping, Waiting
+from leadline.run.events import Answered, Event, Pending, RuleChecked, Started, Stopping, Waiting
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRunResult, ModelStarted
 
 LINE_SECONDS = 10.0
 """Between two lines where there is no terminal."""
+
+
+class HarmlessConsole(Console):
+    """Rich's console for tables and progress bars. Its own control sequences are not text, and pass."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or (segment.text.isascii() and segment.text.isprintable()):
+                yield segment
+            else:
+                yield Segment(sanitise_lines(segment.text), segment.style)
 
 
 class ProgressView(Protocol):
@@ -63,7 +75,7 @@ class Bar:
         self._bar = RichProgress(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
-            console=Console(stderr=True),
+            console=HarmlessConsole(stderr=True),
             refresh_per_second=4,
             expand=True,
         )
@@ -106,6 +118,8 @@ class Watcher:
         elif isinstance(event, Waiting):
             who = "all wait" if event.everyone else "one waits"
             self._waiting = f"{who} {format_duration(event.seconds)}: {sanitise(event.why)}"
+        elif isinstance(event, Pending):
+            self._say(f"waiting for {sanitise(event.what)}: {format_duration(event.seconds)}")
         elif isinstance(event, RuleChecked):
             if event.sentence != self._sentence:
                 self._say(event.sentence)

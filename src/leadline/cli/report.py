@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 
-from leadline.cli.output import print_json, warn
+from leadline.cli.output import echo, print_json, warn
+from leadline.cli.progress import HarmlessConsole
 from leadline.core.errors import StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
@@ -41,15 +41,15 @@ def report(
         return
     loaded = [load_run(folder, failures) for folder in runs]
     if not markdown:  # tables first: drawing may fail
-        console = Console()
+        console = HarmlessConsole()
         for run in loaded:
             show_run(run, console)
     written = _write(loaded, output, figures, data)
     if markdown:
-        typer.echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
+        echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
     else:
         for path in written:
-            typer.echo(path)
+            echo(path)
 
 
 def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data: Path | None) -> list[Path]:

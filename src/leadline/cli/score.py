@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import print_json, print_table, warn
+from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
-from leadline.run.grade import GradedTask, grade
-from leadline.run.grade_published import PublishedScore, grade_published
+from leadline.run.grade import GradedTask, PublishedScore, grade, grade_published
 from leadline.run.recording import rescore as regrade_run
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate
@@ -120,7 +119,7 @@ def _score_published(
     header = ("task", "group", "samples", "metric", "score", "95 %", "strict", "95 %")
     print_table(table, header, right=frozenset({2, 4, 5, 6, 7}))
     for group, value in means.items():
-        typer.echo(f"mean of tasks{f', {group}' if group else ''}: {value:.2f}")
+        echo(f"mean of tasks{f', {group}' if group else ''}: {value:.2f}")
 
 
 def _published_means(found: list[PublishedScore]) -> dict[str, float]:
@@ -188,14 +187,12 @@ def _show_graded(graded: list[GradedTask], mean: RowSummary | None) -> None:
     print_table(rows, header, right=frozenset(range(1, 8)))
     if mean is None:
         return
-    typer.echo()
+    echo()
     for length, value in mean.row.scores.items():
-        typer.echo(f"{mean.row.name} at {format_length(length)}: {value:.2f}")
+        echo(f"{mean.row.name} at {format_length(length)}: {value:.2f}")
     averages = mean.averages
-    typer.echo(
-        f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}"
-    )
-    typer.echo(f"effective length: {mean.effective} above 85.6, {mean.effective_own} at 85 % of its own")
+    echo(f"average {averages.average:.2f}, wAvg (inc) {averages.increasing:.2f}, wAvg (dec) {averages.decreasing:.2f}")
+    echo(f"effective length: {mean.effective} above 85.6, {mean.effective_own} at 85 % of its own")
 
 
 def _range(estimate: Estimate) -> str:

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.live import Live
 
 import leadline
-from leadline.cli.output import warn
-from leadline.cli.progress import Lines
+from leadline.cli.output import echo, say, warn
+from leadline.cli.progress import HarmlessConsole, Lines
 from leadline.core.cache import cache_folder
 from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
 from leadline.report.terminal import failure_line, run_screen, show_run
@@ -48,8 +48,8 @@ def view(
         warn(f"listening on {host}: everyone who can reach this address can read these runs")
     headlines = cache_folder() / f"headlines-{leadline.__version__}.json"
     server = DashboardServer(folders or [Path("runs")], host, port, headlines)
-    typer.echo(server.address)
-    typer.echo("Press Ctrl-C to stop.", err=True)
+    echo(server.address)
+    say("Press Ctrl-C to stop.")
     if browser:
         webbrowser.open(server.address)
     with suppress(KeyboardInterrupt):
@@ -69,7 +69,7 @@ def watch(
 
     Exit code 0: all samples answered; 1: samples failed; 75: the run stopped early; 130: you left before its end.
     """
-    console = Console()
+    console = HarmlessConsole()
     monitor = RunMonitor(run)
     try:
         if console.is_terminal and not console.is_dumb_terminal:
@@ -79,8 +79,8 @@ def watch(
     except KeyboardInterrupt:
         return 130
     show_run(monitor.run(), console)
-    typer.echo()
-    typer.echo(monitor.progress().describe())
+    echo()
+    echo(monitor.progress().describe())
     _raise_if_incomplete(monitor)
     return 0
 
@@ -102,7 +102,7 @@ def _follow_on_screen(monitor: RunMonitor, console: Console) -> None:
 
 
 def _follow_in_lines(monitor: RunMonitor) -> None:
-    lines = Lines(typer.echo)
+    lines = Lines(echo)
     last: FailedSample | None = monitor.failures[-1] if monitor.failures else None
 
     def show_failures() -> None:

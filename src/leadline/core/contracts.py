@@ -12,6 +12,7 @@ from leadline.core.seeds import Split, seed_of
 from leadline.core.types import (
     Answer,
     Cell,
+    Cluster,
     Completion,
     Document,
     Draft,
@@ -120,11 +121,15 @@ class Task(Options):
     scorers: tuple[str, ...] = Field(
         (), description="scorers in place of the task's own, the headline first: names, or ./file.py:Name"
     )
+    common_haystack: bool = Field(
+        False,
+        description="in fresh reading, one haystack for all depths of a length and sample",
+    )
     fixed_allowance: bool = Field(
         False, description="keep the number of answer tokens even where the right answer has more; this is warned of"
     )
 
-    later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance"})
+    later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance", "common_haystack"})
     """Options that older run folders do not know: left out of a run's identity while they are empty."""
 
     @model_validator(mode="after")
@@ -137,6 +142,10 @@ class Task(Options):
     def has_depth(self) -> bool:
         """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
+
+    def cluster(self, cells: Sequence[Cell]) -> Cluster:
+        """Which haystack the document of these cells has."""
+        return Cluster.of(cells, common=self.common_haystack)
 
     def document(self, cells: Sequence[Cell], *, seed: int, fitter: DocumentFitter) -> Document:
         """The document that answers all of `cells`, in the tokens of one model."""
@@ -250,10 +259,13 @@ class LogprobModel(Protocol):
 class Forecasting(Protocol):
     """A model that can estimate the memory and time of a run on this machine."""
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
         """Notes on memory and time, for documents given as (prompt tokens, closing tokens, new tokens) per probe.
 
-        Raises an error with the length that would fit, if the longest does not.
+        `kept` is, for each document, how many of its first tokens are those of the document before it. Raises an error
+        with the length that would fit, if the longest does not.
         """
         ...
 

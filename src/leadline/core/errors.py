@@ -35,12 +35,14 @@ class LeadlineError(Exception):
     """An error of the whole run; an error of one sample is a recorded `Failure`. Only the command line catches it."""
 
     exit_code: ClassVar[int] = 70
+    usual_fix: ClassVar[str] = ""
+    """What helps in most cases, for errors that say nothing better."""
 
     def __init__(self, what: str, *, where: str = "", fix: str = "") -> None:
         super().__init__(what)
         self.what = what
         self.where = where
-        self.fix = fix
+        self.fix = fix or self.usual_fix
 
     def __reduce__(self) -> tuple[Callable[..., LeadlineError], tuple[type[LeadlineError], dict[str, Any]]]:
         """Pickles the attributes, because subclasses have other constructor arguments."""
@@ -92,14 +94,17 @@ class LengthError(LeadlineError):
 
 class SourceError(LeadlineError):
     exit_code = 66
+    usual_fix = "correct the file, or give another one"
 
 
 class TokenizerError(LeadlineError):
     exit_code = 66
+    usual_fix = "give another tokenizer, such as tokenizer=FOLDER with a tokenizer.json"
 
 
 class ServerError(LeadlineError):
     exit_code = 69
+    usual_fix = "check base_url and the log of the server"
 
 
 class ServerAway(ServerError):
@@ -115,20 +120,23 @@ class MissingExtra(LeadlineError):
         super().__init__(
             f"this needs the package {package!r}, which is not installed",
             where=where,
-            fix=f'pip install "leadline[{extra}]"',
+            fix=f'pip install "leadline[{extra}]"; in a clone of the repository: pip install -e ".[{extra}]"',
         )
 
 
 class TrackerError(LeadlineError):
     exit_code = 76
+    usual_fix = "the run itself is complete; try `leadline log RUN --to ...` again"
 
 
 class RenderError(LeadlineError):
     exit_code = 70
+    usual_fix = "the results are saved; `leadline report RUN --json` shows them without figures"
 
 
 class StoreError(LeadlineError):
     exit_code = 74
+    usual_fix = "fix its permissions, free some space, or choose another path"
 
 
 class OtherRunError(StoreError):

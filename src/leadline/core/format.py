@@ -107,6 +107,13 @@ def sanitise(text: str, limit: int | None = 400) -> str:
     return shown if limit is None or len(text) <= limit else shown[:limit] + "…"
 
 
+def sanitise_lines(text: str) -> str:
+    """Untrusted text of any length, with its line breaks and tabs."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(c if c in "\n\t" else _escaped(c) for c in text)
+
+
 def _escaped(character: str) -> str:
     category = unicodedata.category(character)
     if category[0] not in "CZ":

@@ -5,10 +5,8 @@ Every field but `limits` and `judges` is part of the run's identity, because tho
 
 from __future__ import annotations
 
-import json
 import math
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from leadline.core.digest import digest
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.types import Reading
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -69,6 +68,7 @@ class Limits(FrozenModel):
     attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
+    anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
 
 
 class Judging(FrozenModel):
@@ -94,7 +94,7 @@ class Spec(FrozenModel):
     tasks: tuple[TaskSpec, ...] = Field(min_length=1)
     lengths: tuple[int, ...] = Field(min_length=1)
     depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    samples: int = Field(3, ge=1, le=MAX_SAMPLES)
+    samples: int = Field(3, ge=1, le=MAX_SAMPLES, description="samples per cell, that is per length and depth")
     reading: Reading = "fresh"
     seed: int = 0
     until: str = ""
@@ -230,14 +230,8 @@ def _between(low: str, high: str, count: str) -> list[float]:
 
 def load_spec(path: Path) -> dict[str, Any]:
     """The plain values of a TOML file. `make_spec` validates them together with the flags."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"not a TOML file: {error}", where=str(path), fix="see docs/specs.md") from None
-    except FileNotFoundError:
-        raise UsageError("no such spec file", where=str(path), fix="check the path; see docs/specs.md") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the spec: {error}", where=str(path)) from None
+    fix = "check the path; see docs/specs.md"
+    return parse_toml(read_text(path, error=UsageError, fix=fix), str(path), error=UsageError, fix="see docs/specs.md")
 
 
 def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:
@@ -263,8 +257,8 @@ def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> Mo
             raise UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where) from None
         expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
         shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
-        field = cls.model_fields.get(place)
-        fix = f"{place}: {field.description}" if field and field.description else ""
+        about = _description(cls, path, name)
+        fix = f"{place}: {about}" if about else ""
         raise UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix) from None
 
 
@@ -291,13 +285,22 @@ def _short(value: object) -> str:
 
 
 def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
-    """The field names of the model nested at `path`."""
+    return list(_model_at(cls, path).model_fields)
+
+
+def _description(cls: type[BaseModel], path: Sequence[str], name: str) -> str:
+    field = _model_at(cls, path).model_fields.get(name)
+    return (field.description or "") if field else ""
+
+
+def _model_at(cls: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:
+    """The model nested at `path`."""
     for name in path:
         field = cls.model_fields.get(name)
         inner = field.annotation if field else None
         if isinstance(inner, type) and issubclass(inner, BaseModel):
             cls = inner
-    return list(cls.model_fields)
+    return cls
 
 
 # --- Lists of models, in a spec or in a file:
@@ -315,13 +318,9 @@ class NamedModel(msgspec.Struct, frozen=True):
 
 def read_models(path: Path) -> list[NamedModel]:
     """The list `models` of a TOML or JSON file; JSON may also be a plain list."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        loaded = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise UsageError(f"cannot read the list of models: {error.strerror}", where=str(path), fix=_FIX) from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"cannot read the list of models: {error}", where=str(path), fix=_FIX) from None
+    text = read_text(path, error=UsageError, fix=_FIX)
+    parse = parse_toml if path.suffix == ".toml" else parse_json
+    loaded = parse(text, str(path), error=UsageError, fix=_FIX)
     if isinstance(loaded, dict) and "models" in loaded and len(loaded) > 1:
         others = ", ".join(sorted(loaded.keys() - {"models"}))
         raise UsageError(

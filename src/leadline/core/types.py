@@ -59,16 +59,21 @@ class Cell(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The cells that one haystack answers: a task, a sample, and one length, or None for several (nested reading)."""
+    """The cells that one haystack answers: a task, a sample, one length, or None for several (nested reading), and one
+    depth, or None if the haystack is that of all depths."""
 
     task: str
     length: int | None
     sample: int
+    depth: float | None = None
 
     @classmethod
-    def of(cls, cells: Sequence[Cell]) -> Cluster:
-        lengths = {c.length for c in cells}
-        return cls(cells[0].task, cells[0].length if len(lengths) == 1 else None, cells[0].sample)
+    def of(cls, cells: Sequence[Cell], *, common: bool = False) -> Cluster:
+        """The cluster of a document that answers `cells`. With `common`, documents that differ only in depth have the
+        same haystack."""
+        first, lengths = cells[0], {c.length for c in cells}
+        depth = first.depth if len(cells) == 1 and not common else None
+        return cls(first.task, first.length if len(lengths) == 1 else None, first.sample, depth)
 
     @property
     def nested(self) -> bool:
@@ -77,18 +82,29 @@ class Cluster:
     @property
     def name(self) -> str:
         """The name on records: answers with the same cluster are correlated."""
-        return f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
+        name = f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
+        return name if self.depth is None else f"{name}/{self.depth:.4f}"
 
     @property
-    def coordinates(self) -> tuple[str, str, str]:
+    def group(self) -> tuple[str, str]:
+        """The task, without the options of a sweep, and the length: what stretches of a text are shared out among."""
+        return _without_sweep(self.task), "nested" if self.length is None else str(self.length)
+
+    @property
+    def coordinates(self) -> tuple[str, ...]:
         """Coordinates for random draws of the haystack, the same for all members of a sweep."""
-        return _without_sweep(self.name), "nested" if self.length is None else str(self.length), str(self.sample)
+        length = "nested" if self.length is None else str(self.length)
+        return (
+            _without_sweep(self.name),
+            length,
+            str(self.sample),
+            *(() if self.depth is None else (f"{self.depth:.4f}",)),
+        )
 
 
 def document_name(cells: Sequence[Cell]) -> str:
-    """The id of the document that answers these cells: its cluster, and its depth where it has only one."""
-    name, depth = Cluster.of(cells).name, cells[0].depth
-    return name if len(cells) > 1 or depth is None else f"{name}/{depth:.4f}"
+    """The id of the document that answers these cells: its task, length and sample, and its depth where it has one."""
+    return Cluster.of(cells).name
 
 
 def _without_sweep(label: str) -> str:

@@ -14,13 +14,12 @@ from leadline.core.format import (
     NO_NUMBER,
     distinct_names,
     escape_markdown,
-    format_count,
     format_percent,
     format_percent_range,
     format_tokens,
     sanitise,
 )
-from leadline.report.charts.grid import difference_map, sentence
+from leadline.report.charts.grid import difference_map, format_few, format_pairs, sentence
 from leadline.report.charts.theme import Figure
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
@@ -29,7 +28,6 @@ from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Difference, compare, pair
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.gate import GateCheck, GateResult
-from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.store.manifest import Manifest
 
 ROLES = ("base", "candidate")
@@ -221,16 +219,6 @@ def junit_xml(
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def format_pairs(pairs: int, documents: int) -> str:
-    """`220 paired prompts of 3 documents (fewer than 5: too few to rely on)`."""
-    text = f"{pairs:,} paired prompts"
-    if documents < pairs:
-        text += f" of {format_count(documents, 'document')}"
-    if documents < FEW_CLUSTERS:
-        text += f" (fewer than {FEW_CLUSTERS}: too few to rely on)"
-    return text
-
-
 def format_check(check: GateCheck) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
     unit = "%" if check.name == "effective" else ""
@@ -243,7 +231,7 @@ def format_check(check: GateCheck) -> str:
         )
     return (
         f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
-        f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}"
+        f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}{format_few(check.documents)}"
     )
 
 
@@ -282,12 +270,12 @@ def _check_row(check: GateCheck) -> str:
     unit = "%" if check.name == "effective" else ""
     span = f"{100 * check.interval.low:+.1f} to {100 * check.interval.high:+.1f}"
     change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
-    return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict} |"
+    return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict}{format_few(check.documents)} |"
 
 
 def _difference_row(d: Difference) -> str:
     span = f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}"
     return (
         f"| {d.name} | {100 * d.base:.1f} | {100 * d.candidate:.1f} | {100 * d.estimate.mean:+.1f} | {span} "
-        f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict} |"
+        f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict}{format_few(d.estimate.n_clusters)} |"
     )

@@ -29,8 +29,9 @@ from leadline.results.progress import Progress
 from leadline.results.published import means_over_tasks
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
-from leadline.results.verdict import format_scorer_gaps, reading_warning, shapes, verdict
+from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.intervals import Estimate
+from leadline.stats.logprobs import FEW_RARE
 from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
 
@@ -204,6 +205,7 @@ def footnotes(run: Run) -> list[str]:
     whole, totals = run.table.whole, run.totals
     cells = list(run.table.cells.values())
     lines = [run.table.counting_rule]
+    lines += filter(None, [format_design_effect(run)])
     if run.rule:
         lines.append(
             f"The run stopped by its rule (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."
@@ -220,6 +222,16 @@ def footnotes(run: Run) -> list[str]:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
+    if len(cells) > 1:
+        lines.append(
+            f"Each interval is for its own number: of {len(cells):,} cells about {max(1, round(0.05 * len(cells))):,} "
+            "will lie outside theirs."
+        )
+    if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
+        lines.append(
+            f"Intervals of log-probability metrics over fewer than {FEW_RARE} documents cannot allow for rare "
+            "documents of which none was seen."
+        )
     if any(t.estimate is None for t in cells):
         lines.append("·: no data.")
     if any(t.estimate and t.done < t.planned for t in cells):

@@ -136,15 +136,22 @@ def _distinct(numbers: Numbers) -> dict[str, float]:
 
 # --- writing ------------------------------------------------------------------------------------
 
-_NUMBER = re.compile(r"(?<!\d)(?<!\d\.)\d+(?!.*\d)", re.DOTALL)
-"""The last integer in a name."""
+_STEP = re.compile(
+    r"(?<![a-z])(?:global_?)?(?:steps?|checkpoints?|ckpts?|chkpt|iter(?:ation)?s?|epochs?|it|ba)"
+    r"[-_. =]*(\d+)(?![\d.]*[a-z\d])"
+    r"|(?<=[/:])(\d+)(?=/|$)|^(\d+)$"
+    r"|(?<=[-_.=])(?!20\d{6}(?!\d))(\d{5,})(?=[-_./]|$)",
+    re.IGNORECASE,
+)
+"""A number after a word for steps (`checkpoint-12000`, `step400`), a folder that is a number (`out/3000`), or a number
+of five digits and more that is no date (`run-12000`). A number that belongs to a name (`smollm2`, `phi-4`) is none."""
 _TRAILING_SEPARATORS = re.compile(r"[-_./ =:]+$")
 
 
 def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "", page: bool = False) -> str:
     """Writes a saved run to the tracker `to`, as in `mlflow:http://127.0.0.1:5000?experiment=ctx`; returns where it is.
 
-    `step` is a number, or "auto" for the last number in the model's name. `name` is the series of checkpoints that the
+    `step` is a number, or "auto" for the one in the model's name. `name` is the series of checkpoints that the
     step belongs to, by default the model's name without its step. `page` stores the report with the numbers.
     """
     return write_entry(to, tracker_entry(load_run(folder), step, name, page=page))
@@ -163,30 +170,38 @@ def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = Fal
 
 
 def step_of(model: str, step: int | str) -> int:
-    """The given step; for `auto`, the last integer in the model's name without its options."""
+    """The given step; for `auto`, the last number in the model's name, without its options, that is a step."""
     if step != "auto":
         text = str(step)
         if not text.isdecimal():
             raise UsageError(f"{text!r} is not a step", where="--step", fix="give an integer, or auto")
         return int(text)
-    found = _NUMBER.search(model.partition("?")[0])
+    found = _find_step(model.partition("?")[0])
     if found is None:
         raise UsageError(
-            f"the name {model!r} contains no number", where="--step auto", fix="give the step, as in --step 12000"
+            f"the name {model!r} contains no step",
+            where="--step auto",
+            fix="give the step, as in --step 12000; auto reads names like checkpoint-12000, step_400 or out/3000",
         )
-    return int(found[0])
+    return found[0]
+
+
+def _find_step(name: str) -> tuple[int, int, int] | None:
+    """The last step in a name, and where its digits start and stop."""
+    found = [(int(m[m.lastindex]), *m.span(m.lastindex)) for m in _STEP.finditer(name) if m.lastindex]
+    return found[-1] if found else None
 
 
 def _series_of(run: Run, step: int) -> str:
     """From the run's label, unless the label is nothing but the step."""
-    label = series_name(run.manifest.name, step).strip(" -_./=:,;") if run.manifest.name else ""
+    label = re.sub(rf"(?<!\d){step}(?!\d)", "", series_name(run.manifest.name, step)).strip(" -_./=:,;")
     return label or series_name(run.model, step)
 
 
 def series_name(model: str, step: int) -> str:
     """The model's name without its step: `hf:out/checkpoint` for hf:out/checkpoint-12000 at step 12000."""
     head, mark, options = model.partition("?")
-    found = _NUMBER.search(head)
-    if found is not None and int(found[0]) == step:
-        head = _TRAILING_SEPARATORS.sub("", head[: found.start()]) + head[found.end() :]
+    found = _find_step(head)
+    if found is not None and found[0] == step:
+        head = _TRAILING_SEPARATORS.sub("", head[: found[1]]) + head[found[2] :]
     return head + mark + options

@@ -195,7 +195,8 @@ def without_texts(record: Record) -> Record:
     """What tables and figures need of a record. The numbers of a log-probability metric are kept."""
     outcome = record.outcome
     if isinstance(outcome, Completion):
-        outcome = msgspec.structs.replace(outcome, text="", thinking="")
+        # One character says that there was a text.
+        outcome = msgspec.structs.replace(outcome, text=outcome.text.strip()[:1], thinking=outcome.thinking[:1])
     scores = {name: msgspec.structs.replace(s, answer="", explanation="") for name, s in record.scores.items()}
     return msgspec.structs.replace(
         record, question="", answer_prefix="", targets=(), facts=(), scores=scores, outcome=outcome

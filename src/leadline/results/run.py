@@ -75,6 +75,10 @@ class Totals:
     """What models said about samples, and of how many."""
     served_by: Counter[str] = field(default_factory=Counter)
     """Answers by the model and configuration (system_fingerprint) that the server's reply named."""
+    empty: int = 0
+    """Answers without any text."""
+    only_thinking: int = 0
+    """Answers of thinking alone."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
@@ -103,6 +107,9 @@ class Totals:
             self.receipts.add(record.receipt)
             self.completion_tokens += outcome.completion_tokens or 0
             self.cached_tokens += outcome.cached_tokens or 0
+            if not record.failed and not outcome.text.strip():
+                self.only_thinking += bool(outcome.thinking)
+                self.empty += not outcome.thinking
             if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
                 self.served_by[named] += 1
 

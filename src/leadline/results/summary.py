@@ -19,6 +19,7 @@ from leadline.results.verdict import (
 )
 from leadline.stats.effective import VERSION, EffectiveLength
 from leadline.stats.intervals import Estimate
+from leadline.stats.marginals import design_effect
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -35,6 +36,7 @@ def summary(run: Run) -> dict[str, Any]:
         "reading": run.reading,
         "created": run.manifest.created,
         "counting": table.counting_rule,
+        "design_effect": _design_effect_values(run),
         "diagnosis": shapes(run),
         "effective_length": effective_values(effective_in(run, table.samples)),
         "effective_length_of_parts": {
@@ -68,6 +70,17 @@ def summary(run: Run) -> dict[str, Any]:
         **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
         **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
+    }
+
+
+def _design_effect_values(run: Run) -> dict[str, Any]:
+    found = design_effect(run.table.samples, failures=run.table.failures)
+    return {
+        "samples": found.samples,
+        "documents": found.documents,
+        "samples_per_document": found.size,
+        "intraclass_correlation": found.correlation,
+        "design_effect": found.effect,
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
+from leadline.stats.marginals import design_effect
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
 
@@ -36,6 +38,10 @@ READING_WORDS = {
     "shared": "a document for each length",
     "nested": "one document for all lengths",
 }
+UNANSWERED_SHARE = 0.5
+"""Of the answers: with this many empty ones the server was measured and not the model."""
+REFUSED_SHARE = 0.1
+"""Of the prompts: with this many refused ones the headline says so first."""
 HARDER = "harder than fresh reading and not comparable with published results"
 READING_NOTES = {
     "fresh": "every question had a document of its own, as in published results",
@@ -75,7 +81,7 @@ def _verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    said, first = claim(run, whole), format_truncation(run)
+    said, first = claim(run, whole), format_truncation(run) + format_refusals(run)
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
@@ -94,19 +100,13 @@ def reading_warning(run: Run) -> str:
 
 
 def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
-    """The effective length of a part of a run's samples."""
-    return effective_of(samples, run.window, line, stopped=bool(run.rule))
-
-
-def effective_of(
-    samples: Observations, claimed: int | None, line: Line | None = None, *, stopped: bool = False
-) -> EffectiveLength | None:
-    """`stopped` says that the answers themselves decided how many there are: the ends then hold at every look."""
-    answered = samples.counted()
-    if len(np.unique(answered.length)) < 2:
+    """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
+    rule chose it among several. With a rule the ends of the interval hold at every look."""
+    answered = len(np.unique(samples.counted().length))
+    if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    found = effective_length(samples, line, claimed=claimed)
-    return anytime_effective(samples, found) if stopped else found
+    found = effective_length(samples, line, claimed=run.window)
+    return anytime_effective(samples, found) if run.rule else found
 
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
@@ -135,8 +135,39 @@ def format_truncation(run: Run) -> str:
     )
 
 
+def format_refusals(run: Run) -> str:
+    """`10 of 20 prompts got no answer (refused_request: ...); ... `, before a claim about the others; empty if few."""
+    totals = run.totals
+    refused = totals.failures - Counter({"input_truncated": totals.truncated})
+    count = refused.total()
+    if count < REFUSED_SHARE * totals.asked or not count:
+        return ""
+    why = refused.most_common(1)[0][0]
+    fix = "ask shorter --lengths, or give the server a longer context" if why == "context_length" else ""
+    return (
+        f"{count:,} of {format_count(totals.asked, 'prompt')} got no answer ({why}: "
+        f"{sanitise(totals.messages[why], 120)}){f'; {fix}' if fix else ''}. What follows is about the others alone. "
+    )
+
+
+def server_problem(run: Run) -> str:
+    """What the server did for half of its answers or more, with the option that may help; empty if it answered."""
+    totals = run.totals
+    if totals.only_thinking and totals.only_thinking >= UNANSWERED_SHARE * totals.done:
+        did, count = "used the whole allowance for thinking", totals.only_thinking
+        fix = "allow more output with max_tokens=4096 in the model's name, or switch thinking off with thinking=off"
+    elif totals.empty and totals.empty >= UNANSWERED_SHARE * totals.done:
+        did, count = "returned an empty text", totals.empty
+        fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; look into the server's log"
+    else:
+        return ""
+    return f"the server {did} in {count:,} of {format_count(totals.done, 'answer')}; {fix}"
+
+
 def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
+    if problem := server_problem(run):
+        return f"was not measured: {problem}."
     if found is None:
         whole = run.table.whole
         if not run.table.tasks:
@@ -234,6 +265,32 @@ def effective_warning(found: EffectiveLength) -> str:
     return "; ".join(part for part in (uneven, few, gap) if part)
 
 
+def format_design_effect(run: Run) -> str:
+    """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
+    found = design_effect(run.table.samples, failures=run.table.failures)
+    if not found.samples:
+        return ""
+    if found.documents == found.samples:
+        return "Every sample has a haystack of its own: design effect 1."
+    share = f"{format_count(found.samples, 'sample')} from {format_count(found.documents, 'haystack')}"
+    if found.correlation is None:
+        effect = f"no answer varies, so each haystack counts as one answer (design effect {found.effect:.1f})"
+    else:
+        effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
+    worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
+    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{_few_documents(run)}"
+
+
+def _few_documents(run: Run) -> str:
+    counts = {n: t.estimate.n_clusters for n, t in run.table.by_length.items() if t.estimate}
+    few = [format_length(n) for n, count in sorted(counts.items()) if count < FEW_CLUSTERS]
+    if not few:
+        return ""
+    where = "at every length" if len(few) == len(counts) else f"at {format_list(few)}"
+    least = format_count(min(counts.values()), "haystack")
+    return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
+
+
 def format_line(found: EffectiveLength) -> str:
     if found.line.share is not None:
         return f"{format_percent(found.line.share)}% of its score at the shortest length"
@@ -245,7 +302,7 @@ def shapes(run: Run) -> list[str]:
     """What the map looks like: in a sentence for one task, by name for several."""
     samples, tasks = run.table.samples, run.table.tasks
     found = {}
-    for task in tasks:
+    for task in () if server_problem(run) else tasks:
         mine = samples.take(samples.task == task)
         if len(np.unique(mine.counted().length)) > 1:
             found[task] = diagnose(mine)
@@ -320,7 +377,7 @@ def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = shapes(run)
-    if found is not None:
+    if found is not None and not server_problem(run):
         meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"
         lines.append(f"Effective length is {meant} {format_line(found)}.")

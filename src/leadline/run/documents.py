@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from leadline.core.contracts import Task
+from leadline.core.format import format_length
+from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
-from leadline.core.types import Cell
+from leadline.core.types import Cell, Cluster, Document
+from leadline.text.sources import TextSource
+
+MOST_COMPARED = 4000
+"""Documents of a task that are compared for text in common."""
+NOTED_OVERLAP = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +89,27 @@ def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
 
 def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], sample: int) -> tuple[Cell, ...]:
     return tuple(Cell(title, length, depth, sample) for length in lengths for depth in depths_of(spec, task))
+
+
+def overlap_notes(spec: Spec, tasks: Mapping[str, Task], built: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
+    """For each task whose text does not last, how much its documents have in common at the worst length."""
+    notes = []
+    for title, task in tasks.items():
+        sources = [s for s in task.sources() if isinstance(s, TextSource) and not s.repeat]
+        if not sources or task.no_context:
+            continue
+        [source, *_], document = sources, built[title][-1]
+        per_token = len(document.text) / max(len(document.ids), 1)
+        clusters: dict[int, dict[Cluster, None]] = {}
+        for job in islice(jobs(spec, {title: task}), MOST_COMPARED):
+            clusters.setdefault(max(c.length for c in job.cells), {}).setdefault(task.cluster(job.cells))
+        seed = spec.seed if task.split == "test" else seed_of(spec.seed, task.split)
+        shares = [(source.overlap(some, seed, n, int(n * per_token)), n) for n, some in clusters.items()]
+        share, length = max(shares)
+        if share >= NOTED_OVERLAP:
+            tokens = int(source.characters_before[-1] / per_token)
+            notes.append(
+                f"{title}: at {format_length(length)}, {100 * share:.0f} % of the text of a document is also in "
+                f"another one, as {source.name} has about {tokens:,} tokens"
+            )
+    return tuple(notes)

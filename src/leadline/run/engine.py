@@ -18,7 +18,7 @@ from leadline.core.contracts import Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.types import Document, Failure, Record
 from leadline.run.documents import Job, jobs
-from leadline.run.events import Answered, Event, Listener, Started, Stopping, ignore
+from leadline.run.events import Answered, Event, Listener, PendingWatch, Started, Stopping, ignore
 from leadline.run.logprobs import LogprobAdapter
 from leadline.run.plan import Plan
 from leadline.run.queue import Queue, Work
@@ -135,9 +135,11 @@ class _Engine:
 
     def _attend(self) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""
-        announced = False
+        announced, watch = False, PendingWatch(self._listen)
         while not self._finished.wait(SYNC_SECONDS):
-            self._pass_on()
+            if self._pass_on():
+                watch.reset()
+            watch.look()
             if self.stop.is_set and not announced:
                 announced = True
                 self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
@@ -145,9 +147,12 @@ class _Engine:
             self._writer.sync()
         self._pass_on()
 
-    def _pass_on(self) -> None:
+    def _pass_on(self) -> bool:
+        """Whether there was an event."""
+        some = bool(self._events)
         while self._events:
             self._listen(self._events.popleft())
+        return some
 
     # --- in the workers
 

@@ -1,12 +1,19 @@
-"""Events of a run. Listeners are called from one thread, in order."""
+"""Events of a run. Listeners are called from one thread at a time, in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from leadline.core.activity import longest_wait
 from leadline.core.types import Record
+
+FIRST_SECONDS = 5.0
+"""How long nothing happens until it is said; then after twice as long, and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,14 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """Nothing has happened for a while: the program waits for `what`, such as a request."""
+
+    seconds: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """No new request is sent; those in flight are finished."""
 
@@ -57,9 +72,46 @@ class RuleChecked:
     asks: int
 
 
-Event = Started | Answered | Waiting | Stopping | RuleChecked
+Event = Started | Answered | Waiting | Pending | Stopping | RuleChecked
 Listener = Callable[[Event], None]
 
 
 def ignore(event: Event) -> None:
     """The listener that does nothing."""
+
+
+class PendingWatch:
+    """Says that the program waits, after 5 s without an event, 10 s, 20 s and so on."""
+
+    def __init__(self, listen: Listener) -> None:
+        self._listen = listen
+        self.reset()
+
+    def reset(self) -> None:
+        """Something has happened."""
+        self._since, self._next = time.monotonic(), FIRST_SECONDS
+
+    def look(self) -> None:
+        wait = longest_wait()
+        quiet = time.monotonic() - self._since
+        if wait is not None and min(quiet, wait.seconds) >= self._next:
+            self._next = 2 * min(quiet, wait.seconds)
+            self._listen(Pending(wait.seconds, wait.what))
+
+
+@contextmanager
+def saying_waits(listen: Listener) -> Iterator[None]:
+    """Looks from a thread while the caller prepares a run."""
+    watch, done = PendingWatch(listen), threading.Event()
+
+    def look() -> None:
+        while not done.wait(FIRST_SECONDS / 10):
+            watch.look()
+
+    thread = threading.Thread(target=look, name="waits", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -24,7 +24,7 @@ from leadline.core.types import Document, Probe
 from leadline.run.documents import count_cells, jobs
 from leadline.store.files import replace_file
 from leadline.store.manifest import session
-from leadline.store.ruler_files import Sample, encode_sample
+from leadline.store.ruler_files import RULER_TASKS, Sample, encode_sample
 from leadline.store.runs import slug
 from leadline.text.fitting import Fitter
 
@@ -33,10 +33,19 @@ FORMS: tuple[Form, ...] = ("jsonl", "ruler")
 ABOUT = "about.json"
 
 
+RULER_NAMES = {"qa_fiction_1": "qa_1", "qa_fiction_2": "qa_2"}
+"""RULER's predictor refuses tasks that are not in its own list."""
+
+
+def ruler_name(title: str) -> str:
+    return RULER_NAMES.get(title, title)
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenPrompts:
     files: tuple[Path, ...]
     prompts: int
+    notes: tuple[str, ...] = ()
 
 
 def write_prompts(
@@ -52,6 +61,7 @@ def write_prompts(
     for title, task in tasks.items():
         if task.request == "logprobs":
             raise UsageError(f"{title} asks for log-probabilities: it has no prompts", where="build")
+    notes = _ruler_notes(tasks) if form == "ruler" else ()
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:
         for document, task in _documents(spec, tasks, fitter):
@@ -61,7 +71,23 @@ def write_prompts(
                 progress(done, total)
     about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
     replace_file(about, msgspec.json.format(msgspec.json.encode(_about(spec, tasks, fitter)), indent=2) + b"\n")
-    return WrittenPrompts(files.finished, done)
+    return WrittenPrompts(files.finished, done, notes)
+
+
+def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
+    """Under which of RULER's names a task is written, and which its predictor does not know."""
+    renamed = {title: RULER_NAMES[title] for title in tasks if title in RULER_NAMES}
+    if both := [title for title, name in renamed.items() if name in tasks]:
+        raise UsageError(
+            f"{both[0]} is written as {renamed[both[0]]}, which is here too", where="build", fix="build one of them"
+        )
+    unknown = [title for title in tasks if ruler_name(title) not in RULER_TASKS]
+    notes = [
+        f"{title} is written as {name}: RULER's predictor takes its own names only" for title, name in renamed.items()
+    ]
+    if unknown:
+        notes.append(f"RULER's predictor refuses {', '.join(unknown)}: add an entry to its synthetic.yaml")
+    return tuple(notes)
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> Iterator[tuple[Document, Task]]:
@@ -73,7 +99,10 @@ def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, A
     """Where the prompts came from: enough to write them again."""
     return {
         "spec": {k: v for k, v in spec.identity().items() if k != "model"},
-        "tasks": {title: {"version": task.version, "split": task.split} for title, task in tasks.items()},
+        "tasks": {
+            title: {"version": task.version, "split": task.split, "written_as": ruler_name(title)}
+            for title, task in tasks.items()
+        },
         "sources": {source.name: source.digest for task in tasks.values() for source in task.sources()},
         "tokenizer": fitter.tokenizer.fingerprint,
         "frame": fitter.frame.fingerprint,
@@ -116,28 +145,23 @@ def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> 
     """The same with RULER's fields: input + answer_prefix is the prompt, length counts the answer's tokens too."""
     frame, tokenizer = document.frame, fitter.tokenizer
     around = sum(len(tokenizer.encode(text)) for text in (frame.before, frame.after) if text) + frame.extra_tokens
-    length = probe.prompt_tokens + probe.allowance
+    length, text = probe.prompt_tokens + probe.allowance, document.user_text(probe)
     sample = Sample(
         index=index,
-        input=document.user_text(probe),
+        input=text,
         outputs=list(probe.targets),
         length=length - around,
         length_w_model_temp=length,
         answer_prefix=probe.answer_prefix if frame.prefill else "",
-        token_position_answer=_position(document, probe, tokenizer) if probe.family == "needle" else None,
+        token_position_answer=_position(text, probe, tokenizer) if probe.family == "needle" else None,
     )
     return encode_sample(sample)
 
 
-def _position(document: Document, probe: Probe, tokenizer: Tokenizer) -> int | None:
-    """The token at which the first answer begins."""
-    found = [
-        document.body_start + fact.start + len(tokenizer.encode(fact.text[:place]))
-        for fact in document.planted(probe)
-        for target in probe.targets
-        if (place := fact.text.find(target)) >= 0
-    ]
-    return min(found, default=None)
+def _position(text: str, probe: Probe, tokenizer: Tokenizer) -> int | None:
+    """The tokens of the input before the first place of the first target, as RULER counts them."""
+    place = text.find(probe.targets[0])
+    return len(tokenizer.encode(text[:place])) if place >= 0 else None
 
 
 # --- files
@@ -157,7 +181,7 @@ class _Files:
     def add(self, document: Document, probe: Probe, task: Task, fitter: Fitter) -> None:
         path = self._output
         if self._form == "ruler":
-            path = path / str(probe.cell.length) / slug(probe.cell.task) / "validation.jsonl"
+            path = path / str(probe.cell.length) / slug(ruler_name(probe.cell.task)) / "validation.jsonl"
         index = self._counts.get(path, 0)
         self._counts[path] = index + 1
         line = plain_line(document, probe, task) if self._form == "jsonl" else ruler_line(

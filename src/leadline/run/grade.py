@@ -1,17 +1,25 @@
-"""Grades prediction files of RULER: the numbers of its evaluator, and stricter ones with intervals."""
+"""Grades prediction files made elsewhere, with intervals: of RULER by its evaluator and stricter, and of LongBench,
+InfiniteBench and BABILong by their rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from leadline.core.errors import UnknownName
 from leadline.core.types import Cell, Completion, Match, Probe
 from leadline.run.recording import bare_probe
+from leadline.scorers import infinitebench, longbench
 from leadline.scorers.normalise import post_process
+from leadline.scorers.overlap import EditBackend
 from leadline.scorers.ruler import STRICT, V1
 from leadline.stats.intervals import Estimate, mean_interval
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
+from leadline.store.prediction_files import Benchmark, PublishedAnswer
 from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
+
+# --- RULER
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +70,126 @@ def _probe(task: str, length: int | None, number: int, prediction: Prediction) -
     question = split_question(prediction.input)[1].strip()
     match: Match = "any" if family == "questions" else "all"
     return bare_probe(Cell(task, length or 0, None, number), question, prediction.outputs, match, family=family)
+
+
+# --- LongBench, InfiniteBench, BABILong
+
+E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
+FORK_BINS = ((4000, "0-4k"), (8000, "4-8k"), (16000, "8-16k"), (32000, "16-32k"), (None, "32k+"))
+"""Finer bins that some forks of LongBench-E print."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedScore:
+    """One task, or one group of its answers. `score` is what the official script prints, to its digits."""
+
+    task: str
+    group: str
+    metric: str
+    score: float
+    official: Estimate
+    strict: Estimate | None = None
+    """Without credit for a list of guesses, where the official rule gives any."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Graded:
+    task: str
+    groups: tuple[str, ...]
+    metric: str
+    official: float
+    strict: float | None
+
+
+def grade_published(
+    benchmark: Benchmark,
+    answers: Iterable[PublishedAnswer],
+    *,
+    backend: EditBackend = "difflib",
+    compensated: bool = False,
+    fine_bins: bool = False,
+) -> list[PublishedScore]:
+    """The official score of every task (and length bin, difficulty, domain), with intervals."""
+    rule = _RULES[benchmark]
+    options = _Options(backend, compensated, FORK_BINS if fine_bins else E_BINS)
+    cells: dict[tuple[str, str], list[_Graded]] = {}
+    for answer in answers:
+        graded = rule(answer, options)
+        for group in graded.groups:
+            cells.setdefault((graded.task, group), []).append(graded)
+    digits = 1 if benchmark in ("longbench-v2", "babilong") else 2
+    return [_summarise(task, group, graded, digits) for (task, group), graded in cells.items()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    backend: EditBackend
+    compensated: bool
+    bins: tuple[tuple[int | None, str], ...]
+
+
+def _summarise(task: str, group: str, graded: list[_Graded], digits: int) -> PublishedScore:
+    names = [str(number) for number in range(len(graded))]  # every sample has a document of its own
+    official = [g.official for g in graded]
+    strict = [g.strict for g in graded if g.strict is not None]
+    return PublishedScore(
+        task,
+        group,
+        graded[0].metric,
+        round(100 * sum(official) / len(official), digits),
+        mean_interval(official, names),
+        mean_interval(strict, names) if strict else None,
+    )
+
+
+def _longbench(answer: PublishedAnswer, options: _Options) -> _Graded:
+    return _longbench_in(answer, options, ("",))
+
+
+def _longbench_e(answer: PublishedAnswer, options: _Options) -> _Graded:
+    length = int(float(answer.groups["length"] or 0))
+    name = next(name for end, name in options.bins if end is None or length < end)
+    return _longbench_in(answer, options, (name,))
+
+
+def _longbench_in(answer: PublishedAnswer, options: _Options, groups: tuple[str, ...]) -> _Graded:
+    task = LONGBENCH.get(answer.task)
+    if task is None:
+        raise UnknownName("task of LongBench", answer.task, LONGBENCH)
+    value = longbench.score(task, answer.prediction, answer.reference, answer.classes, options.backend)
+    gamed = task.metric in ("count", "retrieval", "retrieval_zh", "classification")
+    strict = longbench.strict_score(task, answer.prediction, answer.reference, answer.classes) if gamed else None
+    metric = f"{task.metric}[{options.backend}]" if task.metric == "code_similarity" else task.metric
+    return _Graded(task.name, groups, metric, value, strict)
+
+
+def _longbench_v2(answer: PublishedAnswer, options: _Options) -> _Graded:
+    letter = longbench.v2_choice(answer.prediction)
+    missed = longbench.V2_COMPENSATION if options.compensated else 0.0
+    value = missed if letter is None else float(letter == answer.reference)
+    groups = ("", *(answer.groups[name] for name in ("difficulty", "length", "domain")))
+    return _Graded(answer.task, groups, "accuracy[compensated]" if options.compensated else "accuracy", value, None)
+
+
+def _infinitebench(answer: PublishedAnswer, options: _Options) -> _Graded:
+    task = INFINITEBENCH.get(answer.task)
+    if task is None:
+        raise UnknownName("task of InfiniteBench", answer.task, INFINITEBENCH)
+    value = infinitebench.RULES[task.metric](answer.prediction, answer.reference)
+    return _Graded(task.name, ("",), task.metric, value, None)
+
+
+def _babilong(answer: PublishedAnswer, options: _Options) -> _Graded:
+    if answer.task not in longbench.BABILONG_LABELS:
+        raise UnknownName("task of BABILong", answer.task, longbench.BABILONG_LABELS)
+    value = longbench.babilong(answer.task, answer.prediction, answer.reference, answer.question)
+    return _Graded(answer.task, (answer.groups["length"],), "label", value, None)
+
+
+_RULES: dict[Benchmark, Callable[[PublishedAnswer, _Options], _Graded]] = {
+    "longbench": _longbench,
+    "longbench-e": _longbench_e,
+    "longbench-v2": _longbench_v2,
+    "infinitebench": _infinitebench,
+    "babilong": _babilong,
+}

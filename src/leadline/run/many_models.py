@@ -133,7 +133,7 @@ def _in_process(spec: Spec) -> bool:
 def _measured(
     entrant: ModelRun, listen: Callable[[Event], None], stop: Stop, *, open_: OpenModel, keep_prompts: bool
 ) -> Run:
-    with prepare(entrant.spec, open_) as made:
+    with prepare(entrant.spec, open_, listen=listen) as made:
         name = "" if entrant.name == entrant.spec.model else entrant.name
         named = replace(made, manifest=msgspec.structs.replace(made.manifest, name=name))
         return load_run(carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop))

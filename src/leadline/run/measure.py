@@ -21,7 +21,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept. Judges of the spec grade the
     answers at the end.
     """
-    with prepare(spec) as made:
+    with prepare(spec, listen=listen) as made:
         folder = carry_out(made, out, listen=listen, keep_prompts=keep_prompts)
     if spec.judges.models:
         judge_as_asked(folder, spec)

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,7 +35,8 @@ from leadline.core.errors import LengthError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import count_cells, depths_of, first_rows, jobs, samples_of
+from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes, samples_of
+from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.logprobs import logprob_model
 from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
@@ -133,8 +135,9 @@ def manifest_for(
     *,
     planned: int,
     built: Mapping[str, Sequence[Document]] | None = None,
+    notes: Sequence[str] = (),
 ) -> Manifest:
-    """`built` has some documents of every task, whose probes name its scorers."""
+    """`built` has some documents of every task, whose probes name its scorers; `notes` are for reports."""
     asked = [p for d in (built or {}).values() for one in d for p in one.probes if p.logprobs is None]
     scorers = scorer_fingerprints(dict.fromkeys(name for probe in asked for name in probe.scorers))
     return Manifest(
@@ -142,7 +145,7 @@ def manifest_for(
         spec=spec.identity(),
         planned=planned,
         fingerprints=dict(sorted([*fingerprints(spec, tasks, model, fitter), *scorers.items()])),
-        model=model.card.model_dump(mode="json"),
+        model={**(card := model.card.model_dump(mode="json")), "notes": [*card["notes"], *notes]},
         frame=dataclasses.asdict(model.frame),
         tasks={t.title: _task_entry(t, tasks[t.title], model, fitter) for t in spec.tasks},
         created=now(),
@@ -259,8 +262,14 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
-    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`."""
+def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore) -> Plan:
+    """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
+    what is waited for."""
+    with saying_waits(listen):
+        return _prepare(spec, open_)
+
+
+def _prepare(spec: Spec, open_: OpenModel | None) -> Plan:
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
@@ -272,8 +281,12 @@ def prepare(spec: Spec, open_: OpenModel | None = None) -> Plan:
         built = {title: _smallest_and_largest(spec, title, task, fitter) for title, task in tasks.items()}
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
-        notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed))
-        manifest = manifest_for(spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built)
+        notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed, fitter))
+        overlaps = overlap_notes(spec, tasks, built)
+        manifest = manifest_for(
+            spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
+        )
+        notes += overlaps
         return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
     except BaseException:
         model.close()
@@ -292,13 +305,14 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
 
 
 def open_model(spec: Spec) -> Model:
-    """Opens the model, with the spec's timeout where the provider has one and the name does not set it."""
+    """Opens the model, with the spec's limits that its provider has and its name does not set."""
     name = registry.ModelName.parse(spec.model)
     provider = registry.provider(name)
     if spec.limits.ray is not None:
         return _open_replicas(spec.model, provider, spec.limits.ray)
-    if "timeout" in type(provider).model_fields and "timeout" not in provider.model_fields_set:
-        provider = provider.model_copy(update={"timeout": spec.limits.timeout})
+    known = type(provider).model_fields.keys() - provider.model_fields_set
+    limits: dict[str, Any] = {"timeout": spec.limits.timeout, "anyway": spec.limits.anyway}
+    provider = provider.model_copy(update={option: value for option, value in limits.items() if option in known})
     return provider.open(name.name)
 
 
@@ -387,7 +401,9 @@ def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -
             )
 
 
-def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]]) -> tuple[str, ...]:
+def _forecast(
+    spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]], fitter: Fitter
+) -> tuple[str, ...]:
     """Memory and time on this machine, for a model in process; raises when a document cannot fit."""
     if not isinstance(model, Forecasting):
         return ()
@@ -396,7 +412,27 @@ def _forecast(spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[st
         new = allowed[cell.task][cell.length]
         return cell.length - new, CLOSING, new
 
-    return model.forecast([[probe(c) for c in job.cells] for job in jobs(spec, tasks)])
+    planned = [job.cells for job in jobs(spec, tasks)]
+    unchanged = {title: _unchanged_before(spec, title, task, fitter) for title, task in tasks.items()}
+    kept = [0] * len(planned)
+    for i, (before, cells) in enumerate(pairwise(planned), 1):
+        a, b = before[0], cells[0]
+        if len(cells) == 1 and (a.task, a.length, a.sample) == (b.task, b.length, b.sample):
+            kept[i] = int(unchanged[b.task] * (b.depth or 0.0) * probe(b)[0])
+    return model.forecast([[probe(c) for c in cells] for cells in planned], kept)
+
+
+def _unchanged_before(spec: Spec, title: str, task: Task, fitter: Fitter) -> float:
+    """The share of the text before a fact that a document has in common with that of the next depth, in `fresh`:
+    nearly all where facts are planted in one haystack. From two of the shortest documents."""
+    depths = depths_of(spec, task)
+    if spec.reading != "fresh" or task.reads_once or len(depths) < 2 or not depths[-2]:
+        return 0.0
+    cells = [Cell(title, min(spec.lengths), depth, 0) for depth in depths[-2:]]
+    a, b = (task.document((cell,), seed=spec.seed, fitter=fitter).ids for cell in cells)
+    size = min(len(a), len(b))
+    common = int((a[:size] != b[:size]).argmax()) if (a[:size] != b[:size]).any() else size
+    return min(1.0, common / (depths[-2] * len(a)))
 
 
 def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter) -> list[Document]:

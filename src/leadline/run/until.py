@@ -1,21 +1,20 @@
 """Runs with a stopping rule: samples are asked in rounds, where they can still change the answer.
 
-After each round the rule looks at the records and says what to ask next. The intervals of the rules
-(leadline.stats.sequential) are valid at every look. Nothing is kept between rounds but the records, so an interrupted
-run continues from them.
+After each round the rule looks at the answers to what it asked and says what to ask next. The intervals of the rules
+(leadline.stats.sequential) are valid at every look. Nothing is kept between rounds but the records: every run repeats
+the looks from the first one on, each on the samples that had been asked by then and no others, so that an interrupted
+run ends on the samples of an uninterrupted one, whatever it had recorded when it was killed.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
-from leadline.core.types import Cell
+from leadline.core.types import Record
 from leadline.results.decisions import format_saving, format_step
 from leadline.results.run import Run, load_run, refuse_truncated
 from leadline.run.documents import depths_of
@@ -35,7 +34,7 @@ from leadline.stats.comparability import comparability
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import Observations, observations
 from leadline.store.manifest import read_manifest
-from leadline.store.runs import open_run, read_records
+from leadline.store.runs import RunWriter, open_run, read_records
 
 Rule = Callable[[Observations], Step]
 
@@ -71,7 +70,7 @@ def measure_until(
             where="--until",
             fix='add --base RUN --gate "overall >= -1"',
         )
-    with prepare(spec) as made:
+    with prepare(spec, listen=listen) as made:
         folder = made.folder if out is None else Path(out)
         check_room(folder, made.planned)
         design = _design(made, fixed)
@@ -79,19 +78,7 @@ def measure_until(
             _refuse_other_questions(base, made)
         rule = _rule(until, design, base, gate)
         with open_run(folder, made.manifest) as writer:
-            step, first = rule(observations(read_records(folder))), True
-            while not step.done:
-                only = _first_missing(step.next, folder)
-                listen(RuleChecked(format_step(step), len(only)))
-                execute(
-                    made,
-                    writer,
-                    listen=listen if first else _without_started(listen),
-                    keep_prompts=keep_prompts,
-                    only=only,
-                )
-                first = False
-                step = _next(rule(observations(read_records(folder))), step)
+            step = _ask_in_rounds(rule, made, writer, listen, keep_prompts=keep_prompts)
             if until.rule == "verdict":
                 refuse_truncated(folder, sum(record.truncated for record in read_records(folder)))
             writer.sync()
@@ -110,23 +97,28 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
         )
 
 
-def _first_missing(wanted: Sequence[Cell], folder: Path) -> frozenset[str]:
-    """For each place as many samples as the rule wants, the first that have no answer: a run killed in mid-round has
-    gaps, and the samples of a cell must be the same ones whenever it stops."""
-    there = {record.cell.key for record in read_records(folder) if not record.failed}
-    counts = Counter((cell.task, cell.length, cell.depth) for cell in wanted)
-    found: set[str] = set()
-    for (task, length, depth), count in counts.items():
-        keys = (Cell(task, length, depth, sample).key for sample in itertools.count())
-        found.update(itertools.islice((key for key in keys if key not in there), count))
-    return frozenset(found)
-
-
-def _next(step: Step, before: Step) -> Step:
-    """Ends the run when the rule asks for the same samples again: they have failed, and it would never end."""
-    if not step.done and step.next == before.next and step.spent == before.spent:
-        return replace(step, outcome="undecided", next=(), unanswered=True)
+def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, *, keep_prompts: bool) -> Step:
+    """Looks and asks until the rule is done, or until no sample of a round gets an answer."""
+    recorded = _by_key(writer.folder)
+    asked: dict[str, None] = {}
+    first = True
+    while not (step := rule(observations(recorded[key] for key in asked if key in recorded))).done:
+        wanted = [cell.key for cell in step.next]
+        missing = frozenset(k for k in wanted if k not in asked and (k not in recorded or recorded[k].failed))
+        if missing:
+            listen(RuleChecked(format_step(step), len(missing)))
+            heard = listen if first else _without_started(listen)
+            execute(made, writer, listen=heard, keep_prompts=keep_prompts, only=missing)
+            first = False
+            recorded = _by_key(writer.folder)
+        asked.update(dict.fromkeys(wanted))
+        if all(key not in recorded or recorded[key].failed for key in wanted):
+            return replace(step, outcome="undecided", next=(), unanswered=True)
     return step
+
+
+def _by_key(folder: Path) -> dict[str, Record]:
+    return {record.cell.key: record for record in read_records(folder)}
 
 
 def _design(made: Plan, fixed: int) -> Design:

@@ -162,7 +162,7 @@ def pair(base: Observations, candidate: Observations, *, failures: Failures = "e
         first, second = first.take(~lost), second.take(~lost)
     left_out = int(lost.sum()) if failures == "excluded" else 0
     # Documents are the base run's: the same prompt is the same document in both.
-    first, second = replace(first, cluster=first.document), replace(second, cluster=first.document)
+    second = replace(second, cluster=first.cluster)
     return Pairs(first, second, len(base) - len(rows), len(candidate) - len(rows), left_out)
 
 
@@ -364,7 +364,8 @@ def _tests(
 
 
 def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference:
-    if adjusted > alpha:
+    interval = difference.estimate.interval
+    if adjusted > alpha or interval.low <= 0 <= interval.high:  # a test and an interval that disagree prove nothing
         return replace(difference, adjusted=adjusted, verdict="no difference seen")
     return replace(difference, adjusted=adjusted, verdict="worse" if difference.estimate.mean < 0 else "better")
 

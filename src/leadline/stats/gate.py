@@ -60,6 +60,8 @@ class GateCheck:
     bound: float
     p_fail: float
     verdict: GateVerdict
+    documents: int
+    """Independent documents behind it."""
 
     @property
     def times_more(self) -> float | None:
@@ -156,8 +158,9 @@ def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime:
     interval = difference_interval(grouped, j, confidence, anytime=anytime, by_document=True)
     p = _p_below(grouped, j, bound, anytime)
     return GateCheck(
-        clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided"
-    )
+        clause.text, grouped.keys[j][1], base, candidate, candidate - base, interval, bound, p, "undecided",
+        documents=int(grouped.means.n_clusters[j]),
+    )  # fmt: skip
 
 
 def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
@@ -197,8 +200,9 @@ def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anyt
     p = float((1 + np.sum(drawn >= clause.bound)) / (draws + 1))
     base, candidate = found[0].tolist()
     return GateCheck(
-        clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided"
-    )
+        clause.text, "effective", base, candidate, float(change[0]), interval, clause.bound, p, "undecided",
+        documents=len(np.unique(pairs.base.cluster)),
+    )  # fmt: skip
 
 
 def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, seed: int) -> FloatArray:

@@ -2,7 +2,9 @@
 
 A metric is a mean over records or, where records count differently, a ratio of sums: LongPPL weighs documents by their
 key tokens, needle gain divides by the gain from the fact alone. Documents are the independent units: the variance is
-that of the linearised ratio, summed by document (Cochran 1977, chapter 6), with Student's t on documents less one.
+that of the linearised ratio, summed by document (Cochran 1977, chapter 6). Documents are skewed and weigh unequally:
+each residual is taken from the ratio of the other documents, and Student's t has the degrees of freedom of as many
+documents as would share the variance evenly (Welch and Satterthwaite's rule on the residuals), less one.
 Most numbers are in nats a token and have no upper bound, so no interval for shares is ever used; an interval ends where
 its metric does.
 """
@@ -17,6 +19,8 @@ from typing import Literal, TypeVar
 from leadline.core.types import Measurement, Record
 from leadline.stats.intervals import Estimate, Interval, effective_wilson, t_quantile
 
+FEW_RARE = 20
+"""Documents below which one kind in ten may well not be among them: no interval can allow for it."""
 Better = Literal["higher", "lower"]
 K = TypeVar("K", int, float, str)
 
@@ -76,9 +80,12 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
         return found
     if (metric.least, metric.most) == (0.0, 1.0):
         # A share near 1 or 0 is skewed: Student's interval would take a few documents that agree for all there are.
-        deviation = found.interval.half_width / t_quantile(confidence, found.n_clusters - 1)
-        groups, scatter = found.n_clusters, found.mean * (1 - found.mean)
-        made = effective_wilson(found.mean, deviation**2, groups, groups - 1, confidence, scatter)
+        groups, mean = found.n_clusters, found.mean
+        residuals: dict[str, float] = {}
+        for top, cluster in zip(tops, clusters, strict=True):
+            residuals[cluster] = residuals.get(cluster, 0.0) + top - mean
+        variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / len(tops) ** 2
+        made = effective_wilson(mean, variance, groups, groups - 1, confidence, mean * (1 - mean))
         return replace(found, interval=made)
     low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
     return replace(found, interval=replace(found.interval, low=low, high=high))
@@ -105,14 +112,17 @@ def ratio_interval(
     if not tops or everything == 0:
         return Estimate(math.nan, Interval(-math.inf, math.inf, confidence, "none"), 0, 0)
     ratio = math.fsum(tops) / everything
-    residuals: dict[str, float] = {}
+    sums: dict[str, tuple[float, float]] = {}
     for top, weight, cluster in zip(tops, weights, clusters, strict=True):
-        residuals[cluster] = residuals.get(cluster, 0.0) + top - ratio * weight
-    groups = len(residuals)
+        first, second = sums.get(cluster, (0.0, 0.0))
+        sums[cluster] = (first + top, second + weight)
+    groups = len(sums)
     if groups == 1:
         return Estimate(ratio, Interval(-math.inf, math.inf, confidence, "one document"), len(tops), 1)
-    variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / everything**2
-    half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
+    squares = [((top - ratio * weight) / max(1 - weight / everything, 1e-9)) ** 2 for top, weight in sums.values()]
+    total = math.fsum(squares)
+    degrees = total**2 / math.fsum(s * s for s in squares) - 1 if total > 0 else groups - 1
+    half = t_quantile(confidence, min(max(degrees, 1.0), groups - 1)) * math.sqrt(total) / everything
     interval = Interval(ratio - half, ratio + half, confidence, "t over documents")
     return Estimate(ratio, interval, len(tops), groups)
 

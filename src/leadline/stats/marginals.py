@@ -88,7 +88,7 @@ def marginals(
     rows = np.bincount(code, minlength=len(keys))
     failed = np.bincount(code[data.failed], minlength=len(keys))
     cells = _distinct(code, data.code(("task", "length", "depth")), len(keys))
-    shared = len(np.unique(counted.document)) < len(counted)
+    shared = len(np.unique(counted.cluster)) < len(counted)
     unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
     made = []
     for j, key in enumerate(keys):
@@ -131,6 +131,43 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         n=np.bincount(group, minlength=count),
         n_clusters=n_clusters,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DesignEffect:
+    """How much more the mean of some samples varies because they share documents."""
+
+    samples: int
+    documents: int
+    size: float
+    """Samples a document, those that weigh more counting for more."""
+    correlation: float | None
+    """Of two answers from one document about the means of their cells, at least 0; None where no answer varies."""
+
+    @property
+    def effect(self) -> float:
+        """The variance as a multiple of that of independent samples. Where it cannot be estimated, a document counts
+        as one answer."""
+        return 1 + (self.size - 1) * (1.0 if self.correlation is None else self.correlation)
+
+
+def design_effect(data: Observations, *, failures: Failures = "excluded") -> DesignEffect:
+    """Estimated from what documents add to the error of the overall mean."""
+    counted = data.counted(failures)
+    if len(counted) == 0:
+        return DesignEffect(0, 0, 1.0, None)
+    everything = np.zeros(len(counted), dtype=np.int64)
+    groups, weight = group_means(counted, everything, 1), row_weights(counted, everything)
+    _, cluster = np.unique(counted.cluster, return_inverse=True)
+    documents = int(cluster.max()) + 1
+    size = float(np.sum(np.bincount(cluster, weights=weight) ** 2) / np.sum(weight**2))
+    if documents == len(counted):
+        return DesignEffect(documents, documents, 1.0, 0.0)
+    rows = float(groups.row_variances[0])
+    correlation = None
+    if rows > 1e-12 and size > 1:
+        correlation = float(np.clip((groups.variances[0] / rows - 1) / (size - 1), 0.0, 1.0))
+    return DesignEffect(len(counted), documents, size, correlation)
 
 
 def row_weights(data: Observations, group: IntArray) -> FloatArray:

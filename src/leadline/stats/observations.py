@@ -11,6 +11,7 @@ about what the model could read; a zero would turn a flaky night into a finding.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
@@ -29,6 +30,7 @@ WordArray = npt.NDArray[np.str_]
 Failures = Literal["excluded", "zero"]
 Column = Literal["task", "length", "depth", "sample"]
 Key = tuple[str | int | float | None, ...]
+_SWEEP = re.compile(r"\[[^\]]*\]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +42,9 @@ class Observations:
     depth: FloatArray
     sample: IntArray
     cluster: WordArray
+    """The haystack: samples of one are correlated, and so are the differences of two models on them."""
     value: FloatArray
     failed: BoolArray
-    document: WordArray
-    """The cluster when two runs are paired prompt by prompt: the effect of a shared haystack on both runs cancels, so
-    only samples of one document stay correlated."""
 
     def __len__(self) -> int:
         return len(self.value)
@@ -52,7 +52,7 @@ class Observations:
     def take(self, rows: BoolArray | IntArray) -> Observations:
         return Observations(
             self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
-            self.cluster[rows], self.value[rows], self.failed[rows], self.document[rows],
+            self.cluster[rows], self.value[rows], self.failed[rows],
         )  # fmt: skip
 
     def joined(self, other: Observations) -> Observations:
@@ -110,10 +110,10 @@ def observations(records: Iterable[Record], *, scorer: str | None = None) -> Obs
         length=np.array([c.length for c in cells], dtype=np.int64),
         depth=np.array([np.nan if c.depth is None else c.depth for c in cells], dtype=np.float64),
         sample=np.array([c.sample for c in cells], dtype=np.int64),
-        cluster=np.array([latest[c].cluster for c in cells], dtype=np.str_),
+        # The members of a sweep have the same haystacks.
+        cluster=np.array([_SWEEP.sub("", latest[c].cluster) for c in cells], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
-        document=np.array([latest[c].document for c in cells], dtype=np.str_),
     )
 
 

@@ -1,68 +1,57 @@
-"""Sample sizes: how many prompts a comparison needs to see a given drop.
+"""Sample sizes: how often a comparison or a gate would see a given drop, by simulating the procedure that they use.
 
 Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts, the
-discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier comparison.
-Formula for paired yes/no answers: Connett, Smith and McHugh 1987.
+discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier run. Pairs of
+runs are drawn on the planned grid: in each, every prompt is lost, gained or unchanged, and prompts of one haystack hang
+together (Dirichlet-multinomial, with the intraclass correlation of paired differences). All pairs are judged at once by
+the tests, intervals and corrections of `compare` and `gate`, which a test holds against those two.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
+from fnmatch import fnmatchcase
+from itertools import product
 from typing import Literal
 
 import numpy as np
+from scipy.special import bdtr, gammaln, stdtr
 
 from leadline.core.errors import UsageError
-from leadline.stats.marginals import group_means
-from leadline.stats.observations import Failures, Observations
+from leadline.core.format import format_tokens
+from leadline.core.seeds import bulk_rng
+from leadline.stats.compare import EXACT_UP_TO
+from leadline.stats.gate import Clause
+from leadline.stats.intervals import t_quantile
+from leadline.stats.marginals import design_effect
+from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Observations
 
-Sides = Literal["one", "two"]
 DEFAULT_DISCORDANCE = 0.10
 """What to plan with when no earlier run says better: one answer in ten flips."""
+HAYSTACK_CORRELATION = 0.08
+"""Of paired differences over one haystack, as found in records of real models."""
+POWER = 0.8
+MOST_SAMPLES = 4000
+"""Samples a cell beyond which no plan is looked for."""
+_ROWS_AT_ONCE = 4_000_000
+_FLIPS = 999
+
+Sharing = Literal["nothing", "length", "task"]
+"""What prompts share a haystack: none, those of a sample of a task and length, those of a sample of a task."""
 
 
 @dataclass(frozen=True, slots=True)
-class SampleSize:
-    """Prompts needed in each run to see `drop` with chance `power` when `discordance` of the answers flip."""
-
-    prompts: int
-    drop: float
-    power: float
-    discordance: float
-
-
-def paired_sample_size(
-    drop: float,
-    discordance: float = DEFAULT_DISCORDANCE,
-    *,
-    power: float = 0.8,
-    alpha: float = 0.05,
-    sides: Sides = "one",
-    design_effect: float = 1.0,
-) -> SampleSize:
-    """For yes/no answers to the same prompts. `design_effect` is 1 when every prompt has its own document."""
-    _check_drop(drop)
-    if discordance < drop:
-        # A drop of 5 points needs at least 5 % of prompts to change.
-        discordance = drop
-    z_alpha, z_power = _quantiles(alpha, power, sides)
-    root = z_alpha * math.sqrt(discordance) + z_power * math.sqrt(discordance - drop**2)
-    prompts = math.ceil(design_effect * (root / drop) ** 2)
-    return SampleSize(prompts, drop, power, discordance)
+class Noise:
+    discordance: float = DEFAULT_DISCORDANCE
+    correlation: float = HAYSTACK_CORRELATION
+    """Of paired differences over one haystack; without meaning where nothing is shared."""
+    level: float = 0.9
+    """The base run's score, for bounds in per cent of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenVariance:
-    """What one earlier run says about the noise of a comparison still to be made."""
-
-    discordance: float
-    deviation: float
-    design_effect: float
-
-
-def seen_variance(data: Observations, *, failures: Failures = "excluded") -> SeenVariance:
+def seen_noise(data: Observations, *, failures: Failures = "excluded") -> Noise:
     """From one run: as if the other model's answers were drawn anew in every cell.
 
     Checkpoints of one model agree more than that, so plans made from this err towards too many samples.
@@ -70,56 +59,301 @@ def seen_variance(data: Observations, *, failures: Failures = "excluded") -> See
     counted = data.counted(failures)
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="power")
-    whole = group_means(counted, np.zeros(len(counted), dtype=np.int64), 1)
-    scatter = _scatter_in_cells(counted)
-    shared = float(whole.variances[0] / whole.row_variances[0]) if scatter > 0 else 1.0
-    return SeenVariance(
-        discordance=min(1.0, 2 * scatter), deviation=math.sqrt(2 * scatter), design_effect=max(1.0, shared)
-    )
-
-
-def _scatter_in_cells(data: Observations) -> float:
-    """The variance of a score about its cell's mean; cells weigh alike, however many samples each has."""
-    cell = data.code(("task", "length", "depth"))
+    cell = counted.code(("task", "length", "depth"))
     n = np.bincount(cell)
-    means = np.bincount(cell, weights=data.value) / np.maximum(n, 1)
-    squares = np.bincount(cell, weights=(data.value - means[cell]) ** 2)
+    means = np.bincount(cell, weights=counted.value) / np.maximum(n, 1)
+    squares = np.bincount(cell, weights=(counted.value - means[cell]) ** 2)
     several = n > 1
-    return float(np.mean(squares[several] / (n[several] - 1))) if several.any() else 0.25
+    scatter = float(np.mean(squares[several] / (n[several] - 1))) if several.any() else 0.25
+    found = design_effect(counted)
+    shared = found.documents < found.samples and found.correlation is not None
+    correlation = found.correlation if shared and found.correlation is not None else HAYSTACK_CORRELATION
+    return Noise(min(1.0, 2 * scatter), correlation, float(np.mean(means)))
 
 
-def detectable_drop(
-    prompts: int,
-    discordance: float = DEFAULT_DISCORDANCE,
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """The cells of a plan, without samples, and what prompts share a haystack."""
+
+    places: tuple[tuple[str, int, float | None], ...]
+    sharing: Sharing = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class CompareRates:
+    """How often `compare` calls the overall score worse, or any part of the grid better or worse."""
+
+    worse: float
+    any_difference: float
+    tests: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateRates:
+    passed: float
+    failed: float
+    left_out: tuple[str, ...] = ()
+    """Clauses that are not simulated: those about effective length."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A group of cells: which they are, and how much a row of each counts."""
+
+    scope: str
+    name: str
+    weight: FloatArray
+    """Of one sample of each cell of the grid, times the samples; 0 outside of the group."""
+
+    @property
+    def inside(self) -> BoolArray:
+        return self.weight > 0
+
+
+class PairedDraws:
+    """Simulated pairs of runs on a grid: what was lost and gained in each cell, and the error of every mean."""
+
+    def __init__(self, grid: Grid, samples: int, noise: Noise, drop: float, runs: int, seed: int) -> None:
+        if samples < 2:
+            raise ValueError("two samples a cell are the fewest that show how samples scatter")
+        self.grid, self.samples, self.runs = grid, samples, runs
+        self.parts = _parts(grid)
+        discordance = max(noise.discordance, drop)
+        chances = ((discordance + drop) / 2, (discordance - drop) / 2)
+        rng = bulk_rng(seed, "power", samples, round(1e6 * drop))
+        cells = len(grid.places)
+        self._cluster, self._clusters = _clusters(grid)
+        if grid.sharing == "nothing":
+            self.lost = rng.binomial(samples, chances[0], size=(runs, cells))
+            self.gained = rng.binomial(samples - self.lost, chances[1] / max(1 - chances[0], 1e-12))
+            self._differences: FloatArray | None = None
+        else:
+            drawn = _dirichlet_multinomial(chances, noise.correlation, (runs, self._clusters, samples), rng)
+            uniform = rng.random((runs, cells, samples))
+            first, second = (part[:, self._cluster, :] for part in drawn)
+            lost, gained = uniform < first, uniform >= 1 - second
+            self.lost, self.gained = lost.sum(axis=2), gained.sum(axis=2)
+            self._differences = gained.astype(np.float64) - lost
+        self.means = (self.gained - self.lost) / samples
+
+    def sums(self, part: _Part) -> FloatArray:
+        """The weighted difference of every haystack (runs x haystacks) of a part."""
+        assert self._differences is not None
+        return self._by_haystack(self._differences, part)
+
+    def _by_haystack(self, values: FloatArray, part: _Part) -> FloatArray:
+        found = np.zeros((self.runs, self._clusters, self.samples))
+        for cell in np.flatnonzero(part.inside):
+            found[:, self._cluster[cell], :] += part.weight[cell] / self.samples * values[:, cell, :]
+        used = np.unique(self._cluster[part.inside])
+        return np.asarray(found[:, used, :].reshape(self.runs, -1))
+
+    def mean(self, part: _Part) -> FloatArray:
+        return np.asarray(self.means @ part.weight)
+
+    def variance(self, part: _Part) -> FloatArray:
+        n = self.samples
+        if self._differences is None:
+            squares = self.lost + self.gained - n * self.means**2
+            return np.asarray(squares @ part.weight**2 * n / (n - 1) / n**2)
+        residuals = (self._differences - self.means[:, :, None]) * math.sqrt(n / (n - 1))
+        return np.asarray(np.sum(self._by_haystack(residuals, part) ** 2, axis=1))
+
+    def degrees(self, part: _Part) -> int:
+        return self.haystacks(part) // self.samples * (self.samples - 1)
+
+    def haystacks(self, part: _Part) -> int:
+        return len(np.unique(self._cluster[part.inside])) * self.samples
+
+    def error(self, part: _Part, *, by_document: bool = False) -> tuple[FloatArray, FloatArray]:
+        """The centre and deviation of a mean difference with two pretended prompts, or documents, as `compare` adds."""
+        weights = np.bincount(self._cluster, weights=part.weight) if by_document else part.weight
+        n = self.samples / float(np.sum(weights**2))
+        centre = self.mean(part) * n / (n + 2)
+        return centre, np.sqrt(self.variance(part) + 2 / (n + 2) ** 2)
+
+
+def _dirichlet_multinomial(
+    chances: tuple[float, float], correlation: float, shape: tuple[int, ...], rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """The chances of each haystack to lose and to gain a prompt, drawn so that prompts correlate as much as asked."""
+    if correlation <= 1e-6:
+        return np.full(shape, chances[0]), np.full(shape, chances[1])
+    mass = (1 - min(correlation, 0.999)) / min(correlation, 0.999)
+    rates = (*chances, 1 - sum(chances))
+    drawn = [rng.standard_gamma(max(mass * rate, 1e-9), size=shape) for rate in rates]
+    total = np.maximum(sum(drawn), 1e-300)
+    return drawn[0] / total, drawn[1] / total
+
+
+def _clusters(grid: Grid) -> tuple[IntArray, int]:
+    """Which haystack of a sample each cell is over, and how many there are."""
+    keys = [
+        place if grid.sharing == "nothing" else place[:2] if grid.sharing == "length" else place[:1]
+        for place in grid.places
+    ]
+    order = {key: at for at, key in enumerate(dict.fromkeys(keys))}
+    return np.array([order[key] for key in keys], dtype=np.int64), len(order)
+
+
+def _parts(grid: Grid) -> list[_Part]:
+    """Everything that `compare` tests: overall, lengths, tasks and thirds of the depth, where there are several."""
+    tasks = np.array([task for task, _, _ in grid.places])
+    lengths = [length for _, length, _ in grid.places]
+    depths = np.array([math.nan if depth is None else depth for _, _, depth in grid.places])
+    edges = [high for _, high in DEPTH_BANDS.values()][:-1]
+    band = np.where(np.isnan(depths), -1, np.searchsorted(edges, depths, side="right"))
+    groups: list[tuple[str, str, BoolArray]] = [("overall", "overall", np.ones(len(tasks), dtype=np.bool_))]
+    groups += [("length", format_tokens(n), np.array(lengths) == n) for n in sorted(set(lengths))]
+    groups += [("task", str(task), tasks == task) for task in np.unique(tasks)]
+    groups += [("depth", name, band == at) for at, name in enumerate(DEPTH_BANDS) if (band == at).any()]
+    several = {scope for scope in ("length", "task", "depth") if sum(g[0] == scope for g in groups) > 1}
+    made = []
+    for scope, name, inside in groups:
+        weight = np.zeros(len(tasks))
+        mine = np.unique(tasks[inside])
+        for task in mine:
+            here = inside & (tasks == task)
+            weight[here] = 1 / (len(mine) * here.sum())
+        made.append(_Part(scope if scope == "overall" or scope in several else f"only {scope}", name, weight))
+    return made
+
+
+def compare_rates(
+    grid: Grid, samples: int, drop: float, noise: Noise, *, runs: int = 1000, alpha: float = 0.05, seed: int = 0
+) -> CompareRates:
+    """What `compare` would find if the candidate lost `drop` everywhere."""
+    worse = different = 0
+    tests = 0
+    for draws in _drawn(grid, samples, drop, noise, runs, seed):
+        parts = [part for part in draws.parts if not part.scope.startswith("only")]
+        tests = len(parts)
+        p = np.stack([_p(draws, part, parts, seed) for part in parts], axis=1)
+        adjusted = _holm(p)
+        signs = []
+        for part in parts:
+            centre, deviation = draws.error(part)
+            half = t_quantile(1 - alpha, draws.degrees(part)) * deviation
+            signs.append(np.where(centre - half > 0, 1, np.where(centre + half < 0, -1, 0)))
+        called = np.stack(signs, axis=1) * (adjusted <= alpha)
+        worse += int(np.sum(called[:, 0] < 0))
+        different += int(np.sum(np.any(called != 0, axis=1)))
+    return CompareRates(worse / runs, different / runs, tests)
+
+
+def gate_rates(
+    grid: Grid,
+    samples: int,
+    drop: float,
+    noise: Noise,
+    clauses: Sequence[Clause],
     *,
-    power: float = 0.8,
+    runs: int = 1000,
     alpha: float = 0.05,
-    sides: Sides = "one",
-    design_effect: float = 1.0,
-) -> float | None:
-    """The smallest drop that this many prompts would see, or None when none can be seen."""
-    low, high = 1e-4, 1.0
-    needed = paired_sample_size(
-        high, discordance, power=power, alpha=alpha, sides=sides, design_effect=design_effect
-    ).prompts
-    if needed > prompts:
-        return None
-    for _ in range(60):
-        middle = (low + high) / 2
-        needed = paired_sample_size(
-            middle, discordance, power=power, alpha=alpha, sides=sides, design_effect=design_effect
-        ).prompts
-        low, high = (low, middle) if needed <= prompts else (middle, high)
+    seed: int = 0,
+) -> GateRates:
+    """How often a gate would pass and fail a candidate that lost `drop` everywhere; the others are undecided."""
+    passed = failed = 0
+    planned = [clause for clause in clauses if clause.subject != "effective"]
+    for draws in _drawn(grid, samples, drop, noise, runs, seed):
+        p, clear = [], []
+        for clause in planned:
+            for part in _matching(draws.parts, clause):
+                bound = clause.bound * noise.level if clause.relative else clause.bound
+                centre, deviation = draws.error(part)
+                p.append(stdtr(draws.degrees(part), (centre - bound) / deviation))
+                centre, deviation = draws.error(part, by_document=True)
+                clear.append(centre - t_quantile(1 - alpha, draws.degrees(part)) * deviation >= bound)
+        above = np.stack(clear, axis=1)
+        fails = np.any((_holm(np.stack(p, axis=1)) <= alpha) & ~above, axis=1)
+        failed += int(fails.sum())
+        passed += int(np.sum(above.all(axis=1)))
+    return GateRates(passed / runs, failed / runs, tuple(c.text for c in clauses if c.subject == "effective"))
+
+
+def fewest_samples(rate: Callable[[int], float], power: float = POWER, most: int = MOST_SAMPLES) -> int | None:
+    """The fewest samples a cell at which a rate that grows with them reaches `power`; None beyond `most`."""
+    high = 2
+    while rate(high) < power:
+        if high >= most:
+            return None
+        high = min(2 * high, most)
+    low = high // 2
+    while high - low > max(1, low // 25):
+        middle = (low + high) // 2
+        low, high = (middle, high) if rate(middle) < power else (low, middle)
     return high
 
 
-def _quantiles(alpha: float, power: float, sides: Sides) -> tuple[float, float]:
-    normal = NormalDist()
-    return normal.inv_cdf(1 - alpha / (2 if sides == "two" else 1)), normal.inv_cdf(power)
+def smallest_drop(rate: Callable[[float], float], power: float = POWER) -> float | None:
+    """The smallest drop whose rate of being seen reaches `power`, to half a point; None where even 50 points do not."""
+    low, high = 0.0, 0.5
+    if rate(high) < power:
+        return None
+    while high - low > 0.005:
+        middle = (low + high) / 2
+        low, high = (middle, high) if rate(middle) < power else (low, middle)
+    return high
 
 
-def _check_drop(drop: float) -> None:
-    if not 0 < drop <= 1:
+def _drawn(grid: Grid, samples: int, drop: float, noise: Noise, runs: int, seed: int) -> list[PairedDraws]:
+    """The pairs in portions that fit into memory; with nothing shared only counts are drawn."""
+    rows = len(grid.places) * (1 if grid.sharing == "nothing" else samples)
+    size = max(1, min(runs, _ROWS_AT_ONCE // rows))
+    portions = [size] * (runs // size) + ([runs % size] if runs % size else [])
+    return [PairedDraws(grid, samples, noise, drop, many, seed + at) for at, many in enumerate(portions)]
+
+
+def _matching(parts: Sequence[_Part], clause: Clause) -> list[_Part]:
+    if clause.subject == "overall":
+        return [parts[0]]
+    mine = [p for p in parts if p.scope.removeprefix("only ") == clause.subject]
+    found = [p for p in mine if fnmatchcase(p.name, clause.pattern)]
+    if not found:
+        known = ", ".join(p.name for p in mine)
         raise UsageError(
-            f"a drop of {drop} is not between 0 and 1", where="power", fix="write 0.05 for five points out of a hundred"
+            f"nothing is called {clause.pattern!r}", where=f"--gate {clause.text}", fix=f"there is {known}"
         )
+    return found
+
+
+def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part], seed: int) -> FloatArray:
+    """The two-sided p of a part in every pair, by the test that `compare` takes for its scope."""
+    scope = [p for p in parts if p.scope == part.scope]
+    alike = all(np.allclose(p.weight[p.inside], p.weight[p.inside].mean()) for p in scope)
+    if not alike:
+        centre, deviation = draws.error(part)
+        return np.asarray(2 * stdtr(draws.degrees(part), -np.abs(centre) / deviation))
+    cells = int(np.sum(np.any([p.inside for p in scope], axis=0)))
+    together = len(np.unique(np.concatenate([draws._cluster[p.inside] for p in scope])))
+    if together == cells:
+        return _mcnemar(draws.lost[:, part.inside].sum(axis=1), draws.gained[:, part.inside].sum(axis=1))
+    return _sign_flips(draws.sums(part), bulk_rng(seed, "sign flips", part.name))
+
+
+def _mcnemar(lost: IntArray, gained: IntArray) -> FloatArray:
+    """McNemar's mid-p of every pair of counts."""
+    n, fewer = lost + gained, np.minimum(lost, gained)
+    point = np.exp(gammaln(n + 1) - gammaln(fewer + 1) - gammaln(n - fewer + 1) - n * np.log(2))
+    return np.where(lost == gained, 1.0, np.minimum(1.0, 2 * bdtr(fewer, n, 0.5) - point))
+
+
+def _sign_flips(totals: FloatArray, rng: np.random.Generator) -> FloatArray:
+    """The p of every row's sum when the sign of each haystack's difference is a coin."""
+    count = totals.shape[1]
+    seen = np.abs(totals.sum(axis=1)) - 1e-12 - 1e-9 * np.abs(totals).sum(axis=1)
+    if count <= EXACT_UP_TO:
+        signs = np.array(list(product((-1.0, 1.0), repeat=count)))
+        return np.asarray(np.mean(np.abs(totals @ signs.T) >= seen[:, None], axis=1))
+    signs = rng.integers(0, 2, size=(_FLIPS, count)).astype(np.float64) * 2 - 1
+    return np.asarray((np.sum(np.abs(totals @ signs.T) >= seen[:, None], axis=1) + 1) / (_FLIPS + 1))
+
+
+def _holm(p: FloatArray) -> FloatArray:
+    """Holm's adjusted p-values, row by row."""
+    order = np.argsort(p, axis=1)
+    factors = p.shape[1] - np.arange(p.shape[1])
+    stepped = np.maximum.accumulate(np.minimum(1.0, np.take_along_axis(p, order, axis=1) * factors), axis=1)
+    adjusted = np.empty_like(p)
+    np.put_along_axis(adjusted, order, stepped, axis=1)
+    return adjusted

@@ -6,7 +6,6 @@ Beside it, the longest length that keeps a share of the row's own score at its s
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.files import read_text, table_rows
 from leadline.core.format import format_length
 from leadline.core.spec import parse_length
 from leadline.stats.intervals import Estimate, Interval, t_quantile
@@ -84,6 +84,7 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confid
 # --- Tables of published scores by length
 
 THRESHOLD = 85.6
+TABLE_FIX = "give a CSV file with a name in the first column and a column for each length"
 SHARE = 0.85
 ROUNDING = 0.1
 """Printed scores and printed averages are each off by up to half of 0.1."""
@@ -136,31 +137,28 @@ class RowSummary:
     """What the table prints that its own scores do not give."""
 
 
-def read_cells(path: Path) -> list[list[str]]:
-    """The cells of a CSV file, whatever parts them, empty lines left out."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        fix = "give a CSV file with a column for each length"
-        raise SourceError(f"cannot read the table: {error}", where=str(path), fix=fix) from None
-    if not lines:
-        raise SourceError("the table is empty", where=str(path))
-    delimiter = max(",;\t", key=lines[0].count)
-    return [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=delimiter) if any(line)]
+def read_cells(path: Path) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV file with their line numbers, whatever separates the cells, empty rows left out."""
+    text = read_text(path, fix=TABLE_FIX)
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    rows = list(table_rows(text, str(path), delimiter=max(",;\t", key=first.count)))
+    if not rows:
+        raise SourceError("the table is empty", where=str(path), fix=TABLE_FIX)
+    return [(number, [cell.strip() for cell in row]) for number, row in rows]
 
 
 def read_table(path: Path) -> ScoreTable:
     """A CSV file with a name in its first column and a column for each length (`4k`, `128K`, `4096`)."""
-    header, *body = read_cells(path)
+    (_, header), *body = read_cells(path)
     lengths = {number: length for number, name in enumerate(header) if (length := length_of(name)) is not None}
     if not lengths:
         raise UsageError(
             "no column of the table is a length", where=str(path), fix="name columns 4k, 8k ... or 4096, 8192 ..."
         )
-    rows = [_row(header, lengths, line, f"{path}:{number}") for number, line in enumerate(body, 2)]
+    rows = [_row(header, lengths, line, f"{path}:{number}") for number, line in body]
     rows = [row for row in rows if row.scores]
     if not rows:
-        raise SourceError("no row of the table has a score", where=str(path))
+        raise SourceError("no row of the table has a score", where=str(path), fix=TABLE_FIX)
     of_tasks = header[0].lower() in ("task", "tasks") or all(_TASK_NAME.match(row.name) for row in rows)
     return ScoreTable(_in_percent(rows), tuple(sorted(lengths.values())), of_tasks)
 

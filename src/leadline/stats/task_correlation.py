@@ -206,7 +206,7 @@ ScoresByPoint = dict[Point, dict[str, float]]
 
 def read_task_table(path: Path) -> ScoresByPoint:
     """The score of each task, by model and length."""
-    header, *body = read_cells(path)
+    (_, header), *body = read_cells(path)
     names = [name.lower() for name in header]
     lengths = {column: length for column, name in enumerate(header) if (length := length_of(name)) is not None}
     if "task" in names:
@@ -220,13 +220,14 @@ def read_task_table(path: Path) -> ScoresByPoint:
     return _by_model(header, body, names, path)
 
 
-def _by_model(header: list[str], body: list[list[str]], names: list[str], path: Path) -> ScoresByPoint:
+def _by_model(header: list[str], body: list[tuple[int, list[str]]], names: list[str], path: Path) -> ScoresByPoint:
     length_column = names.index("length") if "length" in names else None
     kinds = ["".join(c for c in name if c.isalpha()) for name in names]
     columns = [c for c in range(1, len(header)) if c != length_column and kinds[c] not in AVERAGES]
     scores: ScoresByPoint = {}
-    for number, line in enumerate(body, 2):
+    for number, line in body:
         where = f"{path}:{number}"
+        line += [""] * (len(header) - len(line))
         point = (line[0], _length_in(line[length_column], where) if length_column is not None else None)
         if point in scores:
             raise UsageError(f"{line[0]} is in the table twice", where=where, fix="add a column `length`")
@@ -238,14 +239,17 @@ def _by_model(header: list[str], body: list[list[str]], names: list[str], path: 
     return scores
 
 
-def _by_task(header: list[str], body: list[list[str]], lengths: dict[int, int], task: int, path: Path) -> ScoresByPoint:
+def _by_task(
+    header: list[str], body: list[tuple[int, list[str]]], lengths: dict[int, int], task: int, path: Path
+) -> ScoresByPoint:
     if not lengths:
         raise UsageError("no column of the table is a length", where=str(path), fix="name columns 4k, 8k ...")
     model = header.index("model") if "model" in header else 0
     scores: ScoresByPoint = {}
-    for number, line in enumerate(body, 2):
+    for number, line in body:
+        line += [""] * (len(header) - len(line))
         for column, length in lengths.items():
-            if column < len(line) and line[column].lower() not in EMPTY:
+            if line[column].lower() not in EMPTY:
                 value = score_of(line[column], f"{path}:{number}, column {header[column]}")
                 scores.setdefault((line[model], length), {})[line[task]] = value
     return scores

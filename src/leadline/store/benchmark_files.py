@@ -7,7 +7,6 @@ is checked; a row of another version of the data is an error that names the line
 from __future__ import annotations
 
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import Any
 
 from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError
+from leadline.core.files import decoded, parse_json
 
 LETTERS = "ABCD"
 
@@ -187,24 +187,14 @@ class _DataRow:
 
 
 def _rows(raw: bytes, where: str) -> Iterator[_DataRow]:
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SourceError(f"not UTF-8: {error}", where=where) from None
+    text = decoded(raw, where)
     if text.lstrip()[:1] == "[":
-        for number, value in enumerate(_decoded(text, where), 1):
+        for number, value in enumerate(parse_json(text, where), 1):
             yield _row(value, number, f"{where}, item {number}")
         return
     for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
         if line.strip():
-            yield _row(_decoded(line, f"{where}:{number}"), number, f"{where}:{number}")
-
-
-def _decoded(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SourceError(f"not JSON: {error}", where=where) from None
+            yield _row(parse_json(line, f"{where}:{number}"), number, f"{where}:{number}")
 
 
 def _row(value: Any, number: int, where: str) -> _DataRow:

@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError
+from leadline.core.files import decode_json, read_bytes
 from leadline.core.secrets import redact
+from leadline.core.spec import MAX_DEPTHS, MAX_LENGTH, MAX_SAMPLES
 
 PACKAGES = (
     "leadline", "numpy", "scipy", "pydantic", "msgspec", "tokenizers", "tiktoken",
@@ -113,21 +115,56 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_manifest(folder: Path) -> Manifest:
     path = folder / MANIFEST
-    try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        raise StoreError(f"{folder} holds no run", where=str(path), fix=_where_runs_are(folder)) from None
-    except OSError as error:
-        raise StoreError(f"cannot read the manifest: {error.strerror}", where=str(path)) from None
-    except msgspec.DecodeError as error:
-        raise StoreError(f"the manifest is damaged: {error}", where=str(path)) from None
+    if not path.is_file() and not path.is_symlink() and not path.is_dir():
+        raise StoreError(f"{folder} holds no run", where=str(path), fix=_where_runs_are(folder))
+    data = read_bytes(path, error=StoreError)
+    manifest = decode_json(data, Manifest, str(path), what=_DAMAGED, error=StoreError, fix=_DAMAGED_FIX)
     if manifest.version > VERSION:
         raise StoreError(
             f"this run was written by a newer Leadline (format {manifest.version}, known up to {VERSION})",
             where=str(path),
             fix="pip install --upgrade leadline",
         )
+    _check_values(manifest, str(path))
     return manifest
+
+
+_DAMAGED = "the manifest is damaged"
+_DAMAGED_FIX = "restore the file from a copy; the records beside it are not affected"
+_Length = Annotated[int, msgspec.Meta(ge=1, le=MAX_LENGTH)]
+_Depth = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class _SpecValues(msgspec.Struct):
+    """What readers of a manifest need to find in its spec."""
+
+    lengths: Annotated[list[_Length], msgspec.Meta(min_length=1, max_length=100_000)]
+    depths: Annotated[list[_Depth], msgspec.Meta(max_length=MAX_DEPTHS)]
+    samples: Annotated[int, msgspec.Meta(ge=1, le=MAX_SAMPLES)]
+    model: str = ""
+    reading: str = "fresh"
+    until: str | None = ""
+
+
+class _TaskValues(msgspec.Struct):
+    """And about a task."""
+
+    kind: str = ""
+    category: str = ""
+    has_depth: bool = True
+    options: dict[str, Any] = {}
+
+
+def _check_values(manifest: Manifest, where: str) -> None:
+    """Raises unless the values that readers rely on have their types: a reader never has to check them again."""
+    try:
+        msgspec.convert(manifest.spec, _SpecValues)
+        for task in manifest.tasks.values():
+            msgspec.convert(task, _TaskValues)
+        if datetime.fromisoformat(manifest.created).year < 1970:
+            raise ValueError(f"it was created {manifest.created}")
+    except (msgspec.ValidationError, ValueError) as error:
+        raise StoreError(f"{_DAMAGED}: {error}", where=where, fix=_DAMAGED_FIX) from None
 
 
 def _where_runs_are(folder: Path) -> str:

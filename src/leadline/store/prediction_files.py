@@ -6,7 +6,6 @@ published ones; any other damage is an error that names the line, and nothing of
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from leadline.core.errors import SourceError
+from leadline.core.files import read_text, table_rows
 
 Benchmark = Literal["longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"]
 BENCHMARKS: tuple[Benchmark, ...] = ("longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong")
@@ -65,7 +65,7 @@ def _longbench(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
             row.text("pred"),
             row.texts("answers"),
             {"length": str(row.value.get("length", ""))},
-            tuple(map(str, row.value.get("all_classes") or ())),
+            tuple(row.texts("all_classes")) if row.value.get("all_classes") else (),
         )
 
 
@@ -95,16 +95,17 @@ def _babilong(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
     name = _BABILONG_NAME.match(path.name)
     if name is None:
         raise SourceError("the file's name has no task and length", where=str(path), fix="name it qa1_4k_....csv")
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            for number, row in enumerate(csv.DictReader(file), 2):
-                if row.get("target") is None or row.get("output") is None or row.get("question") is None:
-                    raise SourceError("a row lacks target, output or question", where=f"{path}:{number}")
-                yield PublishedAnswer(
-                    name[1], row["output"], row["target"], {"length": name[2]}, question=row["question"]
-                )
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise SourceError(f"cannot be read: {error}", where=str(path)) from None
+    rows = list(table_rows(read_text(path), str(path)))
+    header = rows[0][1] if rows else []
+    for number, cells in rows[1:]:
+        row = dict(zip(header, cells, strict=False))
+        if not {"target", "output", "question"} <= row.keys():
+            raise SourceError(
+                "a row lacks target, output or question",
+                where=f"{path}:{number}",
+                fix="give the .csv files of BABILong's evaluation",
+            )
+        yield PublishedAnswer(name[1], row["output"], row["target"], {"length": name[2]}, question=row["question"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +125,15 @@ class _Row:
     def texts(self, name: str) -> list[str]:
         value = self.value.get(name)
         if not isinstance(value, list) or not value:
-            raise self.error(f"{name} is not a list of answers")
+            raise self.error(f"{name} is not a list of texts")
         return [str(item) for item in value]
 
 
+_LINE_FIX = "every line is one JSON object; see docs/published.md"
+
+
 def _rows(path: Path, notes: list[str]) -> Iterator[_Row]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"cannot be read: {error}", where=str(path), fix="give UTF-8 .jsonl files") from None
+    text = read_text(path, fix="give UTF-8 .jsonl files")
     decoder = json.JSONDecoder()
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -141,11 +142,11 @@ def _rows(path: Path, notes: list[str]) -> Iterator[_Row]:
         try:
             value, end = decoder.raw_decode(line, start)
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"not JSON: {error}", where=f"{path}:{number}") from None
+            raise SourceError(f"not JSON: {error}", where=f"{path}:{number}", fix=_LINE_FIX) from None
         if line[end:].strip():
             notes.append(f"{path}:{number}:{end + 1}: ignored {line[end:].strip()[:40]!r} after the JSON object")
         if not isinstance(value, dict):
-            raise SourceError("not a JSON object", where=f"{path}:{number}")
+            raise SourceError("not a JSON object", where=f"{path}:{number}", fix=_LINE_FIX)
         yield _Row(value, f"{path}:{number}")
 
 

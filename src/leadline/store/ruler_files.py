@@ -21,6 +21,11 @@ Family = Literal["needle", "tracing", "counting", "questions"]
 NEW_TOKENS: dict[Family, int] = {"needle": 128, "tracing": 30, "counting": 120, "questions": 32}
 """tokens_to_generate by family; fwe has its own."""
 FWE_TOKENS = 50
+RULER_TASKS = (
+    "niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
+    "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "qa_1", "qa_2",
+)  # fmt: skip
+"""The names in RULER's synthetic.yaml."""
 _TASK = re.compile(r"^(?:ruler_)?(niah_(?:single|multikey)_\d|niah_multivalue|niah_multiquery|niah|vt|cwe|fwe|qa)")
 _CHUNK = re.compile(r"-\d+$")
 _FAMILIES: dict[str, Family] = {"niah": "needle", "vt": "tracing", "cwe": "counting", "fwe": "counting",
@@ -130,15 +135,22 @@ def read_predictions(path: Path) -> Iterator[Prediction]:
 def _decode(line: bytes, kind: Any, where: str, fix: str) -> Any:
     try:
         return msgspec.convert(_plain(json.loads(line)), kind, strict=False)
-    except (ValueError, msgspec.ValidationError) as error:
+    except (ValueError, RecursionError, OverflowError, msgspec.ValidationError) as error:
         raise SourceError(f"not a line of RULER's: {error}", where=where, fix=fix) from None
 
 
 def _plain(value: Any) -> Any:
-    """A single reference may be a plain string, and fields may be null in files that other programs rewrote."""
+    """A single reference may be a plain string or be called `output`, as RULER's evaluator has it; lm-eval calls the
+    answer prefix `gen_prefix` and the length `max_length`; and fields may be null in files that programs rewrote."""
     if isinstance(value, dict):
+        if value.get("outputs") is None and "output" in value:
+            value["outputs"] = value["output"]
         if isinstance(value.get("outputs"), str):
             value["outputs"] = [value["outputs"]]
+        if (prefix := value.get("gen_prefix")) and not value.get("answer_prefix"):
+            value["answer_prefix"] = prefix if prefix[0].isspace() else f" {prefix}"  # joined by a space, as there
+        if value.get("length") is None and "max_length" in value:
+            value["length"] = value["max_length"]
         if value.get("pred", "") is None:
             value["pred"] = ""
         return {k: v for k, v in value.items() if v is not None}

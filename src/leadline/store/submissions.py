@@ -5,21 +5,22 @@ A model that could not be measured is in the file with the reason.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from leadline.core.errors import SourceError, UsageError
+from leadline.core.files import decode_json, decoded, parse_json, read_bytes, table_rows
 from leadline.store.files import replace_file
 from leadline.store.runs import encode_pretty
 
 VERSION = 1
 Better = Literal["higher", "lower"]
+PLAIN = "score"
+"""The metric of a file of plain scores."""
+_FIX = 'give a file of `leadline run --models FILE --submission FILE`, {"model": 0.8, ...}, or CSV with name,score'
 
 
 class MetricScore(msgspec.Struct, frozen=True):
@@ -64,16 +65,47 @@ def write_submission(submission: Submission, path: Path) -> None:
 
 
 def read_submission(path: Path) -> Submission:
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Submission)
-    except OSError as error:
-        raise SourceError(f"cannot read the submission: {error.strerror}", where=str(path)) from None
-    except msgspec.DecodeError as error:
-        raise SourceError(
-            f"this is not a submission: {error}",
-            where=str(path),
-            fix="give the file that `leadline run --models FILE --submission FILE` wrote",
-        ) from None
+    """A submission, or plain scores: `{"model": score}`, a list of `{"name", "score"}`, or CSV with these columns."""
+    data = read_bytes(path, fix=_FIX)
+    if path.suffix == ".csv":
+        return _plain_submission(_table_scores(decoded(data, str(path)), str(path)), str(path))
+    loaded = parse_json(decoded(data, str(path)), str(path), fix=_FIX)
+    if isinstance(loaded, dict) and "entries" in loaded:
+        return decode_json(data, Submission, str(path), what="this is not a submission", fix=_FIX)
+    if isinstance(loaded, dict):
+        loaded = [{"name": name, "score": score} for name, score in loaded.items()]
+    items = [item for item in loaded if isinstance(item, dict)] if isinstance(loaded, list) else []
+    return _plain_submission({str(item.get("name")): item.get("score") for item in items}, str(path))
+
+
+def _table_scores(text: str, where: str) -> dict[str, Any]:
+    rows = list(table_rows(text, where))
+    header = rows[0][1] if rows else []
+    if not {"name", "score"} <= set(header):
+        raise SourceError("the table has no columns name and score", where=where, fix="begin it with name,score")
+    name, score = header.index("name"), header.index("score")
+    scores: dict[str, Any] = {}
+    for number, row in rows[1:]:
+        try:
+            scores[row[name]] = float(row[score])
+        except (IndexError, ValueError):
+            shown = repr(row[score]) if score < len(row) else "an empty cell"
+            raise SourceError(f"{shown} is not a number", where=f"{where}:{number}", fix="write a score") from None
+    return scores
+
+
+def _plain_submission(scores: Mapping[str, Any], where: str) -> Submission:
+    """Scores of models without anything else known about them; higher is better."""
+    for name, score in scores.items():
+        if isinstance(score, bool) or not isinstance(score, (int, float)) or not abs(score) < 1e300:
+            raise SourceError(f"{name!r} has no score", where=where, fix='write {"model": 0.8, ...}')
+    if not scores:
+        raise SourceError("there are no scores in it", where=where, fix='write {"model": 0.8, ...}')
+    entries = tuple(
+        SubmissionEntry(name=name, model=name, score=float(score), scores={PLAIN: MetricScore(float(score))})
+        for name, score in scores.items()
+    )
+    return Submission(metric=PLAIN, better="higher", spec={}, created="", leadline="", entries=entries)
 
 
 def merged(parts: Sequence[Submission]) -> Submission:
@@ -82,47 +114,13 @@ def merged(parts: Sequence[Submission]) -> Submission:
     entries: dict[str, SubmissionEntry] = {}
     for part in parts:
         if part.spec != first.spec:
-            raise UsageError("these are shards of different submissions", where="merge")
+            fix = "give each its own file"
+            raise UsageError("these are shards of different submissions", where="--submission", fix=fix)
         for entry in part.entries:
             known = entries.get(entry.name)
             if known is None or known.score is None:
                 entries[entry.name] = entry
     return msgspec.structs.replace(first, entries=tuple(entries.values()))
-
-
-def read_targets(path: Path, metric: str = "") -> dict[str, float]:
-    """Scores by model: a submission, `{"name": score}`, a list of `{"name", "score"}`, or CSV with these columns."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise SourceError(f"cannot read the targets: {error.strerror}", where=str(path)) from None
-    if path.suffix == ".csv":
-        return dict(_from_csv(text, path))
-    try:
-        loaded = json.loads(text)
-    except ValueError as error:
-        raise SourceError(f"not JSON: {error}", where=str(path)) from None
-    if isinstance(loaded, dict) and "entries" in loaded:
-        return scores_of(read_submission(path), metric)
-    if isinstance(loaded, dict):
-        loaded = [{"name": name, "score": score} for name, score in loaded.items()]
-    found: dict[str, Any] = {str(one.get("name")): one.get("score") for one in loaded if isinstance(one, dict)}
-    wrong = [name for name, score in found.items() if isinstance(score, bool) or not isinstance(score, (int, float))]
-    if not found or wrong:
-        what = f"{wrong[0]!r} has no score" if wrong else "there are no scores in it"
-        raise SourceError(what, where=str(path), fix='write {"model": 0.8, ...}')
-    return {name: float(score) for name, score in found.items()}
-
-
-def _from_csv(text: str, path: Path) -> Iterator[tuple[str, float]]:
-    rows = csv.DictReader(io.StringIO(text))
-    if not {"name", "score"} <= set(rows.fieldnames or ()):
-        raise SourceError("the table has no columns name and score", where=str(path))
-    for number, row in enumerate(rows, 2):
-        try:
-            yield row["name"], float(row["score"])
-        except (TypeError, ValueError):
-            raise SourceError(f"{row['score']!r} is not a number", where=f"{path}:{number}") from None
 
 
 def scores_of(submission: Submission, metric: str = "") -> dict[str, float]:

@@ -19,12 +19,12 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
 from leadline.tasks.words import draw_new_value
-from leadline.text.sources import open_source
+from leadline.text.sources import open_source, stretch_of
 
 PASSKEY = {
     "instruction": PromptPart(
@@ -62,7 +62,7 @@ KEY_VALUE = _lines_part(
 class Passkey(Worded):
     """Find the pass key in a text of noise."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field("noise", description="noise, prose, code, a path, or a mixture prose:0.5,code:0.5")
@@ -90,13 +90,12 @@ class Passkey(Worded):
             key = self.key(draw)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
-        cluster = Cluster.of(cells)
-        drawn = seed_of(seed, "haystack", *cluster.coordinates)
+        cluster = self.cluster(cells)
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,
             head=self.fill("instruction"),
-            filler=self._source().filler(seed=drawn),
+            filler=stretch_of(self._source(), cluster, seed, tokens=cell.length),
             facts=(fact,),
             questions=(
                 Question(
@@ -121,10 +120,10 @@ class _PlantedLine:
     fact: Fact
 
 
-class Lines(Worded):
+class LineRetrieval(Worded):
     """Find the content of one line among many of the same form."""
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
@@ -138,7 +137,7 @@ class Lines(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
         lines = [self._line(cell, seed, taken) for cell in cells]
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
         return Draft(
@@ -173,7 +172,7 @@ class Lines(Worded):
         )
 
 
-class KeyValue(Lines):
+class KeyValue(LineRetrieval):
     """Find the value of one key among the pairs of a JSON object."""
 
     key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
-from leadline.core.types import Cell, Cluster, Composer, Draft, Question, Reading, document_name
+from leadline.core.types import Cell, Composer, Draft, Question, Reading, document_name
 from leadline.tasks.word_list import WordList
 from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
@@ -82,7 +82,7 @@ class Counting(Worded):
     spread: float = Field(0.5, ge=0, le=1, description="width of the band around the depth for the words asked for")
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         if len(cells) > 1 and any(c.depth is not None for c in cells):
             raise UsageError(
                 "one list of words cannot have its frequent words around several depths",
@@ -128,7 +128,7 @@ class CommonWords(Counting):
     placement=anywhere they are spread over the whole list, as in the paper.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     num_cw: int = Field(10, ge=1, le=30, description="number of common words, all of which are asked for")
     freq_cw: int = Field(0, ge=0, description="occurrences of a common word; 0 chooses 30, or 6 below 4096 tokens")
@@ -208,7 +208,7 @@ class FrequentWords(Counting):
     band widens if they do not fit. With placement=anywhere they are spread over the whole text, as in the paper.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
 
     alpha: float = Field(2.0, gt=1, le=8, description="how steeply frequencies fall off with rank")
     letters: int = Field(6, ge=4, le=16, description="letters of a coded word")

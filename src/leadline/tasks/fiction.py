@@ -23,7 +23,7 @@ from pydantic import Field
 
 from leadline.core.digest import digest
 from leadline.core.seeds import Split, part_of, rng, seed_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, PieceBank, Question, Reading, document_name
+from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.questions import ask, parts_of
@@ -250,7 +250,7 @@ class Fiction(Worded):
     random order, spread evenly over a band of width `spread` around the depth.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
@@ -267,7 +267,7 @@ class Fiction(Worded):
         taken: set[str] = set()
         stories = [self._story(cell, around, seed, taken) for cell in cells]
         answers = tuple(story.answer for story in stories)
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,

@@ -7,6 +7,7 @@ sample draws its own needle, wording and part of the haystack, and the question 
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -16,12 +17,21 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, filled_in
+from leadline.tasks.wording import (
+    SCORERS,
+    PromptPart,
+    Worded,
+    answer_allowance,
+    filled_in,
+    noise_part,
+    serial,
+    worded_source,
+)
 from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
-from leadline.text.sources import Unit, open_source
+from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
     "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
@@ -45,6 +55,8 @@ QUESTIONS_FOR_SEVERAL = (
     "\n\nQuestion: What are all the {kinds} that go with {key}?",
     "\n\nQuestion: According to the text, which {kinds} are the ones for {key}? Give every one.",
 )
+DEFAULT_KEYS = 4
+"""With a single needle "the first number of seven digits" is a right answer to any question."""
 PREFIX = "The {kind} for {key} is"
 PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
@@ -65,18 +77,23 @@ class Needle(Worded):
     `spread` around the depth. Other needles, and all needles with placement=anywhere, are placed at random.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "retrieval"
 
     haystack: str = Field(
-        "prose", description="noise, prose, essays, code, needles, a path, or a mixture prose:0.5,code:0.5"
+        "prose", description="prose, legal, medical, chat, code, noise, needles, a path, or a mixture a:0.5,b:0.5"
     )
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
     key_kind: ValueKind = Field("words", description="keys are words, numbers or uuids")
     value_kind: ValueKind = Field("numbers", description="values are words, numbers (7 digits) or uuids")
-    keys: int = Field(1, ge=1, le=500, description="keys planted; those not asked for are distractors")
+    keys: int = Field(
+        0,
+        ge=0,
+        le=500,
+        description="keys planted for a question; those not asked for are distractors. 0: four a document",
+    )
     values: int = Field(1, ge=1, le=64, description="values planted for each key")
     queries: int = Field(1, ge=1, le=64, description="keys asked for at once")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds several needles asked for")
@@ -90,7 +107,7 @@ class Needle(Worded):
         given = [bool(self.needle), bool(self.question), bool(self.answers)]
         if any(given) and not all(given):
             raise ValueError("needle, question and answers belong together: give all three")
-        if self.queries > self.keys:
+        if self.queries > self.keys > 0:
             # As in RULER, where asking for four keys plants four.
             object.__setattr__(self, "keys", self.queries)
         return self
@@ -103,23 +120,24 @@ class Needle(Worded):
                 "prefix": PromptPart(("",)),
             }
         several, lines = self.queries * self.values > 1, self.haystack == "needles"
-        kinds = ("kind", "kinds")
+        kinds = ("kind", "kinds", "type", "types")
         return {
             "instruction": PromptPart((INSTRUCTION,), may=kinds, opens=True),
             "needle": PromptPart(
                 WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
             ),
             "question": PromptPart(
-                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key",), may=kinds, asks=True
+                QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key|serial",), may=kinds, asks=True
             ),
-            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", *kinds)),
+            "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", "serial", *kinds)),
+            **noise_part(self.haystack),
         }
 
     def sources(self) -> Sequence[Source]:
         return () if self.haystack == "needles" else (self._source(),)
 
     def _source(self) -> Source:
-        return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
+        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if self.needle and len(cells) > 1:
@@ -128,37 +146,47 @@ class Needle(Worded):
                 where=cells[0].task,
                 fix="use --reading fresh, or leave out needle, question and answers",
             )
-        cluster = Cluster.of(cells)
         taken: set[str] = set()
-        planted = [self._cell(cell, seed, taken) for cell in cells]
+        planted = [self._cell(cell, seed, taken, self._keys_for(cells)) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
         return Draft(
             id=document_name(cells),
-            cluster=cluster.name,
+            cluster=self.cluster(cells).name,
             head=self.fill("instruction", **self.kinds),
-            filler=self._filler(seed_of(seed, "haystack", *cluster.coordinates), taken),
+            filler=self._filler(cells, seed, taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
         )
 
-    def _filler(self, seed: int, taken: set[str]) -> Filler:
+    def _keys_for(self, cells: Sequence[Cell]) -> int:
+        """Keys planted for each cell. By default a document has four of one form at every length, so that a value
+        cannot be told by its form: in shared and nested reading those of other depths count."""
+        if self.keys or self.haystack == "needles":
+            return self.keys or self.queries
+        fewest = min(Counter(cell.length for cell in cells).values())
+        return max(self.queries, -(-DEFAULT_KEYS // fewest))
+
+    def _filler(self, cells: Sequence[Cell], seed: int, taken: set[str]) -> Filler:
+        cluster = self.cluster(cells)
         if self.haystack == "needles":
+            drawn = seed_of(seed, "haystack", *cluster.coordinates)
             line = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
-            return NeedleLines(self.key_kind, self.value_kind, line, seed, frozenset(taken), self.split)
-        return self._source().filler(seed=seed)
+            return NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split)
+        return stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells))
 
     @property
     def kinds(self) -> dict[str, str]:
         """What the texts call the values."""
-        return {"kind": SINGULAR[self.value_kind], "kinds": PLURAL[self.value_kind]}
+        kind = self.value_kind
+        return {"kind": SINGULAR[kind], "kinds": PLURAL[kind], "type": kind[:-1], "types": kind}
 
-    def _cell(self, cell: Cell, seed: int, taken: set[str]) -> _CellNeedles:
+    def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int) -> _CellNeedles:
         """What is planted and asked for one cell, drawn from the cell's coordinates."""
         draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
-        needles = [self._needle(draw, taken) for _ in range(self.keys)]
+        needles = [self._needle(draw, taken) for _ in range(keys)]
         asked = needles[: self.queries]
         facts = self._facts(cell, needles, draw)
         return _CellNeedles(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
@@ -217,11 +245,12 @@ class _CellNeedles:
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
         names = listed([n.key for n in self.asked])
+        keys = {"key": names, "serial": serial([n.key for n in self.asked]), **task.kinds}
         asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names)
         return Question(
             cell=self.cell,
-            text=asked.format(key=names, **task.kinds),
-            answer_prefix=task.fill("prefix", key=names, **task.kinds),
+            text=asked.format(**keys),
+            answer_prefix=task.fill("prefix", **keys),
             targets=targets,
             allowance=task.allowance,
             scorers=SCORERS["all"],

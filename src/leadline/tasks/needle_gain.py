@@ -46,7 +46,7 @@ class NeedleGain(LogprobTask):
     Documents are those of niah, in the model's own template. Length is prompt and answer together, as there.
     """
 
-    version: ClassVar[str] = "3"
+    version: ClassVar[str] = "4"
     reads_once: ClassVar[bool] = False
 
     metrics: tuple[NeedleMetric, ...] = Field(

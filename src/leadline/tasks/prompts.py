@@ -6,6 +6,7 @@ of the file; its `index` is kept as a label, because it is not unique.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -115,10 +116,13 @@ class PromptFile:
             return decode_sample(file.readline(), f"{self.path}, prompt {number + 1}")
 
 
+_FIX = "give a validation.jsonl of RULER, or the folder it wrote them to"
+
+
 @cache
 def open_prompts(path: Path) -> PromptFile:
     if not path.is_file():
-        raise SourceError("there is no such file of prompts", where=str(path))
+        raise SourceError("there is no such file of prompts", where=str(path), fix=_FIX)
     return PromptFile(path)
 
 
@@ -135,9 +139,9 @@ def prompts_spec(paths: Sequence[Path]) -> PromptSet:
     tasks: dict[str, dict[int, str]] = {}
     counts: dict[str, int] = {}
     for found in find_prompts(paths):
-        file = open_prompts(found.path.resolve())
+        file = open_prompts(Path(os.path.realpath(found.path)))
         if not file.starts:
-            raise SourceError("the file holds no prompts", where=str(found.path))
+            raise SourceError("the file holds no prompts", where=str(found.path), fix=_FIX)
         length = found.length or max(file.sample(n).length for n in range(len(file.starts)))
         if length < 1 or length in tasks.setdefault(found.task, {}):
             raise UsageError(
@@ -151,7 +155,8 @@ def prompts_spec(paths: Sequence[Path]) -> PromptSet:
     lengths = sorted({length for files in tasks.values() for length in files})
     for task, files in tasks.items():
         if missing := [length for length in lengths if length not in files]:
-            raise UsageError(f"{task} has no file for length {missing[0]:,}", fix="use a separate run for such tasks")
+            what, fix = f"{task} has no file for length {missing[0]:,}", "use a separate run for such tasks"
+            raise UsageError(what, where="--prompts", fix=fix)
     samples = min(counts.values())
     values = {
         "tasks": [{"name": "prompts", "label": task, "options": {"files": files}} for task, files in tasks.items()],

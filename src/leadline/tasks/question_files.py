@@ -19,9 +19,10 @@ import msgspec
 import numpy as np
 
 from leadline.core.digest import digest
-from leadline.core.errors import SourceError
+from leadline.core.errors import SourceError, UsageError
+from leadline.core.files import decode_json, read_bytes
 from leadline.core.seeds import Split, bulk_rng, rng, side_of
-from leadline.core.types import Filler, PieceBank
+from leadline.core.types import Filler, PieceBank, Room
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -63,6 +64,93 @@ class DocumentPile:
         return np.resize(order, count) if self.repeat else order[:count]
 
 
+@dataclass(frozen=True, slots=True)
+class NumberedBank:
+    """Pieces of a numbered pile: the numbers, the documents, and the words of some documents, for a last one that is
+    cut off."""
+
+    bank: PieceBank
+    labels: int
+    cuts: Mapping[tuple[int, ...], tuple[int, int]]
+    """By a few documents in a row, their words as a range of pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedPile:
+    """Numbered documents, the gold ones among them: `Document 1:`, `Document 2:` ... The last one may be cut off.
+
+    The number stands in a piece of its own before each document, so that a bank of documents serves any order.
+    """
+
+    pieces: NumberedBank
+    gold: tuple[int, ...]
+    others: DocumentPile
+    depths: tuple[float, ...] | None
+    """Where the gold documents start, as shares of the text; None puts them anywhere."""
+
+    @property
+    def bank(self) -> PieceBank:
+        return self.pieces.bank
+
+    def least(self, counts: Indices) -> int:
+        return int(counts[: len(self.gold)].sum() + counts[self._pieces(self.gold)].sum())
+
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+        [room] = rooms
+        golds, labels = len(self.gold), self.pieces.labels
+        fixed, numbers = int(counts[self._pieces(self.gold)].sum()), np.cumsum(counts[:labels])
+        order = self.others.arrange(min(labels - golds - 1, room.tokens, self.others.limit or room.tokens))
+        # Tokens of the gold documents and the first n others, with all their numbers.
+        reach = np.concatenate(([0], np.cumsum(counts[self._pieces(order)]))) + fixed
+        reach += numbers[golds - 1 : golds + len(order)]
+        fits = int(np.searchsorted(reach, room.tokens, side="right")) - 1
+        if fits == len(order) == self.others.limit and room.tokens > reach[-1] + int(counts.max(initial=0)):
+            raise SourceError(
+                f"{self.bank.name} has {int(reach[-1]):,} tokens of documents, and {room.tokens:,} are needed",
+                where=self.bank.name,
+                fix="set repeat=true, ask at shorter lengths, or give a file with more documents",
+            )
+        cuts = self._free_cuts(set(order[:fits].tolist()))
+        first = room.again % max(len(cuts), 1)
+        for count in range(fits, max(fits - TRIED_COUNTS, -1), -1):
+            left = room.tokens - int(reach[count])
+            if left == 0:
+                return [self._written(order[:count], counts, room)]
+            left -= int(counts[golds + count])
+            for low, high in cuts[first:] + cuts[:first]:
+                found = np.flatnonzero(np.cumsum(counts[low:high]) == left)
+                if len(found):
+                    words = np.arange(low, low + int(found[0]) + 1)
+                    return [np.concatenate([self._written(order[:count], counts, room), [golds + count], words])]
+        return None
+
+    def _free_cuts(self, used: set[int]) -> list[tuple[int, int]]:
+        """Documents to cut off: none that could answer the question, and first those that are not in the text."""
+        free = {*self.others.first.tolist(), *self.others.then.tolist()}
+        mine = [documents for documents in self.pieces.cuts if free.issuperset(documents)]
+        return [self.pieces.cuts[d] for d in sorted(mine, key=lambda d: len(used.intersection(d)))]
+
+    def _written(self, others: Indices, counts: Indices, room: Room) -> Indices:
+        """The whole documents in their final order, each after its number."""
+        draw = bulk_rng(self.others.seed, "slots", room.again)
+        placed: list[int] = draw.permutation(others).tolist()
+        for number, gold in enumerate(self.gold):
+            slot = int(draw.integers(len(placed) + 1))
+            if self.depths is not None:
+                starts = np.concatenate(([0], np.cumsum(counts[self._pieces(placed)])))
+                slot = int(np.abs(starts - self.depths[number] * room.tokens).argmin())
+            placed.insert(slot, gold)
+        return np.stack([np.arange(len(placed)), self._pieces(placed)], axis=1).reshape(-1)
+
+    def _pieces(self, documents: Sequence[int] | Indices) -> Indices:
+        return np.asarray(documents, np.int64) + self.pieces.labels
+
+
+LABELS = 8192
+"""The most documents of a numbered pile."""
+CUT_TEXTS, CUT_TOGETHER = 64, 3
+"""Texts of so many documents each that can be cut off after any word, for the last document."""
+TRIED_COUNTS = 4
 COMMON_SHARE = 0.02
 """A question is dropped when more than this share of all documents contains one of its answers ..."""
 COMMON_AT_LEAST = 2
@@ -103,6 +191,23 @@ class QuestionCorpus:
         pieces = [document + "\n\n" for document in self.documents]
         return PieceBank(self.name, digest(pieces), pieces, contiguous=False, ending="\n\n")
 
+    numbered: str = ""
+    """What is printed before each document, with `{number}`; empty if documents have no numbers."""
+
+    @cached_property
+    def numbered_bank(self) -> NumberedBank:
+        labels = [self.numbered.format(number=n) for n in range(1, LABELS + 1)]
+        pieces = [*labels, *self.bank.pieces]
+        cuts: dict[tuple[int, ...], tuple[int, int]] = {}
+        order = rng("cut", self.name).sample(range(len(self.documents)), len(self.documents))
+        for row in list(zip(*(order[n:] for n in range(CUT_TOGETHER)), strict=False))[:CUT_TEXTS]:
+            text = " ".join(self.documents[number] for number in row)
+            words = re.findall(r"^\S+|\s+\S+", text)
+            cuts[row] = (len(pieces), len(pieces) + len(words))
+            pieces += words
+        bank = PieceBank(self.name, digest(pieces), pieces, contiguous=False)
+        return NumberedBank(bank, LABELS, cuts)
+
     @cached_property
     def sizes(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """For each question, the characters of the documents that answer it."""
@@ -129,11 +234,25 @@ def open_corpus(path: Path, *, form: str, split: Split, most: int) -> QuestionCo
             where=str(path),
             fix="give a file with more questions and documents",
         )
+    numbered, form = split_number(form)
     printed = tuple(
         (UNTITLED if form == TITLED and not document.title else form).format(title=document.title, text=body)
         for document, body in zip(numbers, bodies, strict=True)
     )
-    return QuestionCorpus(path.name, printed, kept)
+    return QuestionCorpus(path.name, printed, kept, numbered)
+
+
+def split_number(form: str) -> tuple[str, str]:
+    """The text of a document in two parts: up to its title or text, if that has its number, and the rest."""
+    if "{number}" not in form:
+        return "", form
+    place = min(form.index(name) for name in ("{title}", "{text}") if name in form)
+    if form.rindex("{number}") > place or not form[:place].endswith("\n"):
+        raise UsageError(
+            "a number must stand on a line of its own before the document", where="document",
+            fix="write Document {number}:\\n{text}",
+        )  # fmt: skip
+    return form[:place], form[place:]
 
 
 # --- formats ------------------------------------------------------------------------------------
@@ -201,21 +320,19 @@ class _MusiqueQuestion(msgspec.Struct):
 def _read(path: Path) -> Iterator[_RawQuestion]:
     """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
     question with its `paragraphs` on every line."""
-    try:
-        text = path.read_bytes()
-        if text.lstrip()[:1] == b"[":
-            return _from_hotpot(msgspec.json.decode(text, type=list[_HotpotQuestion]))
-        if _is_musique(text):
-            return _from_musique(msgspec.json.Decoder(_MusiqueQuestion).decode_lines(text))
-        return _from_squad(msgspec.json.decode(text, type=_Squad))
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except msgspec.DecodeError as error:
-        raise SourceError(
-            f"not in the format of SQuAD, HotpotQA or MuSiQue: {error}",
-            where=str(path),
-            fix="see docs/questions.md for the fields that are read",
-        ) from None
+    what, fix = "not in the format of SQuAD, HotpotQA or MuSiQue", "see docs/questions.md for the fields that are read"
+    text = read_bytes(path, fix=fix)
+    if text.lstrip()[:1] == b"[":
+        return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
+    if _is_musique(text):
+        return _from_musique(
+            [
+                decode_json(line, _MusiqueQuestion, f"{path}:{number}", what=what, fix=fix)
+                for number, line in enumerate(text.split(b"\n"), 1)
+                if line.strip()
+            ]
+        )
+    return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
 
 
 def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
@@ -232,7 +349,7 @@ def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
 def _is_musique(text: bytes) -> bool:
     try:
         msgspec.json.decode(text.lstrip().split(b"\n", 1)[0], type=_MusiqueQuestion)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 

@@ -14,11 +14,19 @@ import numpy as np
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.errors import LengthError
+from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.question_files import TITLED, UNTITLED, DocumentPile, FileQuestion, QuestionCorpus, open_corpus
+from leadline.tasks.question_files import (
+    TITLED,
+    UNTITLED,
+    DocumentPile,
+    FileQuestion,
+    NumberedPile,
+    QuestionCorpus,
+    open_corpus,
+)
 from leadline.tasks.wording import SCORERS, PromptPart, Worded
 from leadline.text.downloads import find_data
 
@@ -42,7 +50,7 @@ class Questions(Worded):
     `spread` around the depth.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
@@ -55,7 +63,7 @@ class Questions(Worded):
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return parts_of(TITLED if self.titles else UNTITLED)
+        return parts_of(TITLED if self.titles else UNTITLED, numbers=True)
 
     def sources(self) -> Sequence[Source]:
         return (self._corpus(),)
@@ -67,11 +75,13 @@ class Questions(Worded):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         corpus = self._corpus()
         chosen = self._choose(corpus, cells, seed)
+        if corpus.numbered:
+            return self._numbered(corpus, cells, chosen, seed)
         facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
         everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
         return Draft(
             id=document_name(cells),
-            cluster=Cluster.of(cells).name,
+            cluster=self.cluster(cells).name,
             head=self.fill("instruction"),
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
@@ -81,11 +91,32 @@ class Questions(Worded):
             ),
         )
 
+    def _numbered(
+        self, corpus: QuestionCorpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int
+    ) -> Draft:
+        if len(cells) > 1:
+            raise UsageError(
+                "numbered documents answer one question each", where=cells[0].task, fix="use --reading fresh"
+            )
+        [cell], [question] = cells, chosen
+        gold, depths = list(question.gold), None
+        draw = rng(seed, "gold", *cell.coordinates)
+        draw.shuffle(gold)
+        if cell.depth is not None:
+            depths = tuple(fact_depths(cell, self.spread, len(gold), draw))
+        pile = self._pile(corpus, cells, chosen, seed)
+        filler = NumberedPile(corpus.numbered_bank, tuple(gold), pile, depths)
+        asked = ask(self, cell, question.text, question.answers, (), allowance=self.answer_tokens, others=())
+        return Draft(
+            id=document_name(cells), cluster=self.cluster(cells).name, head=self.fill("instruction"), filler=filler,
+            facts=(), questions=(asked,),
+        )  # fmt: skip
+
     def _choose(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
         """A question for each cell. The samples of a cell differ, and no question can be answered from the gold
         documents of another."""
         order = bulk_rng(seed, "questions", cells[0].task_family).permutation(len(corpus.questions))
-        share = CHARACTERS_FOR_ALL_NESTED if Cluster.of(cells).nested else CHARACTERS_FOR_ALL
+        share = CHARACTERS_FOR_ALL_NESTED if self.cluster(cells).nested else CHARACTERS_FOR_ALL
         chosen: list[FileQuestion] = []
         for cell in cells:
             together = sum(c.length == cell.length for c in cells)
@@ -120,16 +151,17 @@ class Questions(Worded):
             near[list(question.related)] = self.related
         first: Indices = np.flatnonzero(near & free)
         then: Indices = np.flatnonzero(~near & free)
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         drawn = seed_of(seed, "pile", *cluster.coordinates)
         return DocumentPile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
 
 
-def parts_of(document: str) -> dict[str, PromptPart]:
-    """The texts of a task that asks about documents; `document` is how one is printed."""
+def parts_of(document: str, *, numbers: bool = False) -> dict[str, PromptPart]:
+    """The texts of a task that asks about documents; `document` is how one is printed, perhaps with a number."""
+    may = ("title", "number") if numbers else ("title",)
     return {
         "instruction": PromptPart((HEAD,), opens=True),
-        "document": PromptPart((document,), needs=("text",), may=("title",), planted=True),
+        "document": PromptPart((document,), needs=("text",), may=may, planted=True),
         "question": PromptPart((QUESTION,), needs=("question",), asks=True),
         "prefix": PromptPart((PREFIX,)),
     }

@@ -9,18 +9,20 @@ from __future__ import annotations
 from typing import Any
 
 from leadline.core.spec import Suite
+from leadline.store.ruler_files import RULER_TASKS
 from leadline.tasks.counting import CommonWords, FrequentWords
 from leadline.tasks.needle import Needle
 from leadline.tasks.tracing import Tracing
 
-NIAH_SINGLE_1 = Needle(haystack="noise", answer_tokens=128)
-NIAH_SINGLE_2 = Needle(haystack="prose", answer_tokens=128)
-NIAH_SINGLE_3 = Needle(haystack="prose", value_kind="uuids", answer_tokens=128)
+NIAH_SINGLE = Needle(keys=1)
+NIAH_SINGLE_1 = Needle(haystack="noise", keys=1, answer_tokens=128)
+NIAH_SINGLE_2 = Needle(haystack="prose", keys=1, answer_tokens=128)
+NIAH_SINGLE_3 = Needle(haystack="prose", keys=1, value_kind="uuids", answer_tokens=128)
 NIAH_MULTIKEY_1 = Needle(haystack="prose", keys=4, answer_tokens=128)
-NIAH_MULTIKEY_2 = Needle(haystack="needles", answer_tokens=128)
-NIAH_MULTIKEY_3 = Needle(haystack="needles", key_kind="uuids", value_kind="uuids", answer_tokens=128)
-NIAH_MULTIVALUE = Needle(haystack="prose", values=4, answer_tokens=128)
-NIAH_MULTIQUERY = Needle(haystack="prose", queries=4, answer_tokens=128)
+NIAH_MULTIKEY_2 = Needle(haystack="needles", keys=1, answer_tokens=128)
+NIAH_MULTIKEY_3 = Needle(haystack="needles", keys=1, key_kind="uuids", value_kind="uuids", answer_tokens=128)
+NIAH_MULTIVALUE = Needle(haystack="prose", keys=1, values=4, answer_tokens=128)
+NIAH_MULTIQUERY = Needle(haystack="prose", keys=4, queries=4, answer_tokens=128)
 VT = Tracing()
 CWE = CommonWords()
 FWE = FrequentWords()
@@ -49,6 +51,58 @@ RULER = Suite(
     name="ruler",
     summary="the paper's protocol: 13 tasks, 4k to 128k, 500 documents each, evidence anywhere",
     values={"tasks": _tasks(TASKS, fixed=True), "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
+)
+_SEVERAL = {
+    "instruction": "Some {types} that belong to names are hidden in the text. Remember them; a question follows.\n",
+    "question": "\nWhich {types} belong to {serial}, according to the text?",
+    "prefix": " According to the text, the {types} for {serial} are",
+}
+_SINGLE = {
+    "instruction": "A {type} that belongs to a name is hidden in the text. Remember it; a question follows.\n",
+    "question": "\nWhich {type} belongs to {serial}, according to the text?",
+    "prefix": " According to the text, the {type} for {serial} is",
+}
+_TRACED = {
+    "question": "\nQuestion: Which variables hold the value {value}?",
+    "prefix": " Answer: the {count} variables that hold {value} are",
+    "demonstration": "{instruction}{document}{question}{prefix} {spaced}\n\n",
+}
+_COMMON = {
+    "question": "\nQuestion: Which {count} words are the most common in the list?",
+    "prefix": " Answer: the {count} most common words are:",
+    "demonstration": "{instruction}{document}{question}{prefix} {numbered}\n",
+}
+_FREQUENT = {
+    "question": "\nQuestion: Which {count} coded words are the most frequent? Leave out {noise}, and do not explain.",
+    "prefix": " Answer: the {count} most frequent coded words are:",
+}
+_ASKED = {
+    "instruction": "Answer the question from the documents below, in as few words as you can.\n\n",
+    "document": "Document {number}:\n{text}",
+    "question": "\nAnswer the question from the documents above, in as few words as you can.\n\nQuestion: {question}",
+    "prefix": " Answer:",
+}
+
+
+def _original(name: str) -> dict[str, Any]:
+    """A task of RULER in its structure: what follows what, and with which line breaks. The sentences are ours."""
+    wording = {
+        "vt": _TRACED,
+        "cwe": _COMMON,
+        "fwe": _FREQUENT,
+        "qa_1": _ASKED,
+        "qa_2": _ASKED | {"document": "Document {number}:\n{title}\n{text}"},
+        "niah_multivalue": _SEVERAL,
+        "niah_multiquery": _SEVERAL,
+    }.get(name, _SINGLE)
+    options: dict[str, Any] = {"questions": 0} if name.startswith("qa_") else {}
+    return {"name": name, "placement": "anywhere", "fixed_allowance": True, "wording": wording, **options}
+
+
+RULER_ORIGINAL = Suite(
+    name="ruler-original",
+    summary="RULER's structure throughout, with SQuAD and HotpotQA: 13 tasks, 4k to 128k, 500 documents each",
+    values={"tasks": [_original(name) for name in RULER_TASKS], "lengths": LENGTHS, "samples": 500, "reading": "fresh"},
 )
 RULER_QUICK = Suite(
     name="ruler-quick",

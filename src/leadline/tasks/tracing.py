@@ -17,10 +17,20 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.seeds import rng, seed_of, side_of
-from leadline.core.types import Cell, Cluster, Draft, Fact, Question, Reading, document_name
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
-from leadline.text.sources import Unit, open_source
+from leadline.core.seeds import rng, side_of
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.wording import (
+    SCORERS,
+    PromptPart,
+    Worded,
+    answer_allowance,
+    answer_forms,
+    demonstration_part,
+    noise_line,
+    noise_part,
+    worded_source,
+)
+from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
     "The text below hides assignments to variables. A variable holds a number, or what another variable holds. "
@@ -73,7 +83,7 @@ class Tracing(Worded):
     with placement=anywhere it is spread over the whole text, as in the paper. Other chains are placed at random.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracing"
 
@@ -88,16 +98,16 @@ class Tracing(Worded):
     answer_tokens: int = Field(30, ge=1, description="tokens for the answer; more for longer chains than RULER's")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return PARTS
+        return PARTS | noise_part(self.haystack)
 
     def sources(self) -> Sequence[Source]:
         return (self._source(),)
 
     def _source(self) -> Source:
-        return open_source(self.haystack, unit=self.unit, repeat=self.repeat)
+        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        cluster = Cluster.of(cells)
+        cluster = self.cluster(cells)
         draw = rng(seed, "demonstration", *cluster.coordinates, cells[0].depth)
         taken = self._capitals()
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
@@ -108,7 +118,7 @@ class Tracing(Worded):
             cluster=cluster.name,
             head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
             + self.fill("instruction"),
-            filler=self._source().filler(seed=seed_of(seed, "haystack", *cluster.coordinates)),
+            filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=tuple(self._question(part, everything, shown) for part in planted),
         )
@@ -177,7 +187,7 @@ class Tracing(Worded):
 
     def _demonstrated(self, shown: Chain, draw: random.Random, length: int) -> str:
         """A short text with its own chain, question and right answer."""
-        noise = open_source("noise").filler(seed=0).bank.pieces[0]
+        noise = self.texts("noise")[0] + "\n" if self.haystack == "noise" else noise_line()
         count = DEMONSTRATION_LINES if length >= SHORT_BELOW else SHORT_DEMONSTRATION_LINES
         lines = [noise] * count
         before = sorted(draw.choices(range(count + 1), k=len(shown.names)))

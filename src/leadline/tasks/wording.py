@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import json
 import string
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, field_validator, model_validator
 
 from leadline.core import registry
-from leadline.core.contracts import Task
+from leadline.core.contracts import Source, Task
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Match
 from leadline.tasks.words import listed
+from leadline.text.sources import TextSource, Unit, open_source
 
 SCORERS: dict[Match, tuple[str, ...]] = {
     "all": ("match.all", "ruler.v1", "ruler.strict"),
@@ -169,6 +170,36 @@ def placeholders_of(text: str, where: str) -> list[str]:
     return found
 
 
+def serial(names: Sequence[str]) -> str:
+    """`a`, `a, and b`, `a, b, and c`, as RULER lists keys."""
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])}, and {names[-1]}"
+
+
+def noise_part(haystack: str) -> dict[str, PromptPart]:
+    """The part for the repeated line of a haystack of noise; none for other haystacks."""
+    if haystack != "noise":
+        return {}
+    return {"noise": PromptPart((noise_line().rstrip("\n"),), planted=True)}
+
+
+def noise_line() -> str:
+    return open_source("noise").filler(seed=0).bank.pieces[0]
+
+
+def worded_source(task: Worded, haystack: str, *, unit: Unit, repeat: bool) -> Source:
+    """The haystack of a task, with the line that the user gives for noise."""
+    own = task.wording.get("noise")
+    if not own or haystack != "noise":
+        return open_source(haystack, unit=unit, repeat=repeat)
+    return _noise_of(own[0])
+
+
+@cache
+def _noise_of(line: str) -> Source:
+    lines = f"{line}\n"
+    return TextSource("noise", lambda: lines * 64, lambda text: text.splitlines(keepends=True), repeat=True)
+
+
 def filled_in(text: str, kept: Sequence[str], **values: object) -> str:
     """The text with some placeholders filled in and the others left as they are."""
     return text.format(**{name: f"{{{name}}}" for name in kept}, **values)
@@ -247,15 +278,9 @@ def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:
 
 
 def _loaded(path: Path) -> Mapping[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the templates: {error}", where=str(path)) from None
-    try:
-        loaded: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except ValueError as error:  # of either reader
-        kind = "JSON" if path.suffix == ".json" else "TOML"
-        raise UsageError(f"not {kind}: {error}", where=str(path), fix="`leadline tasks show NAME --template`") from None
+    fix = "`leadline tasks show NAME --template` prints a file to start from"
+    parse = parse_json if path.suffix == ".json" else parse_toml
+    loaded: Any = parse(read_text(path, error=UsageError, fix=fix), str(path), error=UsageError, fix=fix)
     if not isinstance(loaded, Mapping):
         raise UsageError("the file holds no sections", where=str(path), fix='write {"vt": {"question": "..."}}')
     return loaded

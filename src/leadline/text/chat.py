@@ -3,32 +3,82 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import jinja2
+from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from leadline.core.digest import digest
 from leadline.core.errors import TokenizerError
+from leadline.core.files import parse_json, read_text
 from leadline.core.types import Frame
+
+MAX_STEPS = 2_000_000
+MAX_SIZE = 1_000_000
+"""Of a number or text that a template may compute with. Chat templates need thousands."""
 
 # --- rendering ----------------------------------------------------------------------------------
 
 
 def render(source: str, values: Mapping[str, Any], *, where: str) -> str:
-    """A template rendered in a sandbox, with the extensions that chat templates use."""
+    """A template rendered in a sandbox, with the extensions that chat templates use, in a bounded number of steps."""
+    before = sys.gettrace()
     try:
-        return _environment().from_string(source).render(values)
-    except jinja2.TemplateError as error:
+        template = _environment().from_string(source)
+        sys.settrace(_StepLimit())
+        return template.render(values)
+    except Exception as error:  # a template can raise anything: TypeError, ZeroDivisionError, RecursionError ...
+        reason = str(error) or type(error).__name__
         raise TokenizerError(
-            f"the chat template does not render: {error}", where=where, fix="give template=FILE, or api=completions"
+            f"the chat template does not render: {reason}", where=where, fix="give template=FILE, or api=completions"
         ) from None
+    finally:
+        sys.settrace(before)
+
+
+class _StepLimit:
+    """A trace function that ends a template after MAX_STEPS lines of its code."""
+
+    def __init__(self) -> None:
+        self._left = MAX_STEPS
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> _StepLimit | None:
+        if frame.f_code.co_filename != "<template>":
+            return None
+        self._left -= 1
+        if self._left < 0:
+            raise jinja2.TemplateError(f"it does not end within {MAX_STEPS:,} steps")
+        return self
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Also refuses to make texts and numbers of any size: 'x' * 10**12, 9 ** 9 ** 9, 'x'.center(10**12)."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        sizes = [len(x) if isinstance(x, (str, bytes, list, tuple)) else abs(x) for x in (left, right)]
+        if max(sizes) > MAX_SIZE or (operator == "**" and max(sizes) > 64) or sizes[0] * sizes[1] > MAX_SIZE**2:
+            raise SecurityError(f"{operator} with large operands")
+        return super().call_binop(context, operator, left, right)
+
+    def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
+        _refuse_large(*args, **kwargs)
+        return super().call(__context, __obj, *args, **kwargs)
+
+
+def _refuse_large(*args: Any, **kwargs: Any) -> None:
+    if any(isinstance(value, (int, float)) and abs(value) > MAX_SIZE for value in (*args, *kwargs.values())):
+        raise SecurityError("a call with a large number")
 
 
 class _Generation(Extension):
@@ -42,10 +92,8 @@ class _Generation(Extension):
 
 
 @cache
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation]
-    )
+def _environment() -> _Sandbox:
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _Generation])
 
     def raise_exception(message: str) -> None:
         raise jinja2.TemplateError(message)
@@ -56,7 +104,18 @@ def _environment() -> ImmutableSandboxedEnvironment:
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
     environment.filters["tojson"] = to_json
+    for name in ("center", "indent", "format"):  # those that take a width
+        environment.filters[name] = _bounded(environment.filters[name])
     return environment
+
+
+def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        _refuse_large(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return bounded
 
 
 # --- templates ----------------------------------------------------------------------------------
@@ -78,12 +137,12 @@ class ChatTemplate:
     def load(cls, path: Path) -> ChatTemplate | None:
         """The template of a model folder (or a .jinja file), or None when it has none."""
         if path.is_file() and path.suffix != ".json":
-            return cls(path.read_text(), where=str(path))
+            return cls(read_text(path, error=TokenizerError), where=str(path))
         folder = path if path.is_dir() else path.parent
         config = _read_json(folder / "tokenizer_config.json")
         source = _template_text(config.get("chat_template"))
         if (folder / "chat_template.jinja").is_file():
-            source = (folder / "chat_template.jinja").read_text()
+            source = read_text(folder / "chat_template.jinja", error=TokenizerError)
         if not source:
             return None
         bos, eos = _token_text(config.get("bos_token")), _token_text(config.get("eos_token"))
@@ -176,10 +235,7 @@ def _token_text(value: Any) -> str:
 def _read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
-    try:
-        loaded = json.loads(path.read_text())
-    except (ValueError, OSError) as error:
-        raise TokenizerError(f"not readable as JSON: {error}", where=str(path)) from None
+    loaded = parse_json(read_text(path, error=TokenizerError), str(path), error=TokenizerError)
     return loaded if isinstance(loaded, dict) else {}
 
 

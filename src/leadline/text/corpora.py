@@ -5,14 +5,15 @@ FILE.jsonl, .json  a line, or an item of the list, is a document: a text, or an 
 FILE               one document
 FILE.zip           the lines of the .jsonl files in it; of several splits those for validation
 govreport          the same, of the file that `leadline sources pull govreport` downloads
-prose, code ...    a built-in haystack cut into documents that do not overlap
+prose, code ...    generated documents, as many as are wanted
+python-docs ...    another built-in haystack, cut into documents that do not overlap
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import zipfile
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,13 @@ import numpy as np
 from leadline.core.contracts import Tokenizer
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError, TokenizerError
+from leadline.core.files import parse_json, read_text
 from leadline.core.registry import names
-from leadline.core.seeds import bulk_rng
+from leadline.core.seeds import bulk_rng, seed_of
 from leadline.core.types import Frame
 from leadline.text.downloads import DOWNLOADS, find_data
-from leadline.text.sources import TextSource, find_files, open_source, read_text
+from leadline.text.generated import GeneratedText
+from leadline.text.sources import TextSource, find_files, open_source
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -103,6 +106,22 @@ class CutCorpus:
         return found
 
 
+@dataclass(frozen=True)
+class GeneratedCorpus:
+    """Generated texts, as many as are wanted, each of whole texts of at least the wanted length."""
+
+    name: str
+    source: GeneratedText
+
+    @property
+    def digest(self) -> str:
+        return self.source.digest
+
+    def text(self, number: int, *, tokens: int, seed: int) -> str | None:
+        drawn = seed_of(seed, "corpus", self.digest, number)
+        return self.source.text(drawn, tokens * CHARACTERS_PER_TOKEN).rstrip()
+
+
 @cache
 def _order(seed: int, corpus: str, count: int) -> tuple[int, ...]:
     return tuple(bulk_rng(seed, "corpus", corpus).permutation(count).tolist())
@@ -113,6 +132,8 @@ def open_corpus(name: str, field: str = "text") -> Corpus:
     """The corpus of this name. `field` is the text field of objects in a JSON file."""
     if name in names("sources"):
         source = open_source(name)
+        if isinstance(source, GeneratedText):
+            return GeneratedCorpus(name, source)
         if not isinstance(source, TextSource) or source.repeat:
             raise SourceError(f"{name!r} cannot be cut into documents", where="documents", fix="use prose or code")
         return CutCorpus(name, source)
@@ -137,19 +158,19 @@ def _texts(file: Path, field: str) -> Iterator[str]:
         for member, text in _unpacked(file):
             yield from _lines(text, field, f"{file}/{member}")
     elif file.suffix == ".json":
-        items = _decoded(read_text(file), str(file))
+        items = parse_json(read_text(file), str(file))
         if isinstance(items, dict):  # such as {"data": [...]}
             items = next((v for v in items.values() if isinstance(v, list)), [items])
-        for number, item in enumerate(items):
+        for number, item in enumerate(items if isinstance(items, list) else [items]):
             yield _text(item, field, f"{file}, item {number}")
     else:
         yield read_text(file)
 
 
 def _lines(text: str, field: str, where: str) -> Iterator[str]:
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield _text(_decoded(line, f"{where}:{number}"), field, f"{where}:{number}")
+            yield _text(parse_json(line, f"{where}:{number}"), field, f"{where}:{number}")
 
 
 def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
@@ -159,7 +180,7 @@ def _unpacked(file: Path) -> Iterator[tuple[str, str]]:
             chosen = [n for n in members if "validation" in n] or members
             for name in chosen:
                 yield name, archive.read(name).decode("utf-8")
-    except (zipfile.BadZipFile, UnicodeDecodeError, OSError) as error:
+    except (zipfile.BadZipFile, UnicodeDecodeError, OSError, EOFError, RuntimeError, zlib.error) as error:
         raise SourceError(f"cannot be unpacked: {error}", where=str(file)) from None
 
 
@@ -176,13 +197,6 @@ def _text(item: Any, field: str, where: str) -> str:
         where=where,
         fix=f"name one of its fields: --set field={known[0]}" if known else "give texts, or objects with a text field",
     )
-
-
-def _decoded(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise SourceError(f"not JSON: {error}", where=where) from None
 
 
 # --- documents in tokens ------------------------------------------------------------------------

@@ -1,11 +1,10 @@
 """Haystacks: the text that fills documents. None of them needs a download.
 
 noise                               five short sentences, repeated
-prose                               the language reference and the docstrings of Python's standard library
-essays                              generated essays about invented places: about 1.2M tokens, not to be found elsewhere
-code                                the source of Python's standard library
+prose, legal, medical, chat, code   generated text without end, about invented people, places and projects
+python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
-prose:0.5,code:0.3,PATH:0.2         a mixture with fixed proportions, drawn for each document
+prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed proportions of characters
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -28,10 +27,12 @@ from leadline.core.cache import cache_folder, write_cache
 from leadline.core.contracts import Source
 from leadline.core.digest import digest
 from leadline.core.errors import SourceError
+from leadline.core.files import read_text
 from leadline.core.registry import names, plugin_file, source
-from leadline.core.seeds import bulk_rng, rng
-from leadline.core.types import Filler, PieceBank
-from leadline.text import generated
+from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.types import Cluster, Filler, PieceBank
+from leadline.text.generated import GeneratedText
+from leadline.text.mixture import Mixture
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -95,6 +96,10 @@ def split_blocks(text: str) -> list[str]:
 
 # --- sources ------------------------------------------------------------------------------------
 
+BLOCK_CHARACTERS_PER_TOKEN = 5
+"""More than most tokenizers have in prose or code, so that a document is no longer than its block of the text."""
+DEPTHS_APART = 11
+"""Depths whose documents are in different blocks of a text."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
 
@@ -160,72 +165,56 @@ class TextSource:
         """Pieces that begin a paragraph, and so may begin a document."""
         return [i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0]
 
+    @cached_property
+    def characters_before(self) -> Indices:
+        """For each piece, and for the end."""
+        return np.concatenate(([0], np.cumsum([len(piece) for piece in self.bank.pieces]))).astype(np.int64)
+
     def filler(self, *, seed: int) -> Filler:
         return Window(self.bank, rng(seed, "window").choice(self._beginnings), self.repeat)
 
+    def stretch(self, cluster: Cluster, seed: int, tokens: int) -> Window:
+        """The stretch of one haystack of at most `tokens` tokens. Those of a task and length do not overlap while the
+        text lasts, whichever documents a run has: each is one of the blocks that the text is divided into."""
+        size = int(self.characters_before[-1])
+        blocks = max(int(size / (tokens * BLOCK_CHARACTERS_PER_TOKEN)), 1)
+        order = _block_order(seed_of(seed, "stretches", *cluster.group), blocks)
+        # Depths are spread over nine tenths of the blocks, samples follow each other from there.
+        first = 0 if cluster.depth is None else int(0.9 * cluster.depth * blocks)
+        place = float(order[(first + cluster.sample) % blocks])
+        if cluster.sample >= (blocks if cluster.depth is None else blocks // DEPTHS_APART):  # the text is used up
+            place += rng(seed, "stretch", *cluster.coordinates).random()
+        at = int(np.searchsorted(self._beginning_characters, place / blocks * size))
+        return Window(self.bank, self._beginnings[at % len(self._beginnings)], self.repeat)
 
-@dataclass(frozen=True, slots=True)
-class Shuffled:
-    """Units of several texts, interleaved so that every beginning of the document has the same proportions."""
-
-    bank: PieceBank
-    order: Indices
-    limit: int | None
-    prefix_stable: bool = True
-
-    def arrange(self, count: int) -> Indices:
-        if self.limit is None:
-            return np.resize(self.order, count)
-        return self.order[:count]
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """Several sources in fixed proportions of characters."""
-
-    name: str
-    parts: tuple[tuple[float, TextSource], ...]
-    repeat: bool = False
-
-    @cached_property
-    def bank(self) -> PieceBank:
-        pieces = [piece for _, part in self.parts for piece in _as_units(part.bank.pieces)]
-        return PieceBank(self.name, digest([self.name, *(p.digest for _, p in self.parts)]), pieces, contiguous=False)
-
-    @property
-    def digest(self) -> str:
-        return self.bank.digest
-
-    def filler(self, *, seed: int) -> Filler:
-        order = self._order(seed)
-        return Shuffled(self.bank, order, None if self.repeat else len(order))
-
-    def _order(self, seed: int) -> Indices:
-        """Each part's units in a drawn order; the next unit is from the part that is furthest behind its share."""
-        sizes = self._unit_sizes
-        first, shares, units = 0, [], []
-        for number, (weight, part) in enumerate(self.parts):
-            count = len(part.bank.pieces)
-            drawn = bulk_rng(seed, "mixture", number).permutation(count) + first
-            # A unit's position is where the part's share reaches its middle; sorting by that interleaves the parts.
-            reach = np.cumsum(sizes[drawn]) - sizes[drawn] / 2
-            shares.append(reach / weight)
-            units.append(drawn)
-            first += count
-        end = min(float(share[-1]) for share in shares)  # past this, one part has run out
-        positions, order = np.concatenate(shares), np.concatenate(units)
-        ranked = np.argsort(positions, kind="stable")
-        chosen: Indices = order[ranked[positions[ranked] <= end]]
-        return chosen
+    def overlap(self, clusters: Iterable[Cluster], seed: int, tokens: int, characters: int) -> float:
+        """The share of the text of these haystacks, each of some characters, that another of them has too."""
+        ends, size = self.characters_before, int(self.characters_before[-1])
+        readers = np.zeros(len(ends), np.int64)
+        for cluster in clusters:
+            start = self.stretch(cluster, seed, tokens).start
+            stop = int(ends[start]) + min(characters, size)
+            readers[start] += 1
+            readers[0] += stop > size  # wraps around
+            readers[int(np.searchsorted(ends, stop if stop <= size else stop - size))] -= 1
+        read = np.cumsum(readers)[:-1] * np.diff(ends)
+        return float(read[np.cumsum(readers)[:-1] > 1].sum() / max(int(read.sum()), 1))
 
     @cached_property
-    def _unit_sizes(self) -> Indices:
-        return np.array([len(piece) for piece in self.bank.pieces], np.int64)
+    def _beginning_characters(self) -> Indices:
+        return self.characters_before[self._beginnings]
 
 
-def _as_units(pieces: Sequence[str]) -> list[str]:
-    """Every unit on its own lines, so that prose and code can follow each other."""
-    return [piece.strip("\n").strip(" ") + "\n\n" for piece in pieces]
+def stretch_of(source: Source, cluster: Cluster, seed: int, *, tokens: int) -> Filler:
+    """The haystack of one cluster, for at most `tokens` tokens."""
+    if isinstance(source, TextSource) and not source.repeat:
+        return source.stretch(cluster, seed, tokens)
+    return source.filler(seed=seed_of(seed, "haystack", *cluster.coordinates))
+
+
+@lru_cache(maxsize=256)
+def _block_order(seed: int, blocks: int) -> Indices:
+    return bulk_rng(seed, "blocks").permutation(blocks)
 
 
 def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:
@@ -238,13 +227,7 @@ def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> 
 
 @cache
 def _mixture(name: str, parts: tuple[tuple[str, float], ...], unit: Unit, repeat: bool) -> Mixture:
-    opened = []
-    for part, weight in parts:
-        made = _single(part, unit, False)
-        if not isinstance(made, TextSource):
-            raise SourceError(f"{part!r} cannot be part of a mixture", where=name, fix="mix texts, files and folders")
-        opened.append((weight, made))
-    return Mixture(f"{name} by {unit}", tuple(opened), repeat)
+    return Mixture(f"{name} by {unit}", tuple((weight, _single(part, unit, repeat)) for part, weight in parts))
 
 
 @cache
@@ -260,6 +243,8 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
             if unit == "paragraph" and made.split is split_sentences:
                 changes["split"] = split_paragraphs
             return TextSource(**{**made.__dict__, **changes}) if changes else made
+        if isinstance(made, GeneratedText) and unit == "paragraph":
+            return GeneratedText(made.name, by_paragraph=True)
         return made
     return _from_path(name, unit, repeat)
 
@@ -292,16 +277,12 @@ def find_files(name: str) -> list[Path]:
         return [path]
     if path.is_dir():
         return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXT_ENDINGS + CODE_ENDINGS)
-    return sorted(Path(p) for p in glob.glob(str(path), recursive=True) if Path(p).is_file())
-
-
-def read_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise SourceError("not a UTF-8 text", where=str(path), fix="leave it out, or save it as UTF-8") from None
-    except OSError as error:
-        raise SourceError(f"cannot be read: {error.strerror}", where=str(path)) from None
+    plain = next((i for i, part in enumerate(path.parts) if glob.has_magic(part)), len(path.parts))
+    root, pattern = Path(*path.parts[:plain]), "/".join(path.parts[plain:])
+    try:  # unlike glob.glob, this does not follow links in **, which may lead in circles
+        return sorted(p for p in root.glob(pattern) if p.is_file()) if pattern else []
+    except (ValueError, NotImplementedError, IndexError, OSError):  # not a pattern that can match
+        return []
 
 
 # --- built-in haystacks -------------------------------------------------------------------------
@@ -321,33 +302,22 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
+PROSE, LEGAL, MEDICAL, CHAT, CODE = map(GeneratedText, ("prose", "legal", "medical", "chat", "code"))
+
 _PYTHON = f"Python {sys.version.split()[0]}"
 _LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
 
 
 @cache
-def prose() -> TextSource:
+def python_docs() -> TextSource:
     """The language reference and the docstrings of the standard library."""
-    return TextSource("prose", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
+    return TextSource("python-docs", _python_prose, split_sentences, where=_PYTHON, cache_key=_LIBRARY)
 
 
 @cache
-def code() -> TextSource:
+def python_code() -> TextSource:
     """The source of the standard library, cut at blank lines and between statements."""
-    return TextSource("code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
-
-
-ESSAY_VOLUMES = 8
-
-
-@cache
-def essays() -> TextSource:
-    """Generated essays and local histories about invented places and people."""
-    return TextSource("essays", _essays, split_sentences, cache_key=f"{generated.VERSION} {ESSAY_VOLUMES}")
-
-
-def _essays() -> str:
-    return "\n\n".join(generated.volume("prose", number) for number in range(ESSAY_VOLUMES))
+    return TextSource("python-code", _python_code, split_blocks, where=_PYTHON, cache_key=_LIBRARY)
 
 
 def _python_prose() -> str:
@@ -401,11 +371,10 @@ def _standard_library() -> Iterator[str]:
 
 def describe(made: Source) -> dict[str, str | int]:
     """A haystack's entry in the catalogue."""
-    bank = made.filler(seed=0).bank
-    return {
-        "name": made.name,
-        "digest": made.digest,
-        "pieces": len(bank.pieces),
-        "characters": sum(map(len, bank.pieces)),
-        "sample": bank.pieces[len(bank.pieces) // 3].strip(),
-    }
+    filler = made.filler(seed=0)
+    pieces = filler.bank.pieces
+    if filler.limit is None and isinstance(made, GeneratedText):
+        return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "sample": made.text(0, 400)}
+    characters = sum(map(len, pieces))
+    sample = pieces[len(pieces) // 3].strip()
+    return {"name": made.name, "digest": made.digest, "pieces": len(pieces), "characters": characters, "sample": sample}

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -85,14 +85,28 @@ class FileTokenizer:
         return f"file:{digest_bytes(self._data)}"
 
     def encode(self, text: str) -> Ids:
-        return _ids(self._rust.encode(text, add_special_tokens=False).ids)
+        return _ids(self._encoded(self._rust.encode, text).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
-        encoded = self._rust.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [_ids(e.ids) for e in encoded]
+        return [_ids(e.ids) for e in self._encoded(self._rust.encode_batch_fast, list(texts))]
 
     def ends(self, text: str) -> list[int] | None:
-        return [end for _, end in self._rust.encode(text, add_special_tokens=False).offsets]
+        return [end for _, end in self._encoded(self._rust.encode, text).offsets]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens, without special ones."""
+        text: str = self._rust.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def is_special(self, token: int) -> bool:
+        return token in self._rust.get_added_tokens_decoder()
+
+    def _encoded(self, encode: Callable[..., Any], text: str | list[str]) -> Any:
+        try:
+            return encode(text, add_special_tokens=False)
+        except Exception as error:  # the library raises bare Exception, as for an unknown token that is not there
+            fix = "give a complete tokenizer.json: its unknown token must be in its vocabulary"
+            raise TokenizerError(f"cannot encode a text: {error}", where=str(self.file), fix=fix) from None
 
 
 class TiktokenTokenizer:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from leadline.core.contracts import ModelProvider
-from leadline.core.errors import MissingExtra, SourceError, UsageError
+from leadline.core.errors import LeadlineError, MissingExtra, SourceError, UsageError
 from leadline.core.spec import parse_length
 
 if TYPE_CHECKING:
@@ -85,7 +85,16 @@ class HF(ModelProvider):
         from leadline.models.hf.load import load
         from leadline.models.hf.model import HFModel
 
-        return HFModel(name, self, load(name, self))
+        try:
+            return HFModel(name, self, load(name, self))
+        except LeadlineError:
+            raise
+        except Exception as error:  # a damaged checkpoint raises anything in transformers
+            raise SourceError(
+                f"the model cannot be opened: {type(error).__name__}: {str(error)[:300]}",
+                where=f"hf:{name}",
+                fix="check its config.json, tokenizer and weights; --debug shows the traceback",
+            ) from error
 
 
 def check_exists(name: str) -> None:

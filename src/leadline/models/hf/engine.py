@@ -8,24 +8,28 @@ smaller chunks, then gives up the longest requests only.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.models.hf.attention import UnsupportedAttention
+from leadline.models.hf.attention import STEP, UnsupportedAttention, attend
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
-from leadline.models.hf.memory import ROWS_BYTES, DecoderShape
+from leadline.models.hf.memory import ROWS_BYTES, DecoderShape, Speed
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 SMALLEST_CHUNK = 512
+TRIAL_FLOPS = {"cpu": 1e11}
+"""Operations of a reading from which the speed is measured: about a second on a CPU; on a GPU a whole chunk."""
 T = TypeVar("T")
 
 
@@ -64,7 +68,8 @@ class Engine:
         fused: bool = True,
     ) -> None:
         self.model = model
-        self.stops = tuple(stops)
+        self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
+        self.stops = tuple(stop for stop in stops if 0 <= stop < self.vocabulary)
         self.reuse = reuse
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
@@ -125,6 +130,61 @@ class Engine:
         free, _ = torch.cuda.mem_get_info(self.reader.device)
         unused = torch.cuda.memory_reserved(self.reader.device) - torch.cuda.memory_allocated(self.reader.device)
         return int(free + unused)
+
+    def measure_speed(self, longest: int) -> Speed:
+        """From reading random tokens, enough to keep the device busy, and decoding. The fastest of two: other programs
+        can only make it slower."""
+        shape, new = DecoderShape.of(self.model.config.to_dict()), 8
+        count = TRIAL_FLOPS.get(self.reader.device.type, math.inf) / shape.flops_read(1)
+        count = int(max(32, min(count, self.chunk, longest)))
+        # Ordinary tokens: markers for images and the like stand at the beginning or the end of a vocabulary.
+        ids = (shape.vocabulary // 2 + np.arange(count) % min(1000, shape.vocabulary // 3)).astype(np.int32)
+        stops, self.stops = self.stops, ()
+        try:
+            reading = min(self._trial(ids, EngineRequest(count, ids[:0], 1), afresh=True) for _ in range(2))
+            answering = min(self._trial(ids, EngineRequest(count, ids[:0], new)) for _ in range(2))
+        finally:
+            self.stops = stops
+            self.close()
+        weights = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        # The shared path has kept the document, so that each new token takes one step; the plain path reads it again.
+        plain = bool(self.support.refusal(count))
+        decoding = max(answering - plain * reading, 1e-6) / (new - plain)
+        attention = self._attention_flops_per_second(shape, longest) if shape.heads else math.inf
+        spent = reading - shape.flops_attention(count) / attention - (0 if plain else decoding)
+        return Speed(
+            (shape.flops_read(count) - shape.flops_attention(count)) / max(spent, reading / 4),
+            attention,
+            (weights + count * self.kv_bytes) / decoding,
+        )
+
+    def _attention_flops_per_second(self, shape: DecoderShape, longest: int) -> float:
+        """Of one layer, for some queries over as many keys as a long document has on average."""
+        queries = STEP if self.reader.device.type == "cuda" else 128
+        keys = 1 << min(13, max(10, (longest // 2).bit_length()))
+        sizes = (shape.heads, queries), (shape.key_heads, keys), (shape.key_heads, keys)
+        dtype, device = self.model.dtype, self.reader.device
+        query, key, value = (torch.randn(1, *size, shape.width, device=device).to(dtype) for size in sizes)
+        with self._on_device(), torch.inference_mode():
+            work = partial(attend, query, key, value, shape.width**-0.5, planned=True)
+            seconds = min(self._seconds(work) for _ in range(3))
+        return 4.0 * shape.heads * queries * keys * shape.width / seconds
+
+    def _trial(self, ids: Ids, request: EngineRequest, *, afresh: bool = False) -> float:
+        if afresh:
+            self.reader.forget()
+        return self._seconds(lambda: self.answer(ids, [request]))
+
+    def _seconds(self, work: Callable[[], object]) -> float:
+        self._synchronize()
+        begin = time.perf_counter()
+        work()
+        self._synchronize()
+        return time.perf_counter() - begin
+
+    def _synchronize(self) -> None:
+        if self.reader.device.type == "cuda":
+            torch.cuda.synchronize(self.reader.device)
 
     def close(self) -> None:
         self.reader.forget()

@@ -93,9 +93,10 @@ def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> 
         raise SourceError(f"{folder} has no config.json", where=where, fix=fix)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code, **source)
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # transformers checks little of what it reads
         hint = "add trust_remote_code=true if you trust its code" if "trust_remote_code" in str(error) else ""
-        raise SourceError(f"its config.json is not usable: {_first_line(error)}", where=where, fix=hint) from None
+        fix = hint or "repair config.json, or get the checkpoint again"
+        raise SourceError(f"its config.json is not usable: {_first_line(error)}", where=where, fix=fix) from None
     if options.rope:
         _scale_positions(config.get_text_config(), options.rope, where)
     return config
@@ -169,16 +170,22 @@ def _load_weights(
         placement["attn_implementation"] = options.attn
     try:
         with quiet_transformers():
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, config=config, dtype=dtype, trust_remote_code=options.trust_remote_code, **source, **placement
-            )
+            model, loaded = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, dtype=dtype, trust_remote_code=options.trust_remote_code,
+                output_loading_info=True, **source, **placement,
+            )  # fmt: skip
     except ImportError as error:
         missing = "gguf" if source else "accelerate" if placement else "a package its code needs"
         raise MissingExtra(f"{missing} ({_first_line(error)})", "hf", where=where) from None
-    except (OSError, ValueError, KeyError, RuntimeError, NotImplementedError) as error:
+    except Exception as error:  # damaged files raise many kinds of exception
         _reraise_out_of_memory(error, where)
         fix = "check that the folder holds all *.safetensors files of one causal language model"
         raise SourceError(f"its weights could not be read: {_first_line(error)}", where=where, fix=fix) from None
+    if absent := sorted(loaded["missing_keys"]):  # transformers would answer with random numbers in their place
+        what = f"{len(absent)} tensors of the model are not in its weights, such as {absent[0]}"
+        raise SourceError(
+            what, where=where, fix="check that config.json belongs to these weights, and all files are there"
+        )
     try:
         return (model if options.device_map else model.to(device)).eval()
     except RuntimeError as error:
@@ -223,10 +230,14 @@ def stop_tokens(model: Any, folder: Path) -> list[int]:
     configs = (model.generation_config, model.config, model.config.get_text_config())
     ends = [getattr(config, "eos_token_id", None) for config in configs]
     saved = folder / "generation_config.json"
-    if saved.is_file():
-        ends.append(json.loads(saved.read_text()).get("eos_token_id"))
-    return sorted({int(i) for ids in ends for i in ([ids] if isinstance(ids, int) else ids or [])})
+    try:
+        if saved.is_file():
+            ends.append(json.loads(saved.read_text()).get("eos_token_id"))
+        return sorted({int(i) for ids in ends for i in ([ids] if isinstance(ids, int) else ids or [])})
+    except (ValueError, TypeError, AttributeError, OSError) as error:
+        what = f"its end-of-text tokens could not be read: {_first_line(error)}"
+        raise SourceError(what, where=str(saved), fix="repair eos_token_id in it, or delete the file") from None
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
+    return " ".join(str(error).split())[:300] or type(error).__name__

@@ -1,14 +1,14 @@
-"""Forecast of the memory and time of a run on a device, from the model's configuration and measured device speed.
+"""Forecast of the memory and time of a run on a device, from the model's configuration and its measured speed.
 
 Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and visible key
 (two products). The KV cache holds 2 x layers x key heads x width values per token. Activations are those of one chunk:
-the four buffers of the feed-forward part, or attention's float32 totals, whichever is larger.
+the four buffers of the feed-forward part, or attention's float32 totals, whichever is larger. The speed is that of the
+model itself on a few tokens: matrix products of other shapes say little about it on a CPU.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -98,9 +98,12 @@ class DecoderShape:
     def flops_read(self, tokens: int, *, start: int = 0) -> float:
         """Operations for reading tokens `start` to `tokens`, without the output head."""
         weights = self._attention_weights + self._feed_forward_weights(self.experts[0])
+        return 2.0 * self.layers * weights * (tokens - start) + self.flops_attention(tokens, start=start)
+
+    def flops_attention(self, tokens: int, *, start: int = 0) -> float:
+        """The part of `flops_read` that grows with the square of the length."""
         pairs = (tokens * (tokens + 1) - start * (start + 1)) / 2
-        per_pair = 4 * self.layers * self.heads * self.width
-        return 2.0 * self.layers * weights * (tokens - start) + per_pair * pairs
+        return 4.0 * self.layers * self.heads * self.width * pairs
 
     @property
     def flops_head(self) -> float:
@@ -137,39 +140,52 @@ class DocumentReading:
 
 
 @dataclass(frozen=True, slots=True)
+class Speed:
+    """Operations per second of matrix products and of attention while reading, and bytes per second while decoding."""
+
+    products: float
+    attention: float
+    decoding: float
+
+
+@dataclass(frozen=True, slots=True)
 class DeviceCost:
-    """Bytes and operations of a run. Each of its decoding `steps` reads the weights and the cache once."""
+    """Bytes and operations of a run. `attention` is a part of `flops`; `traffic` is the bytes that all decoding steps
+    read: the weights, and the cache of their document."""
 
     weights: int
     cache: int
     activations: int
     rows: int
     flops: float
-    steps: int
+    attention: float
+    traffic: float
 
     @property
     def memory(self) -> int:
         return self.weights + self.cache + self.activations + self.rows + OVERHEAD
 
-    def seconds(self, *, flops_per_second: float, bytes_per_second: float) -> float:
-        """The time of a run: arithmetic of reading, then memory traffic of decoding."""
-        return self.flops / flops_per_second + self.steps * (self.weights + self.cache) / bytes_per_second
+    def seconds(self, speed: Speed) -> tuple[float, float]:
+        """For reading, and for answers that use their whole allowance."""
+        reading = (self.flops - self.attention) / speed.products
+        return reading + (self.attention / speed.attention if self.attention else 0.0), self.traffic / speed.decoding
 
 
 def cost(
     shape: DecoderShape, readings: Iterable[DocumentReading], *, dtype: str, weights: int, chunk: int
 ) -> DeviceCost:
     """The cost of these readings. Documents are read one after another, so the longest decides the memory."""
-    flops, steps, cache, rows = 0.0, 0, 0, 0
+    flops, attention, traffic, cache, rows = 0.0, 0.0, 0.0, 0, 0
     per_token = shape.kv_bytes(dtype)
     for reading in readings:
-        flops += shape.flops_read(reading.tokens, start=reading.kept)
-        for cut, own, new in reading.probes:
-            flops += shape.flops_read(cut + own + new, start=cut) + shape.flops_head * new
-        steps += max((new for _, _, new in reading.probes), default=0)
-        cache = max(cache, reading.tokens * per_token)
+        parts = [(reading.tokens, reading.kept), *((cut + own, cut) for cut, own, _ in reading.probes)]
+        flops += sum(shape.flops_read(stop, start=start) for stop, start in parts)
+        attention += sum(shape.flops_attention(stop, start=start) for stop, start in parts)
+        held = reading.tokens * per_token
+        traffic += max((new for _, _, new in reading.probes), default=0) * (weights + held)
+        cache = max(cache, held)
         rows = max(rows, min(ROWS_BYTES, sum(own + new for _, own, new in reading.probes) * per_token))
-    return DeviceCost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, steps)
+    return DeviceCost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, attention, traffic)
 
 
 ROWS_BYTES = 3 * GIB // 4
@@ -203,28 +219,6 @@ def check_fits(
     )
 
 
-def measure_rates(device: torch.device, dtype: torch.dtype) -> tuple[float, float]:
-    """Operations and bytes per second of a matrix product and a copy, large enough to keep the device busy."""
-    size = 4096 if device.type == "cuda" else 768
-    a = torch.randn(size, size, device=device).to(dtype)
-    flops = 2 * size**3 / _seconds(lambda: a @ a, device)
-    block = torch.zeros((1 << 28) if device.type == "cuda" else (1 << 25), dtype=torch.uint8, device=device)
-    return flops, block.numel() * 2 / _seconds(block.clone, device)
-
-
-def _seconds(work: Callable[[], object], device: torch.device, repeats: int = 5) -> float:
-    def settled() -> float:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        return time.perf_counter()
-
-    work()
-    begin = settled()
-    for _ in range(repeats):
-        work()
-    return (settled() - begin) / repeats
-
-
 def device_memory(device: torch.device) -> int | None:
     """Memory that this process could use on the device, including what it uses now."""
     if device.type == "cuda":
@@ -238,36 +232,36 @@ def device_memory(device: torch.device) -> int | None:
 
 def forecast(
     shape: DecoderShape,
-    documents: Iterable[Sequence[tuple[int, int, int]]],
+    readings: Sequence[DocumentReading],
+    measure_speed: Callable[[], Speed],
     *,
     dtype: str,
     weights: int,
     chunk: int,
     devices: Sequence[torch.device],
     where: str,
-) -> tuple[DeviceCost, tuple[str, ...]]:
-    """The cost of documents given as (prompt tokens, closing tokens, new tokens) per probe, and lines of text about it.
+) -> tuple[str, ...]:
+    """Lines of text about the memory and time of a run.
 
     Layers are spread over `devices` with their part of the cache and run one after another: the memory is that of all
     devices, the speed that of one. Raises with what would fit when the longest document does not.
     """
-    readings = [DocumentReading(tuple((prompt - own, own, new) for prompt, own, new in probes)) for probes in documents]
     has = [device_memory(device) for device in devices]
     memory = None if None in has else sum(filter(None, has))
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
         check_fits(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
-    total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
-    flops_per_second, bytes_per_second = measure_rates(devices[0], getattr(torch, dtype))
+    total, speed = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk), measure_speed()
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
-    seconds = total.seconds(flops_per_second=flops_per_second, bytes_per_second=bytes_per_second)
-    return total, (
+    reading, answers = total.seconds(speed)
+    return (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
         f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
-        f"arithmetic {total.flops:.2g} operations, about {format_duration(seconds)} at the "
-        f"{format_flops(flops_per_second)} measured on {devices[0]}",
+        f"time about {format_duration(reading)} for reading and up to {format_duration(answers)} for answers: "
+        f"{total.flops:.2g} operations at the {format_flops(total.flops / reading if reading else speed.products)} "
+        f"measured on {devices[0]}",
     )
 
 

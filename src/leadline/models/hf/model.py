@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
-import tokenizers
 
-from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
+from leadline.core.contracts import Continuation, ModelCard, TokenNLL
 from leadline.core.digest import digest_bytes
-from leadline.core.errors import RunStopped, TokenizerError, UsageError
+from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.load import Loaded, stop_tokens
-from leadline.models.hf.memory import GIB, DecoderShape, forecast
+from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, forecast
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
-from leadline.text.tokenizers import find_tokenizer_file, open_tokenizer
+from leadline.text.tokenizers import FileTokenizer, find_tokenizer_file
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -36,12 +36,11 @@ class HFModel:
     def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
         folder = Path(options.tokenizer).expanduser() if options.tokenizer else loaded.folder
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
-        self.tokenizer: Tokenizer = open_tokenizer(str(folder))
-        self._decoder = tokenizers.Tokenizer.from_file(str(find_tokenizer_file(folder)))
+        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(folder))
         self.plain: Frame = completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
         self.frame: Frame = _frame(options, template, folder, self.plain)
         self.grain: Literal["probe", "document"] = "document"
-        stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self._decoder)}
+        stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self.tokenizer)}
         self.engine = Engine(
             loaded.model,
             sorted(stops),
@@ -55,6 +54,7 @@ class HFModel:
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         begin = time.monotonic()
+        self._check_ids(document.ids, *(p.closing_ids for p in probes))
         requests = [EngineRequest(p.cut, p.closing_ids, self._options.max_tokens or p.allowance) for p in probes]
         answers = self._guarded(lambda: self.engine.answer(document.ids, requests))
         # All probes were answered together: each gets an equal share of the time.
@@ -72,25 +72,39 @@ class HFModel:
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
         _check_scorable(len(ids), continuations, spans)
+        self._check_ids(ids, *(c.ids for c in continuations))
         scores = self._guarded(lambda: self.engine.nll(ids, continuations, spans))
         longest = max([stop for _, stop in spans] + [c.cut + len(c.ids) for c in continuations], default=0)
         return self._too_long(longest) if scores is None else replace(scores, notes=self._notes(longest))
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
         """Memory and time of a run on this device, as text; an error when it cannot fit."""
-        model = self.engine.model
-        weights = sum(p.numel() * p.element_size() for p in model.parameters())
-        others = {p.device for p in model.parameters() if p.device.type != "meta"} - {self.engine.reader.device}
-        _, lines = forecast(
+        model, engine = self.engine.model, self.engine
+        readings = list(self._readings(documents, kept if self._options.reuse else ()))
+        others = {p.device for p in model.parameters() if p.device.type != "meta"} - {engine.reader.device}
+        return forecast(
             DecoderShape.of(model.config.to_dict()),
-            documents,
+            readings,
+            lambda: self._guarded(lambda: engine.measure_speed(max((r.longest for r in readings), default=0))),
             dtype=str(model.dtype).removeprefix("torch."),
-            weights=weights,
-            chunk=self.engine.chunk,
-            devices=[self.engine.reader.device, *others],
+            weights=sum(p.numel() * p.element_size() for p in model.parameters()),
+            chunk=engine.chunk,
+            devices=[engine.reader.device, *others],
             where=self.card.name,
         )
-        return lines
+
+    def _readings(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int]
+    ) -> Iterator[DocumentReading]:
+        """One for a document that is read once; one for every probe on the plain path."""
+        for document, start in zip(documents, chain(kept, repeat(0)), strict=False):
+            probes = tuple((prompt - own, own, new) for prompt, own, new in document)
+            plain = [probe for probe in probes if self.engine.support.refusal(sum(probe))]
+            yield from (DocumentReading((probe,)) for probe in plain)
+            if shared := tuple(probe for probe in probes if probe not in plain):
+                yield DocumentReading(shared, start)
 
     def close(self) -> None:
         self.engine.close()
@@ -105,10 +119,18 @@ class HFModel:
             completion_tokens=len(answer.ids) + answer.stopped,
         )
 
+    def _check_ids(self, *texts: Ids) -> None:
+        highest, known = max((int(ids.max()) for ids in texts if len(ids)), default=0), self.engine.vocabulary
+        if highest >= known:
+            raise SourceError(
+                f"the tokenizer gives token {highest}, and the model has embeddings for {known}",
+                where=self.card.name,
+                fix="give the tokenizer that belongs to this checkpoint with tokenizer=FOLDER",
+            )
+
     def text_of(self, answer: Generated) -> str:
         """The generated tokens as text, without special tokens."""
-        text: str = self._decoder.decode(answer.ids, skip_special_tokens=True)
-        return text
+        return self.tokenizer.decode(answer.ids)
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
@@ -188,7 +210,7 @@ def _frame(options: HF, template: ChatTemplate | None, folder: Path, plain: Fram
     return template.frame(thinking=thinking, prefill=True)
 
 
-def _end_of_turn(template: ChatTemplate | None, decoder: tokenizers.Tokenizer) -> list[int]:
+def _end_of_turn(template: ChatTemplate | None, tokenizer: FileTokenizer) -> list[int]:
     """The marker that the template puts after an assistant's answer, if it is a single special token."""
     if template is None:
         return []
@@ -197,8 +219,8 @@ def _end_of_turn(template: ChatTemplate | None, decoder: tokenizers.Tokenizer) -
         whole = template.render([turn, {"role": "assistant", "content": _ANSWER_MARK}, turn])
     except TokenizerError:
         return []  # a template for one turn only
-    first = decoder.encode(whole.partition(_ANSWER_MARK)[2].lstrip(), add_special_tokens=False).ids[:1]
-    return [token for token in first if token in decoder.get_added_tokens_decoder()]
+    first = tokenizer.encode(whole.partition(_ANSWER_MARK)[2].lstrip())[:1].tolist()
+    return [token for token in first if tokenizer.is_special(token)]
 
 
 def _check_scorable(tokens: int, continuations: Sequence[Continuation], spans: Sequence[tuple[int, int]]) -> None:

@@ -22,8 +22,15 @@ ServerKind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.2
+OPENING_SECONDS = 30.0
+"""The timeout of small questions about the server, where that of a sample may be ten minutes."""
+SMALL_BYTES = 65_536
 _NO_SERVER = re.compile("refused|name or service", re.IGNORECASE)
 """Connection errors that are not worth a retry."""
+_ADVICE = {
+    "connection": "start the server, or correct base_url (it usually ends in /v1)",
+    "timeout": "the server does not answer: wait until it has loaded its model, or start it again",
+}
 _WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 
 
@@ -88,19 +95,22 @@ def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = Non
     raise error_class(f"the server answers {reply.status}: {message}", where=f"{method} {url}")
 
 
-def send_with_retries(client: HttpClient, method: str, url: str, body: bytes | None = None) -> HttpReply:
+def send_with_retries(
+    client: HttpClient, method: str, url: str, body: bytes | None = None, *, seconds: float = OPENING_SECONDS
+) -> HttpReply:
     """One reply, with retries after transient failures. For questions about the server, not samples."""
+    timeout = min(seconds, client.timeout) if len(body or b"") <= SMALL_BYTES else client.timeout
     for attempt in range(ATTEMPTS):
         last = attempt == ATTEMPTS - 1
         wait = FIRST_WAIT_SECONDS * 2**attempt
         try:
-            reply = client.send(method, url, body)
+            reply = client.send(method, url, body, timeout=timeout)
         except RequestFailed as error:
-            if last or error.reason == "timeout" or _NO_SERVER.search(str(error)):
+            if last or error.fix or error.reason == "timeout" or _NO_SERVER.search(str(error)):
                 raise ServerAway(
-                    f"no server answers: {error}",
+                    str(error) if error.fix else f"no server answers: {error}",
                     where=url,
-                    fix="start the server, or correct base_url (it usually ends in /v1)",
+                    fix=error.fix or _ADVICE.get(error.reason, "correct base_url (it usually ends in /v1)"),
                 ) from None
         else:
             if last or not _is_transient(reply):

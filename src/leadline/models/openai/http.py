@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Any, Literal
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from leadline.core.activity import waiting_for
 from leadline.core.secrets import redact, redact_bytes, remember
 
 MAX_IDLE_CONNECTIONS = 1024
@@ -96,7 +97,10 @@ class HttpClient:
 
     def send(self, method: str, url: str, body: bytes | None, *, timeout: float | None = None) -> HttpReply:
         """Send one request, once. Raises RequestFailed when no complete reply arrives within the timeout."""
-        seconds = self.timeout if timeout is None else timeout
+        with waiting_for(lambda: f"{method} {url}"):
+            return self._exchange(method, url, body, self.timeout if timeout is None else timeout)
+
+    def _exchange(self, method: str, url: str, body: bytes | None, seconds: float) -> HttpReply:
         deadline = time.monotonic() + seconds
         sock = None
         try:
@@ -173,8 +177,11 @@ class HttpClient:
             made.set_tunnel(self._url.hostname or "", self._url.port or 443, _proxy_key(self._proxy))
         try:
             made.connect()
-        except BaseException:
+        except BaseException as error:
+            connected = made.sock is not None  # so the handshake of TLS failed
             made.close()
+            if connected and self._url.scheme == "https" and isinstance(error, _NO_HANDSHAKE):
+                raise _wrong_scheme("http", self._url) from None
             raise
         assert made.sock is not None
         return made.sock
@@ -237,6 +244,7 @@ def _read(response: http.client.HTTPResponse, max_bytes: int) -> bytes:
     return b"".join(parts)
 
 
+_NO_HANDSHAKE = (TimeoutError, ConnectionResetError, ssl.SSLEOFError)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
 
 
@@ -246,14 +254,17 @@ def _failed(error: Exception, timeout: float, url: SplitResult) -> RequestFailed
     if isinstance(error, http.client.IncompleteRead):
         return RequestFailed("connection", "the connection closed in the middle of the reply")
     if isinstance(error, ssl.SSLError) and error.reason in _NOT_TLS:
-        plain = url._replace(scheme="http").geturl()
-        return RequestFailed("connection", "this port answers http, not https", f"write base_url={plain}")
+        return _wrong_scheme("http", url)
     if isinstance(error, http.client.BadStatusLine) and str(error).startswith("\x15\x03"):  # an alert of TLS
-        secure = url._replace(scheme="https").geturl()
-        return RequestFailed("connection", "this port answers https, not http", f"write base_url={secure}")
+        return _wrong_scheme("https", url)
     lost = isinstance(error, OSError | http.client.HTTPException)
     message = redact(f"{type(error).__name__}: {error}")[:MESSAGE_CHARACTERS]
     return RequestFailed("connection" if lost else "malformed", message)
+
+
+def _wrong_scheme(right: str, url: SplitResult) -> RequestFailed:
+    message = f"this port does not answer {url.scheme}; it may be one for {right}"
+    return RequestFailed("connection", message, f"write base_url={url._replace(scheme=right).geturl()}")
 
 
 def parse_retry_after(value: str | None, *, now: float | None = None) -> float | None:

@@ -32,7 +32,7 @@ from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_serve
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
 from leadline.models.openai.replies import parse_reply, request_failure
-from leadline.models.openai.template import FrameFinder, can_prefill, conversation, prefill_fields
+from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
 from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
 from leadline.text.tokenizers import open_tokenizer
@@ -49,6 +49,8 @@ def _json_object(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
+FIRST_ANSWER_SECONDS = 120.0
+"""The timeout of the first small requests: some servers load the model only then."""
 Tokens = Annotated[int, BeforeValidator(parse_length)]
 
 
@@ -70,7 +72,8 @@ class OpenAI(ModelProvider):
     window: Tokens | None = Field(None, description="context window, where the server does not state it")
     max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
     temperature: float | None = Field(0.0, description="0 is greedy")
-    timeout: float = Field(600.0, gt=0, description="seconds for a whole request")
+    timeout: float = Field(600.0, gt=0, le=1e6, description="seconds for a whole request")
+    anyway: bool = Field(False, description="use a tokenizer that is not the server's")
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
@@ -93,12 +96,17 @@ class OpenAI(ModelProvider):
             raise
 
     def _checked_url(self) -> str:
-        url = urlsplit(self.base_url)
+        try:
+            url = urlsplit(self.base_url)
+            known = url.scheme in ("http", "https") and bool(url.hostname) and (url.port is None or url.port > 0)
+            (url.hostname or "").encode("idna")
+        except ValueError:  # http://[::1, a port of letters, a name that is none
+            raise _not_a_url(self.base_url) from None
         if url.username or url.password:
             # The URL is part of the model's name, and that is written into every record.
             raise UsageError("base_url holds a name or password", where="base_url", fix="keep keys in the environment")
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise UsageError(f"{self.base_url!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
+        if not known:
+            raise _not_a_url(self.base_url)
         return self.base_url
 
     @field_validator("api_key_env")
@@ -134,6 +142,10 @@ class OpenAI(ModelProvider):
         return key
 
 
+def _not_a_url(text: str) -> UsageError:
+    return UsageError(f"{text[:200]!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
+
+
 class OpenAIModel:
     """One model on one server. Thread-safe."""
 
@@ -151,7 +163,7 @@ class OpenAIModel:
         self._notes: list[str] = list(server.notes)
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
-        self.tokenizer: Tokenizer = _find_tokenizer(client, server, options.tokenizer)
+        self.tokenizer: Tokenizer = self._find_tokenizer()
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after
         self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
@@ -286,6 +298,22 @@ class OpenAIModel:
             return {}
         return {"chat_template_kwargs": {"enable_thinking": self._options.thinking == "on"}}
 
+    def _find_tokenizer(self) -> Tokenizer:
+        """The tokenizer, which must give a test text as many tokens as the server's own, where that can be asked."""
+        named, server = self._options.tokenizer, self.server
+        chosen = _open_tokenizer(self._client, server, named)
+        if server.kind == "plain" or not named or isinstance(chosen, ServerTokenizer):
+            return chosen  # a plain server shows it by its counts of two prompts, in FrameFinder
+        theirs = ServerTokenizer(self._client, server)
+        counts = tuple(len(one.encode(TOKENIZER_TEST_TEXT)) for one in (chosen, theirs))
+        if counts[0] != counts[1]:
+            problem = "this tokenizer is not the server's: a test text has {} tokens here and {} there".format(*counts)
+            if not self._options.anyway:
+                fix = f"leave tokenizer= out to use the server's own, or {ANYWAY}"
+                raise TokenizerError(problem, where=f"tokenizer={named}", fix=fix)
+            self._notes.append(problem)
+        return chosen
+
     def _find_frame(self) -> Frame:
         options = self._options
         named = options.template or options.tokenizer
@@ -296,7 +324,14 @@ class OpenAIModel:
         if thinking is not None and self.server.kind == "plain":
             self._notes.append(f"thinking={options.thinking} is not sent: this kind of server has no switch for it")
         finder = FrameFinder(
-            self._client, self.server, self.tokenizer, self._chat_fields, thinking, folder, self._prompt_tokens
+            self._client,
+            self.server,
+            self.tokenizer,
+            self._chat_fields,
+            thinking,
+            folder,
+            self._prompt_tokens,
+            options.anyway,
         )
         if not self._chat:
             frame, notes = finder.completion()
@@ -317,7 +352,7 @@ class OpenAIModel:
         outcome: Completion | Failure = Failure("server", "")
         for _ in range(ATTEMPTS):
             body = self._body(text, prefix, self._decoding(16))
-            reply = send_with_retries(self._client, "POST", self._url, body)
+            reply = send_with_retries(self._client, "POST", self._url, body, seconds=FIRST_ANSWER_SECONDS)
             outcome = parse_reply(reply, chat=self._chat, key_name=self._options.api_key_env)
             if isinstance(outcome, Completion):
                 return outcome.prompt_tokens
@@ -355,7 +390,7 @@ def _refuses_schema(failure: Failure) -> bool:
     return failure.why == "refused_request" and failure.status in (400, 422, 501) and named is not None
 
 
-def _find_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
+def _open_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
     """The named tokenizer, or the model's own: from its folder, else from the server."""
     can_tokenize = server.kind != "plain"
     if server.suggested_url and named in ("", "server"):
@@ -383,16 +418,4 @@ def _find_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Token
             where=f"openai:{server.model}",
             fix="give tokenizer=FOLDER with the model's tokenizer.json, or tokenizer=tiktoken:NAME",
         )
-    chosen = open_tokenizer(named)
-    if can_tokenize:
-        ours, theirs = (
-            len(chosen.encode(TOKENIZER_TEST_TEXT)),
-            len(ServerTokenizer(client, server).encode(TOKENIZER_TEST_TEXT)),
-        )
-        if ours != theirs:
-            raise TokenizerError(
-                f"this tokenizer is not the server's: a test text has {ours} tokens here and {theirs} there",
-                where=f"tokenizer={named}",
-                fix="leave tokenizer= out to use the server's own",
-            )
-    return chosen
+    return open_tokenizer(named)

@@ -31,9 +31,12 @@ _OTHER_TOKENIZER = (
 )
 _PROBES = (
     "Which of these words is the longest?",
-    "A second, longer text: 1234567 plus 89, in Zürich, at 10:45; what is it about? "
-    "It is about counting the same text twice, here and there, and comparing the two counts.",
+    "A second text, 1234567 plus 89.25, at 10:45: naïve Übergröße, 數據 日本 한국 русский, camelCaseWord, "
+    "https://example.org/a?b=c; what is it about?",
 )
+ALLOWED_DIFFERENCE = 2
+"""Tokens: the ends of a text may merge with a template whose text is not known."""
+ANYWAY = "add --anyway: lengths are then not those that the model reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,8 @@ class FrameFinder:
     """The file or folder with the template: named by the user, or the model's folder."""
     count_prompt: Callable[[str, str], int | None]
     """(user text, answer prefix) -> prompt tokens as the server counts them in one request; None where it does not."""
+    anyway: bool
+    """Use a tokenizer that is not the server's."""
 
     def chat(self, prefill: bool) -> tuple[Frame, tuple[str, ...]]:
         """The frame of a chat, and notes on how it was found."""
@@ -137,23 +142,25 @@ class FrameFinder:
     def _measured(self, frame: Frame) -> tuple[Frame, tuple[str, ...]]:
         """The frame with the tokens that the server counts beyond it. Two texts, to notice a different tokenizer."""
         prefix = " The answer is" if frame.prefill and frame.form == "chat" else ""
-        one, two = (self._extra_tokens(frame, text, prefix) for text in _PROBES)
+        theirs = [self.count_prompt(text, prefix) for text in _PROBES]
+        ours = [len(self.tokenizer.encode(frame.before + text + frame.after + prefix)) for text in _PROBES]
         extra, notes = 0, tuple[str, ...]()
-        if one is None or two is None:
+        one, two = ((theirs[i] or 0) - ours[i] for i in (0, 1))
+        if None in theirs or theirs[0] == theirs[1]:  # a placeholder, if it is the same for any text
             notes = ("the server reports no token counts: what it adds to a prompt is not part of any length",)
-        elif one != two:
+        elif one == two:
+            extra, notes = one, ((_MEASURED.format(one),) if one else ())
+        elif abs(one - two) > ALLOWED_DIFFERENCE and not self.anyway:
+            raise TokenizerError(
+                _OTHER_TOKENIZER.format(one, two),
+                where=f"openai:{self.server.model}",
+                fix=f"give tokenizer=FOLDER with this model's tokenizer.json, or {ANYWAY}",
+            )
+        else:
             known = bool(frame.before or frame.after)
             extra, notes = 0 if known else max(one, 0), (_OTHER_TOKENIZER.format(one, two),)
-        else:
-            extra, notes = one, ((_MEASURED.format(one),) if one else ())
         fingerprint = digest([frame.fingerprint, frame.form, frame.prefill, extra])
         return replace(frame, extra_tokens=extra, fingerprint=fingerprint), notes
-
-    def _extra_tokens(self, frame: Frame, text: str, prefix: str) -> int | None:
-        """Tokens that the server counts beyond ours."""
-        theirs = self.count_prompt(text, prefix)
-        ours = len(self.tokenizer.encode(frame.before + text + frame.after + prefix))
-        return None if theirs is None else theirs - ours
 
 
 def conversation(text: str, prefix: str = "") -> Messages:

@@ -215,8 +215,11 @@ class RayModel:
             return [Answer(Sent(form="ids", prefix="none"), Failure("server", str(error)), 0.0) for _ in probes]
         return answers
 
-    def forecast(self, documents: Iterable[Sequence[tuple[int, int, int]]]) -> tuple[str, ...]:
-        """The forecast of one replica; empty where the model has none."""
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
+        """The forecast of one replica; empty where the model has none. The next document may go to another replica, so
+        that none of it is kept."""
         try:
             lines: tuple[str, ...] = self._pool.call("forecast", [tuple(probes) for probes in documents])
         except ReplicasLost:

@@ -44,6 +44,7 @@ from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Place
 from leadline.results.verdict import Verdict, length_range
 from leadline.stats.compare import Comparison, Difference
+from leadline.stats.intervals import FEW_CLUSTERS
 
 # --- tasks by lengths ---------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
 def sentence(found: Comparison) -> str:
     """The overall difference, and every part that differs after correction."""
     overall = found.overall
-    total = f"{points(overall)} points overall on {format_count(found.pairs, 'prompt')} asked in both runs"
+    total = f"{points(overall)} points overall on {format_pairs(found.pairs, found.documents)}"
     # With one task, the task is the whole.
     parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
     changed = [d for d in parts if d.verdict in ("worse", "better")]
@@ -228,6 +229,17 @@ def sentence(found: Comparison) -> str:
     listed = "".join(f"; {d.verdict} {_part(d)}, {points(d)}" for d in changed)
     verdict = "mixed" if overall.verdict == "no difference seen" else overall.verdict
     return f"{verdict.capitalize()}: {total}{listed}."
+
+
+def format_pairs(pairs: int, documents: int) -> str:
+    """`220 paired prompts of 30 documents`, or `... (3 documents: too few to rely on)`."""
+    of = f" of {format_count(documents, 'document')}" if FEW_CLUSTERS <= documents < pairs else ""
+    return f"{pairs:,} paired prompts{of}{format_few(documents)}"
+
+
+def format_few(documents: int) -> str:
+    """` (3 documents: too few to rely on)`; empty from five documents on."""
+    return f" ({format_count(documents, 'document')}: too few to rely on)" if documents < FEW_CLUSTERS else ""
 
 
 def points(d: Difference) -> str:

@@ -7,7 +7,6 @@ ever tokenised again.
 
 from __future__ import annotations
 
-import itertools
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -113,14 +112,9 @@ class Assembly:
 
     def _add_groups(self, order: Indices, groups: Indices) -> None:
         """Adds groups of pieces with sound joints between them; all but the last are final."""
-        bounds, pieces = groups.tolist(), self.counted.texts(order)
-        texts = ["".join(pieces[a:b]) for a, b in itertools.pairwise(bounds)]
-        several = [n for n in range(len(texts) - 1) if bounds[n + 1] - bounds[n] > 1]
-        encoded = dict(zip(several, self.counted.context.encode_pieces([texts[n] for n in several]), strict=True))
-        ids = [encoded[n] if n in encoded else self.counted.piece(int(order[bounds[n]])) for n in range(len(texts) - 1)]
-        if ids:
-            self._push(np.concatenate(ids), "".join(texts[:-1]))
-        for piece in order[bounds[-2] :].tolist():
+        if len(groups) > 2:
+            self._push(*self.counted.gather_groups(order, groups[:-1]))
+        for piece in order[groups[-2] :].tolist():
             self._extend_group(piece)
 
     def _splits_before_piece(self, piece: int) -> bool:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
+MOST_GROUPS = 100_000
+"""Groups of pieces whose tokens are kept."""
 FORMAT = 4
 """Version of the cache files."""
 WORTH_CACHING = 200
@@ -51,6 +53,10 @@ class CountedBank:
     documents: int = 0
     """Documents that were fitted with this bank."""
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
+    _with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = field(init=False)
+    """Tokens, starts and texts of all pieces, and of groups of them after that."""
+    _groups: dict[tuple[int, ...], int] = field(default_factory=dict)
+    """Pieces that were tokenised together, and where they are in `_with_groups`."""
     _piece_ends: dict[int, tuple[Sequence[int], int, int] | None] = field(default_factory=dict)
     """By piece, as `ContextTokenizer.anchored_ends` gives them."""
 
@@ -59,6 +65,7 @@ class CountedBank:
         self.mean_tokens = float(self.counts.mean()) if len(self.counts) else 0.0
         closes = self.bank.closes
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
+        self._forget_groups()
 
     def gather(self, order: Indices) -> tuple[Ids, str]:
         """The tokens and the text of pieces in an order."""
@@ -91,6 +98,39 @@ class CountedBank:
         if last >= len(ends) or (last + 1 < len(ends) and ends[last + 1] == ends[last]):
             return 0  # the next token is a part of the same character
         return ends[last] - characters
+
+    def gather_groups(self, order: Indices, bounds: Indices) -> tuple[Ids, str]:
+        """The tokens and the text of groups of pieces: those from bounds[n] to bounds[n + 1] are tokenised together."""
+        firsts, sizes = order[bounds[:-1]], np.diff(bounds)
+        several = np.flatnonzero(sizes > 1).tolist()
+        groups = [tuple(order[bounds[n] : bounds[n + 1]].tolist()) for n in several]
+        if len(self._groups) > MOST_GROUPS:
+            self._groups.clear()
+            self._forget_groups()
+        new = [group for group in dict.fromkeys(groups) if group not in self._groups]
+        if new:
+            self._add_groups(new)
+        firsts[several] = [self._groups[group] for group in groups]
+        ids, starts, texts = self._with_groups
+        counts = starts[firsts + 1] - starts[firsts]
+        shifts = starts[firsts] - (np.cumsum(counts) - counts)
+        return ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))], "".join(texts[firsts].tolist())
+
+    def _add_groups(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Keeps new groups as further pieces: the end of a line and the next indentation come again and again."""
+        ids, starts, texts = self._with_groups
+        written = ["".join([self.bank.pieces[i] for i in group]) for group in groups]
+        encoded = self.context.encode_pieces(written)
+        self._groups.update((group, len(texts) + n) for n, group in enumerate(groups))
+        ends = starts[-1] + np.cumsum([len(each) for each in encoded])
+        self._with_groups = (
+            np.concatenate([ids, *encoded]),
+            np.concatenate([starts, ends]),
+            np.concatenate([texts, np.array(written, dtype=np.object_)]),
+        )
+
+    def _forget_groups(self) -> None:
+        self._with_groups = (self.ids, self.starts, self._text_array)
 
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
@@ -131,14 +171,13 @@ class CountedBank:
 
     def _other_joints(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         """Joints of pieces that are not neighbours in the bank; all new pairs of tokens are proven at once."""
-        table = self._joint_table
+        table, splits = self._joint_table, self._characters_split(left, right)
+        left, right = left[splits], right[splits]
         pairs = table.pairs(left, right)
         if self.bank.alike and not table.failed:
             self._prove(table, pairs, left, right, most=max(ENOUGH - table.proven, 0))
             if table.proven >= ENOUGH and not table.failed:
-                return np.ones(len(left), np.bool_)
-        splits = self._characters_split(left, right)
-        left, right, pairs = left[splits], right[splits], pairs[splits]
+                return splits
         known, sound = table.look_up(pairs)
         if not known.all():
             self._prove(table, pairs, left, right, most=len(left))

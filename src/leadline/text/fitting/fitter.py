@@ -311,10 +311,16 @@ class _DocumentSearch:
             layout = other
         return offs[0]  # of the layout that was asked for
 
+    def _doubled_line_break(self, ask: _Ask) -> int:
+        """1 where a question that begins with one line break follows a text that ends in one: it is the same one."""
+        one = ask.closing.startswith("\n") and not ask.closing.startswith("\n\n")
+        return int(one and self.assembly.open_text.endswith("\n"))
+
     def _settle(self, asks: Sequence[_Ask], offsets: Sequence[int]) -> int | None:
         """0 if all prompts are exact, and their questions are then settled; the common difference if there is one."""
         found, differences = [], set()
         for ask, offset in zip(asks, offsets, strict=True):
+            offset = offset or self._doubled_line_break(ask)
             if offset and offset >= len(self.assembly.open_text):
                 return None  # no text is left to join the question to
             closing_ids = self.assembly.closing_ids(ask.closing, leave_off=offset)

@@ -1,139 +1,642 @@
-"""Generated haystack text: prose, legal, medical and chat documents that nobody has read before.
+"""Generated text without end: prose, legal, medical, chat and code, every word of it written for Leadline.
 
-    volume("prose", 7)      the seventh volume of prose, about 600,000 characters, the same on every machine
+    GeneratedText("prose").text(seed=7, characters=5000)
 
-A domain is a grammar and a plan. The grammar maps a symbol to alternatives; `{symbol}` is expanded in turn, `{Symbol}`
-is capitalised, `{a symbol}` gets its article, `[one|other]` is a choice on the spot. A document first binds its own names, places and figures, so that they
-come back in every paragraph, and then writes its paragraphs by the plan. No fixed run of words in a pattern is long,
-so that two documents share hardly any phrase of eight words.
+A grammar is a file beside this one. Its sections are lists of patterns; a text is the section `document`, expanded.
+
+    == habit                            a section: one pattern a line
+    {She} [came in|left] before {the hour}.
+    == colour: red | green | grey       the same, short
+    == document trade: place | worker   drawn once a text: a row gives a value to each column
+    == document people of anna, otto: first | she       ... to {anna.first}, {anna.she}, {otto.first}; rows are distinct
+    == document town of here, there: town               ... to {here} and {there}
+    == paragraph month: May | June      drawn once a paragraph
+    == document year = 1841..1952       a number; `= year + 2..6` follows another, `= year + 1..2 each` grows with paragraphs
+    * Al Ber Bran : berg dahl           in a list: all combinations of the two halves; `_` becomes a space
+
+`{word}` is a section or value, `{Word}` begins with a capital, `{a word}` and `{A word}` have an article, `[one|other]`
+is a choice on the spot. A section with lines `--` has patterns of several lines. `«`, `»`, `\\[`, `\\]` are literal {, }, [, ].
+
+The phrases between the choices are the pieces: they are tokenised once, and a text is only an order of them. So a
+document of 128k tokens costs some milliseconds, whatever the tokenizer, and none has a stretch in common with another.
+Every joint is at white space, except where a name is glued to punctuation in code.
 """
 
 from __future__ import annotations
 
-import random
+import io
+import math
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from importlib import import_module
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
 
-from leadline.core.seeds import rng
+import numpy as np
 
-VOLUME_CHARACTERS = 600_000
-VERSION = 1
-"""Raised when the same volume would have another text."""
-DOMAINS = ("prose", "legal", "medical", "chat")
+from leadline.core.cache import cache_folder, write_cache
+from leadline.core.digest import digest
+from leadline.core.types import Filler, PieceBank
 
-Grammar = Mapping[str, Sequence[str]]
-_SLOT = re.compile(r"\{(a )?(\w+)\}")
-_CHOICE = re.compile(r"\[([^\]]+)\]")
-_VOWEL_SOUND = re.compile(r"(?!one\b|uni|use|eu)[aeiou]|hour|honest|8|11\b|18\b", re.IGNORECASE)
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
+    from leadline.core.types import Indices
 
-@dataclass(frozen=True, slots=True)
-class Domain:
-    """What a module of this package provides: patterns, the values of one document, and its paragraphs in order."""
+    Hashes = npt.NDArray[np.uint64]
 
-    grammar: Grammar
-    bind: Callable[[random.Random], dict[str, str]]
-    """Names and figures of one document; they take precedence over the grammar."""
-    plan: Callable[[random.Random], Sequence[str]]
-    """Symbols of the paragraphs of one document."""
-    paragraph_values: Callable[[random.Random], dict[str, str]] = lambda draw: {}
-    """Values drawn anew for every paragraph, such as dates and sums."""
+VERSION = 2
+"""Raised when the same seed would give another text though the grammars are the same."""
+NAMES = ("prose", "legal", "medical", "chat", "code")
+DEALT_LEVELS = 3
+"""Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
+before all have come. Below are short phrases, which may."""
+PIECES_PER_TEXT = 250
+"""About as many as most texts have."""
+MOST_WRITTEN_OUT = 8
+"""Combinations of choices in a run of words that are pieces of their own: fewer and longer pieces to put in order."""
+MOST_PRODUCTS = 700
+"""Values of two slots in one word, such as `{verb}_{noun}`, that are written out."""
 
-
-def volume(domain: str, number: int) -> str:
-    """One volume of a domain: whole documents until it is full."""
-    rules = _compiled(domain)
-    documents: list[str] = []
-    size = 0
-    while size < VOLUME_CHARACTERS:
-        document = write_document(rules, rng(VERSION, domain, number, len(documents)))
-        documents.append(document)
-        size += len(document) + 2
-    return "\n\n".join(documents)
+FREE, PARAGRAPH, DOCUMENT = range(3)
+_SCOPES = {"document": DOCUMENT, "paragraph": PARAGRAPH}
 
 
-def write_document(rules: CompiledDomain, draw: random.Random) -> str:
-    writer = _Writer(rules.patterns, draw)
-    bound = rules.domain.bind(draw)
-    paragraphs = []
-    for symbol in rules.domain.plan(draw):
-        values = {**bound, **rules.domain.paragraph_values(draw)}
-        paragraphs.append(writer.expand(symbol, values))
-    return "\n\n".join(paragraphs)
+# --- reading a grammar file ---------------------------------------------------------------------
 
 
-Pattern = tuple[str | tuple[str, bool, bool], ...]
-"""Literal text, or (symbol, capitalised, with article)."""
+@dataclass(slots=True)
+class Symbol:
+    """A section, or a column of one, with its patterns."""
+
+    patterns: list[str]
+    key: str
+    """What its choice is drawn for: columns of a section share it."""
+    scope: int = FREE
+    instance: int = 0
+    """Which of several distinct rows."""
+    first: int = 0
+    """The number that the first pattern stands for."""
+    after: tuple[str, int, int, bool] | None = None
+    """(symbol, least, most, each): a number that follows another one."""
 
 
-class CompiledDomain:
-    """A domain whose patterns are split once."""
-
-    def __init__(self, domain: Domain) -> None:
-        self.domain = domain
-        self.patterns = {s: tuple(map(_parse, alternatives)) for s, alternatives in _with_named_choices(domain.grammar).items()}
-
-
-class _Writer:
-    """Expands symbols for one document. The alternatives of a symbol are dealt like cards: each comes once before any
-    comes again, so that a document does not repeat itself within a page."""
-
-    def __init__(self, patterns: Mapping[str, tuple[Pattern, ...]], draw: random.Random) -> None:
-        self._patterns = patterns
-        self._draw = draw
-        self._decks: dict[str, list[Pattern]] = {}
-
-    def expand(self, symbol: str, values: Mapping[str, str]) -> str:
-        deck = self._decks.get(symbol)
-        if not deck:
-            deck = self._decks[symbol] = list(self._patterns[symbol])
-            self._draw.shuffle(deck)
-        written = []
-        for part in deck.pop():
-            if isinstance(part, str):
-                written.append(part)
-                continue
-            name, capitalised, article = part
-            text = values.get(name) or self.expand(name, values)
-            if article:
-                text = ("an " if _VOWEL_SOUND.match(text) else "a ") + text
-            written.append(text[:1].upper() + text[1:] if capitalised else text)
-        return "".join(written)
+_HEADER = re.compile(r"== (?:(document|paragraph) )?(\w+)(?: of ([\w, ]+?))?(?:(:| =) *(.*))?$")
+_NUMBER = re.compile(r"(?:(\w+) \+ )?(-?\d+)\.\.(-?\d+)(?: by (\d+))?( each)?$")
+_CHOICE = re.compile(r"(?<!\\)\[([^\[\]]*[^\[\]\\])\]")
+_ESCAPES = {"«": "\ue000", "»": "\ue001", "\\[": "\ue002", "\\]": "\ue003"}
+_LITERAL = str.maketrans(dict(zip(_ESCAPES.values(), "{}[]", strict=True)))
 
 
-def _with_named_choices(grammar: Grammar) -> dict[str, list[str]]:
-    """The grammar with every `[one|other]` as a symbol of its own."""
-    named: dict[str, list[str]] = {}
+def read_symbols(text: str) -> dict[str, Symbol]:
+    """The sections of a grammar file by name."""
+    symbols: dict[str, Symbol] = {}
+    for section in re.split(r"^(?=== )", text, flags=re.MULTILINE)[1:]:
+        head, _, body = section.partition("\n")
+        match = _HEADER.match(head)
+        if match is None:
+            raise ValueError(f"not a section: {head}")
+        scope, name, instances, sign, given = match.groups()
+        where = _SCOPES.get(scope, FREE)
+        if sign == " =":
+            symbols[name] = _number(name, given, where, symbols)
+        elif given and _lines(body):
+            _add_columns(symbols, name, where, instances, given, _rows(body))
+        else:
+            patterns = given.split(" | ") if given else _patterns(body)
+            symbols.setdefault(name, Symbol([], name, where)).patterns.extend(patterns)
+    return _with_named_choices(symbols)
+
+
+def _number(name: str, given: str, scope: int, symbols: dict[str, Symbol]) -> Symbol:
+    match = _NUMBER.match(given)
+    if match is None:
+        raise ValueError(f"not a number: {name} = {given}")
+    parent, least, most, step, each = match.groups()
+    low, high, by = int(least), int(most), int(step or 1)
+    if parent is None:
+        return Symbol([f"{n:,}" if by > 1 else str(n) for n in range(low, high + 1, by)], name, scope, first=low)
+    base = symbols[parent]
+    first, last = base.first + low, base.first + len(base.patterns) - 1 + high * (40 if each else 1)
+    return Symbol([str(n) for n in range(first, last + 1)], name, scope, first=first, after=(parent, low, high, bool(each)))
+
+
+def _rows(body: str) -> list[list[str]]:
+    rows = []
+    for line in _lines(body):
+        if line.startswith("* "):
+            left, right = line[2:].split(" : ")
+            pairs = [[(a + b).replace("_", " ")] for a in left.split() for b in right.split()]
+            rows += sorted(pairs, key=lambda pair: zlib.crc32(pair[0].encode()))  # neighbours should not look alike
+        else:
+            rows.append([cell.strip() for cell in line.split("|")])
+    return rows
+
+
+def _add_columns(
+    symbols: dict[str, Symbol], name: str, scope: int, instances: str | None, columns: str, rows: Sequence[Sequence[str]]
+) -> None:
+    for number, column in enumerate(columns.split(" | ")):
+        cells = [row[number] for row in rows]
+        for instance, prefix in enumerate(instances.split(", ") if instances else [""]):
+            given = column if not prefix else prefix if column == name else f"{prefix}.{column}"
+            symbols[given] = Symbol(cells, name, scope, instance)
+
+
+def _patterns(body: str) -> list[str]:
+    if re.search(r"^--$", body, re.MULTILINE):
+        return [block.strip("\n") for block in re.split(r"^--\n", body, flags=re.MULTILINE) if block.strip()]
+    return [line.replace("\\n", "\n") for line in _lines(body)]
+
+
+def _lines(body: str) -> list[str]:
+    return [line.strip() for line in body.splitlines() if line.strip() and not line.startswith("#")]
+
+
+def _with_named_choices(symbols: dict[str, Symbol]) -> dict[str, Symbol]:
+    """The sections with every `[one|other]` as a section of its own, and escaped brackets as single characters."""
+    named: dict[str, Symbol] = {}
+    words = _Synonyms(symbols.pop("synonyms").patterns if "synonyms" in symbols else [])
 
     def name(match: re.Match[str]) -> str:
-        symbol = f"choice_{len(named)}"
-        named[symbol] = match.group(1).split("|")
-        return f"{{{symbol}}}"
+        made = f"choice_{len(named)}"
+        named[made] = Symbol([v for text in match.group(1).split("|") for v in words.variants(text)], made)
+        return f"{{{made}}}"
 
-    plain = {s: [_CHOICE.sub(name, pattern) for pattern in alternatives] for s, alternatives in grammar.items()}
-    return plain | named
-
-
-def _parse(pattern: str) -> Pattern:
-    parts: list[str | tuple[str, bool, bool]] = []
-    end = 0
-    for match in _SLOT.finditer(pattern):
-        if match.start() > end:
-            parts.append(pattern[end : match.start()])
-        name = match.group(2)
-        parts.append((name[0].lower() + name[1:], name[0].isupper(), bool(match.group(1))))
-        end = match.end()
-    if end < len(pattern):
-        parts.append(pattern[end:])
-    return tuple(parts)
+    for symbol in symbols.values():
+        patterns = []
+        for pattern in symbol.patterns:
+            for written, kept in _ESCAPES.items():
+                pattern = pattern.replace(written, kept)
+            if symbol.scope == FREE:
+                pattern = words.as_choices(pattern)
+            while (changed := _CHOICE.sub(name, pattern)) != pattern:
+                pattern = changed
+            patterns.append(pattern)
+        symbol.patterns = patterns
+    return symbols | named
 
 
-_COMPILED: dict[str, CompiledDomain] = {}
+class _Synonyms:
+    """Words and phrases that can stand for each other, from the section `synonyms`."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        groups = [line.split(" | ") for line in lines]
+        self._of = {word: group for group in groups for word in group}
+        longest = sorted(self._of, key=len, reverse=True)
+        words = "|".join(map(re.escape, longest))
+        self._word = re.compile(rf"(?<![\w{{'-])(?<!\ba )(?<!\ban )(?:{words})(?![\w'}}-])", re.IGNORECASE) if words else None
+
+    def _all(self, match: re.Match[str]) -> list[str]:
+        found = match.group()
+        group = self._of.get(found) or self._of.get(found[0].lower() + found[1:]) or [found]
+        return [word[0].upper() + word[1:] for word in group] if found[0].isupper() else group
+
+    def variants(self, text: str) -> list[str]:
+        """The text with each of the words that can stand for the first one in it that has others."""
+        match = self._word.search(text) if self._word else None
+        if match is None:
+            return [text]
+        return [text[: match.start()] + word + text[match.end() :] for word in self._all(match)]
+
+    def as_choices(self, text: str) -> str:
+        """The text with choices for all such words outside the choices that it has."""
+        if self._word is None:
+            return text
+        parts = re.split(r"(\[[^\]]*\]|\{[^}]*\})", text)
+        parts[::2] = [self._word.sub(lambda match: f"[{'|'.join(self._all(match))}]", part) for part in parts[::2]]
+        return "".join(parts)
 
 
-def _compiled(domain: str) -> CompiledDomain:
-    if domain not in _COMPILED:
-        _COMPILED[domain] = CompiledDomain(import_module(f"leadline.text.generated.{domain}").DOMAIN)
-    return _COMPILED[domain]
+# --- compiling it -------------------------------------------------------------------------------
+
+
+class Slot(NamedTuple):
+    symbol: str
+    capital: bool
+    article: bool
+
+
+class Around(NamedTuple):
+    """What an expansion is surrounded by: white space and text before its first word, text after its last."""
+
+    lead: str = ""
+    before: str = ""
+    after: str = ""
+    capital: bool = False
+    article: bool = False
+    indent: str = ""
+    """Of every line but the first."""
+
+
+_SLOT = re.compile(r"\{(a |A )?([\w.]+)\}")
+_WORD = re.compile(r"( *)((?:\{[^}]*\}|[^\s{])+)(\n*)")
+_SENTENCE_END = re.compile(r"[.!?][\"')]*$")
+_PLAIN = re.compile(r"[\w' -]+$")
+_FIRST_LETTER = re.compile(r"[^\W_]")
+_AN = re.compile(r"(?!one\b|uni[^nm]|use|eu|ut[ei])[aeiou]|hour|honest|heir|8|11\b|18\b", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class _Compiler:
+    """Turns sections into tables of numbers. A node is a piece, or the complement of a variant: a section with what
+    surrounds it."""
+
+    symbols: dict[str, Symbol]
+    pieces: dict[str, int] = field(default_factory=dict)
+    variants: dict[object, int] = field(default_factory=dict)
+    alternatives: list[list[list[int]]] = field(default_factory=list)
+    of_variant: list[Symbol] = field(default_factory=list)
+
+    def compile(self, paragraph_end: str) -> _Compiler:
+        """From the section `document`, whose patterns are rows of paragraphs."""
+        around, document = Around(after=paragraph_end), self.symbols["document"]
+        plans = ([self.variant(name, around) for _, name in _SLOT.findall(plan)] for plan in document.patterns)
+        self._variant("document", document, plans)
+        return self
+
+    def variant(self, name: str, around: Around) -> int:
+        symbol = self.symbols[name]
+        return self._variant((name, around), symbol, (self._expansion(p, around) for p in symbol.patterns))
+
+    def _expansion(self, pattern: str, around: Around) -> list[int]:
+        if _PLAIN.match(pattern):
+            return [self._piece(self._text(pattern, around))]
+        return self._nodes(pattern, around)
+
+    def _variant(self, key: object, symbol: Symbol, alternatives: Iterator[list[int]]) -> int:
+        if key not in self.variants:
+            number = self.variants[key] = len(self.variants)
+            self.alternatives.append([])
+            self.of_variant.append(symbol)
+            self.alternatives[number].extend(alternatives)
+        return ~self.variants[key]
+
+    def _nodes(self, pattern: str, around: Around) -> list[int]:
+        """A pattern as nodes. Words between slots, with few choices among them, are written out as pieces, up to the
+        end of a sentence or line."""
+        nodes: list[int] = []
+        run, begins_line = [""], True
+        words = _WORD.findall(pattern)
+        for number, (lead, word, breaks) in enumerate(words):
+            indent = around.indent + lead if begins_line else ""
+            here = Around(lead=indent or lead, indent=indent)
+            if number == 0:
+                here = around._replace(lead=around.lead + lead, indent=indent)
+            here = here._replace(after=breaks + (around.after if number == len(words) - 1 else ""))
+            begins_line = bool(breaks)
+            options = self._options(word, here)
+            if len(run) * max(len(options), 1) > MOST_WRITTEN_OUT or not options:
+                nodes += self._run(run)
+                run = [""]
+            if not options or len(options) > MOST_WRITTEN_OUT:
+                nodes += self._slots(word, here)
+                continue
+            run = [left + right for left in run for right in options]
+            if _SENTENCE_END.search(run[0].rstrip()) or breaks:
+                nodes += self._run(run)
+                run = [""]
+        return nodes + self._run(run)
+
+    def _options(self, word: str, around: Around) -> list[str]:
+        """All texts of a word without a slot, or with one that is a plain choice; none if there is more to it."""
+        slot = _SLOT.search(word)
+        if slot is None:
+            return [self._text(word, around)]
+        begin, end, name = word[: slot.start()], word[slot.end() :], slot.group(2)
+        if slot.group(1) or "{" in end or not name.startswith("choice_"):
+            return []
+        values = self.symbols[name].patterns
+        return [] if any("{" in v or "\n" in v for v in values) else [self._text(begin + v + end, around) for v in values]
+
+    def _run(self, texts: Sequence[str]) -> list[int]:
+        """The nodes of one of several texts."""
+        if texts == [""]:
+            return []
+        if len(texts) == 1:
+            return [self._piece(texts[0])]
+        key = "\0".join(texts)
+        return [self._variant(key, Symbol([], key), ([self._piece(text)] for text in texts))]
+
+    def _slots(self, word: str, around: Around) -> list[int]:
+        """A word with slots in it. Of several, all values of the first are written out, each with the rest."""
+        first = _SLOT.search(word)
+        if first is None:
+            return [self._piece(self._text(word, around))]
+        article, name = first.groups()
+        begin, rest, symbol = word[: first.start()], word[first.end() :], name[0].lower() + name[1:]
+        leads = not any(map(str.isalnum, begin))
+        inside = around._replace(
+            before=around.before + begin,
+            capital=(around.capital and leads) or name[0].isupper() or article == "A ",
+            article=bool(article) or (around.article and leads),
+        )
+        if "{" not in rest:
+            return [self.variant(symbol, inside._replace(after=rest + around.after))]
+        if self._products(word) > MOST_PRODUCTS:
+            glued = rest[: rest.index("{")] if rest[0] not in "._([" else ""
+            head = self.variant(symbol, inside._replace(after=glued))
+            return [head, *self._slots(rest[len(glued) :], Around(after=around.after, indent=around.indent))]
+        alone, of = inside._replace(lead="", after=""), self.symbols[symbol]
+        rest_of = (
+            self._slots(self._settled(rest, of, n), around._replace(before=self._text(value, alone), capital=False, article=False))
+            for n, value in enumerate(of.patterns)
+        )
+        return [self._variant((word, around), of, rest_of)]
+
+    def _settled(self, word: str, chosen: Symbol, number: int) -> str:
+        """The word with the values of slots that are drawn together with one that is chosen: columns of its row."""
+
+        def value(match: re.Match[str]) -> str:
+            name = match.group(2)
+            other = self.symbols[name[0].lower() + name[1:]]
+            if chosen.scope == FREE or (other.key, other.instance) != (chosen.key, chosen.instance):
+                return match.group()
+            text = other.patterns[number]
+            return text[0].upper() + text[1:] if name[0].isupper() else text
+
+        return _SLOT.sub(value, word)
+
+    def _products(self, word: str) -> int:
+        """Values of a word with several slots; more than are written out if one of them is not a plain list."""
+        counts: dict[object, int] = {}
+        for number, (_, name) in enumerate(_SLOT.findall(word)):
+            symbol = self.symbols[name[0].lower() + name[1:]]
+            plain = not any("{" in pattern for pattern in symbol.patterns)
+            key = number if symbol.scope == FREE else (symbol.key, symbol.instance)
+            counts[key] = len(symbol.patterns) if plain else MOST_PRODUCTS + 1
+        return math.prod(counts.values())
+
+    @staticmethod
+    def _text(word: str, around: Around) -> str:
+        if around.article:
+            word = ("an " if _AN.match(word) else "a ") + word
+        if around.capital:
+            word = _FIRST_LETTER.sub(lambda m: m.group().upper(), word, count=1)
+        return around.lead + around.before + word + around.after
+
+    def _piece(self, text: str) -> int:
+        text = text.translate(_LITERAL)
+        return self.pieces.setdefault(text, len(self.pieces))
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+_STRIDES = np.array([10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079], np.int64)
+"""Primes above the number of patterns of any section."""
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ALL = (1 << 64) - 1
+
+
+class Nodes(NamedTuple):
+    """A row of nodes, and of each the text and the paragraph that it belongs to."""
+
+    nodes: Indices
+    text: Indices
+    paragraph: Indices
+
+
+class Grammar:
+    """A grammar in tables of numbers: its pieces, and the order of them in the text of any seed."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        found = sorted((f for f in files(__package__).iterdir() if re.fullmatch(rf"{name}(_\w+)?\.txt", f.name)), key=str)
+        self.source = "\n".join(file.read_text(encoding="utf-8") for file in found)
+        self.digest = digest([VERSION, name, self.source])
+
+    @cached_property
+    def pieces(self) -> list[str]:
+        return self._compiled[0]
+
+    @cached_property
+    def _tables(self) -> Tables:
+        return self._compiled[1]
+
+    @cached_property
+    def _compiled(self) -> tuple[list[str], Tables]:
+        """Compiled once and kept in the cache folder: that takes a second, and reading it a hundredth of one."""
+        file = cache_folder() / "grammars" / f"{self.digest}.npz"
+        try:
+            with np.load(file) as saved:
+                arrays = [saved[name] for name in Tables._fields]
+                return bytes(saved["pieces"]).decode().split("\0"), Tables(*arrays)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # absent or broken
+            made = _Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
+        pieces, tables, data = list(made.pieces), _tables(made), io.BytesIO()
+        np.savez(data, pieces=np.frombuffer("\0".join(pieces).encode(), np.uint8), **tables._asdict())
+        write_cache(file, data.getvalue())
+        return pieces, tables
+
+    def write(self, seed: int, first: int, count: int) -> Indices:
+        """The pieces of `count` texts from number `first` on, end to end. The texts of a seed have one voice: which
+        words are preferred of those that can stand for each other."""
+        seeds = _mix(np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed & _ALL))
+        row = Nodes(np.full(count, -1, np.int64), np.arange(count), np.zeros(count, np.int64))
+        voice, level = self._tables.voice(seed), 0
+        while (row.nodes < 0).any():
+            row = self._tables.expand(row, seeds, voice, level)
+            level += 1
+        return row.nodes
+
+
+class Tables(NamedTuple):
+    """Of each variant: its alternatives, and how one is chosen. Of each alternative: its nodes."""
+
+    pool: Indices
+    """Nodes of all alternatives, after all pieces: a piece stands for itself."""
+    starts: Indices
+    lengths: Indices
+    first: Indices
+    """By variant: the first of its alternatives."""
+    counts: Indices
+    keys: Indices
+    scopes: Indices
+    instances: Indices
+    after: Indices
+    """A row for each number that follows another: its key, that one's key and count, least, most, each."""
+
+    def voice(self, seed: int) -> Indices:
+        """Of each variant the alternative that the texts of a seed prefer."""
+        drawn = _mix(np.arange(len(self.counts), dtype=np.uint64) * _GOLDEN ^ np.uint64(seed & _ALL))
+        return _below(drawn, self.counts)
+
+    def expand(self, row: Nodes, seeds: Hashes, voice: Indices, level: int) -> Nodes:
+        """The row with one alternative in place of every variant."""
+        places = np.flatnonzero(row.nodes < 0)
+        variants = ~row.nodes[places]
+        begins = np.searchsorted(row.text, np.arange(len(seeds)))
+        chosen = self.first[variants] + self._choose(variants, places, row, seeds, voice, level, begins)
+        starts, lengths = row.nodes.copy(), np.ones(len(row.nodes), np.int64)
+        starts[places], lengths[places] = self.starts[chosen], self.lengths[chosen]
+        ends = np.cumsum(lengths)
+        within = np.repeat(starts - (ends - lengths), lengths)
+        within += np.arange(len(within))
+        text = np.repeat(row.text, lengths)
+        if level == 0:
+            paragraph = np.arange(len(text)) - np.searchsorted(text, text)
+        else:
+            paragraph = np.repeat(row.paragraph, lengths)
+        return Nodes(self.pool[within], text, paragraph)
+
+    def _choose(
+        self, variants: Indices, places: Indices, row: Nodes, seeds: Hashes, voice: Indices, level: int, begins: Indices
+    ) -> Indices:
+        text, counts = row.text[places], self.counts[variants]
+        own = seeds[text]
+        if level < DEALT_LEVELS:
+            keys = self.keys[variants]
+            nth = _occurrences((text << 32) + keys)
+            free = _deal(_mix(own + (keys * 64 + level + 1).astype(np.uint64) * _GOLDEN), nth, counts)
+        else:
+            position = places - begins[text]
+            drawn = _mix(own + (position * 64 + level + 1).astype(np.uint64) * _GOLDEN)
+            nearest = np.minimum(_below(drawn, counts), _below(drawn << np.uint64(31), counts))
+            nearest = np.minimum(nearest, _below(drawn * _GOLDEN, counts))
+            free = (nearest + voice[variants]) % counts
+        scopes = self.scopes[variants]
+        held = np.flatnonzero(scopes != FREE)
+        keys, own = self.keys[variants[held]], own[held]
+        paragraph = row.paragraph[places[held]]
+        drawn_for = np.where(scopes[held] == PARAGRAPH, paragraph + 1, 0)
+        free[held] = self._held(keys, own, drawn_for, self.instances[variants[held]], counts[held])
+        for key in self.after[:, 0].tolist():
+            these = np.flatnonzero(keys == key)
+            if len(these):
+                free[held[these]] = self._follow(key, own[these], paragraph[these])
+        return free
+
+    @staticmethod
+    def _held(keys: Indices, own: Hashes, paragraph: Indices, instances: Indices, counts: Indices) -> Indices:
+        """What is drawn once a text or paragraph, for each key; several instances of a key are distinct."""
+        return _deal(_mix(own + (keys * 4096 + paragraph * 64 + 63).astype(np.uint64) * _GOLDEN), instances, counts)
+
+    def _follow(self, key: int, own: Hashes, paragraph: Indices) -> Indices:
+        """A number that follows another, counted from the least that it can be."""
+        [[_, parent, count, least, most, each]] = self.after[self.after[:, 0] == key].tolist()
+        none, many = np.zeros(len(own), np.int64), np.full(len(own), count)
+        if parent in self.after[:, 0]:
+            base = self._follow(parent, own, paragraph)
+        else:
+            base = self._held(np.full(len(own), parent), own, none, none, many)
+        when = paragraph if each else none
+        drawn = _below(_mix(own + (key * 4096 + (when + 1) * 64 + 62).astype(np.uint64) * _GOLDEN), none + most - least + 1)
+        number: Indices = base + drawn + when * most
+        return number
+
+
+def _tables(made: _Compiler) -> Tables:
+    numbers = {key: n for n, key in enumerate(dict.fromkeys(s.key for s in [*made.symbols.values(), *made.of_variant]))}
+    flat = [nodes for alternatives in made.alternatives for nodes in alternatives]
+    lengths = np.array([len(nodes) for nodes in flat], np.int64)
+    counts = np.array([len(alternatives) for alternatives in made.alternatives], np.int64)
+    pool = np.concatenate([np.arange(len(made.pieces)), np.array([n for nodes in flat for n in nodes], np.int64)])
+    after = []
+    for symbol in made.symbols.values():
+        if symbol.after:
+            parent, least, most, each = symbol.after
+            base = made.symbols[parent]
+            after.append([numbers[symbol.key], numbers[base.key], len(base.patterns), least, most, int(each)])
+    return Tables(
+        pool, len(made.pieces) + np.cumsum(lengths) - lengths, lengths, np.cumsum(counts) - counts, counts,
+        np.array([numbers[s.key] for s in made.of_variant]), np.array([s.scope for s in made.of_variant]),
+        np.array([s.instance for s in made.of_variant]), np.array(after, np.int64).reshape(-1, 6),
+    )  # fmt: skip
+
+
+def _mix(numbers: Hashes) -> Hashes:
+    """A hash of each number (the finaliser of splitmix64)."""
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return numbers ^ (numbers >> np.uint64(31))
+
+
+def _below(hashes: Hashes, counts: Indices) -> Indices:
+    return ((hashes >> np.uint64(33)).astype(np.int64) * counts) >> 31
+
+
+def _deal(hashes: Hashes, nth: Indices, counts: Indices) -> Indices:
+    """The nth of a hand: distinct for `counts` draws."""
+    dealt: Indices = (_below(hashes, counts) + nth * _STRIDES[(hashes & np.uint64(7)).astype(np.int64)]) % counts
+    return dealt
+
+
+def _occurrences(keys: Indices) -> Indices:
+    """How often each number came before."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    begins = np.searchsorted(ranked, ranked)
+    nth = np.empty(len(keys), np.int64)
+    nth[order] = np.arange(len(keys)) - begins
+    return nth
+
+
+# --- as haystacks -------------------------------------------------------------------------------
+
+
+class Stream:
+    """The haystack of one document: texts of a seed, one after the other, as many as are needed."""
+
+    prefix_stable = True
+    limit = None
+
+    def __init__(self, bank: PieceBank, made: Grammar, seed: int) -> None:
+        self.bank = bank
+        self._grammar = made
+        self._seed = seed
+        self._order = np.empty(0, np.int64)
+        self._texts = 0
+
+    def arrange(self, count: int) -> Indices:
+        while len(self._order) < count:
+            each = len(self._order) / self._texts if self._texts else PIECES_PER_TEXT
+            more = int((count - len(self._order)) / each) + 1
+            self._order = np.concatenate([self._order, self._grammar.write(self._seed, self._texts, more)])
+            self._texts += more
+        return self._order[:count]
+
+
+@dataclass(frozen=True)
+class GeneratedText:
+    """A source of generated text. It has no end, and no two documents have a stretch of it in common."""
+
+    name: str
+    by_paragraph: bool = False
+    """Whether facts are placed between paragraphs only."""
+
+    @property
+    def digest(self) -> str:
+        return digest([self._grammar.digest, "paragraph"]) if self.by_paragraph else self._grammar.digest
+
+    @cached_property
+    def bank(self) -> PieceBank:
+        """The phrases. In code a fact is a line of its own, elsewhere a sentence."""
+        code = self.name == "code"
+        end = re.compile(r"\n\n$" if self.by_paragraph else r"\n$" if code else r"[.!?][\"')]*\n*$|\n$")
+        pieces = self._grammar.pieces
+        closes = [bool(end.search(piece)) for piece in pieces]
+        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if code else "", alike=True)
+
+    def filler(self, *, seed: int) -> Filler:
+        return Stream(self.bank, self._grammar, seed)
+
+    def text(self, seed: int, characters: int) -> str:
+        """Whole texts of a seed, of at least so many characters together."""
+        written, number = "", 0
+        while len(written) < characters:
+            order = self._grammar.write(seed, number, 8)
+            written += "".join([self.bank.pieces[i] for i in order.tolist()])
+            number += 8
+        return written
+
+    @property
+    def _grammar(self) -> Grammar:
+        return _grammar(self.name)
+
+
+@cache
+def _grammar(name: str) -> Grammar:
+    return Grammar(name)

@@ -1,0 +1,113 @@
+"""Files that users give: text, JSON, TOML and tables. Errors name the file and the line."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from leadline.core.errors import LeadlineError, SourceError
+
+T = TypeVar("T")
+ErrorType = type[LeadlineError]
+MAX_FIELD = 1 << 24
+"""Characters of one field of a table."""
+
+
+def read_bytes(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> bytes:
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as problem:  # ValueError: a name that no file can have
+        raise error(f"cannot read the file: {_reason(problem)}", where=str(path), fix=fix) from None
+
+
+def read_text(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> str:
+    """The text of a UTF-8 file, without a byte order mark, with \\n for every line break."""
+    text = decoded(read_bytes(path, error=error, fix=fix), str(path), error=error)
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def decoded(data: bytes, where: str, *, error: ErrorType = SourceError) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error(
+            f"not a UTF-8 text (byte 0x{data[problem.start]:02x})",
+            where=f"{where}:{line}",
+            fix="save the file as UTF-8, or leave it out",
+        ) from None
+
+
+def parse_json(text: str, where: str, *, error: ErrorType = SourceError, fix: str = "") -> Any:
+    """`where` is the file, or the file and line where the text is one line of it."""
+    return _parsed(json.loads, "JSON", text, where, error, fix)
+
+
+def parse_toml(text: str, where: str, *, error: ErrorType = SourceError, fix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = _parsed(tomllib.loads, "TOML", text, where, error, fix)
+    return found
+
+
+def _parsed(read: Callable[[str], Any], kind: str, text: str, where: str, error: ErrorType, fix: str) -> Any:
+    try:
+        return read(text)
+    except RecursionError:
+        raise error(f"not {kind} of this kind: nested too deeply", where=where, fix=fix) from None
+    except ValueError as problem:
+        line = getattr(problem, "lineno", None) or _line_in(str(problem))
+        if line and not re.search(r":\d+$", where):
+            where = f"{where}:{line}"
+        raise error(f"not {kind}: {problem}", where=where, fix=fix) from None
+
+
+def _line_in(message: str) -> int | None:
+    """The line that tomllib names in its message."""
+    found = re.search(r"\(at line (\d+)", message)
+    return int(found[1]) if found else None
+
+
+def decode_json(
+    data: bytes, kind: type[T], where: str, *, what: str, error: ErrorType = SourceError, fix: str = ""
+) -> T:
+    """JSON of a known type. `what` says what it is not, if it is not."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except RecursionError:
+        raise error(f"{what}: nested too deeply", where=where, fix=fix) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+        byte = re.search(r"\(byte (\d+)\)", str(problem))
+        at = int(byte[1]) if byte else len(data) if "truncated" in str(problem) else None
+        if at is not None and not re.search(r":\d+$", where):
+            line = data.count(b"\n", 0, at) + 1
+            where = f"{where}:{line}"
+        raise error(f"{what}: {problem}", where=where, fix=fix) from None
+
+
+def table_rows(
+    text: str, where: str, *, delimiter: str = ",", error: ErrorType = SourceError
+) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV text that have a cell, each with the number of its last line."""
+    csv.field_size_limit(MAX_FIELD)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    while True:
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as problem:
+            fix = "quote cells that contain line breaks, and remove NUL characters"
+            raise error(f"not a table: {problem}", where=f"{where}:{reader.line_num}", fix=fix) from None
+        if any(cell.strip() for cell in row):
+            yield reader.line_num, row
+
+
+def _reason(problem: Exception) -> str:
+    return str(getattr(problem, "strerror", None) or problem)

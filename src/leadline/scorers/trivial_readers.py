@@ -1,0 +1,100 @@
+"""What a task gives to readers that understand nothing: answers by position or form, without a look at the question.
+
+    first          the first strings that look like an answer
+    last           the last ones
+    only           all of them, where there are no more than are asked for
+    most frequent  those that occur most often
+    needle form    the first that stand in a sentence of the form in which facts are planted
+
+A task on which one of them scores high measures whether a model finds what stands out. `leadline tasks show NAME` says
+what they score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from leadline.core import registry
+from leadline.core.contracts import Task
+from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.scorers.answer_forms import form_of
+from leadline.text.chat import completion_frame
+from leadline.text.fitting import Fitter
+from leadline.text.tokenizers import WhitespaceTokenizer
+
+READERS = ("first", "last", "only", "most frequent", "needle form")
+DEPTHS = (0.1, 0.3, 0.5, 0.7, 0.9)
+LENGTH = 1024
+SAMPLES = 2
+_UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+_CAPITALISED = r"[A-Z][\w'-]+"
+
+
+def value_pattern(probe: Probe) -> re.Pattern[str]:
+    """Strings that look like an answer to the probe: numbers, UUIDs, names or words of the targets' sizes."""
+    form, targets = form_of(probe), probe.targets
+    letters = sorted({len(t) for t in targets})
+    sizes = f"{{{letters[0]},{letters[-1]}}}" if letters else "+"
+    if form == "numbers":
+        return re.compile(rf"(?<![\w.-])\d{sizes}(?![\w-])")
+    if form == "uuids":
+        return re.compile(rf"\b{_UUID}\b")
+    if form == "names":
+        return re.compile(rf"\b[A-Z]{sizes}\b")
+    if form == "pairs":
+        return re.compile(r"(?<![\w-])[a-z]+(?:-[a-z]+)+(?![\w-])")
+    if all(t.islower() and " " not in t for t in targets):
+        return re.compile(rf"\b[a-z]{sizes}\b")
+    words = max(len(t.split()) for t in targets)
+    return re.compile(rf"\b{_CAPITALISED}(?: {_CAPITALISED}){{{words - 1}}}")
+
+
+def trivial_answers(text: str, probe: Probe, sentences: Sequence[str] = ()) -> dict[str, str]:
+    """What each reader says after reading `text`. `sentences` are patterns of planted sentences."""
+    wanted = 1 if probe.match == "any" else len(dict.fromkeys(probe.targets))
+    shape = value_pattern(probe)
+    seen = shape.findall(text)
+    distinct = list(dict.fromkeys(seen))
+    inside = [
+        value for pattern in sentences for found in re.finditer(pattern, text) for value in shape.findall(found[0])
+    ]
+    given = {
+        "first": distinct[:wanted],
+        "last": list(dict.fromkeys(reversed(seen)))[:wanted],
+        "only": distinct if len(distinct) <= wanted else [],
+        "most frequent": [value for value, _ in Counter(seen).most_common(wanted)],
+        "needle form": list(dict.fromkeys(inside))[:wanted],
+    }
+    return {reader: ", ".join(values) for reader, values in given.items()}
+
+
+def planted_sentences(task: Task) -> list[str]:
+    """Patterns for the sentences that a task plants, from its own templates."""
+    parts: Mapping[str, object] = task.parts() if hasattr(task, "parts") else {}
+    texts = [text for name, part in parts.items() if getattr(part, "planted", False) for text in task.texts(name)]  # type: ignore[attr-defined]
+    return [re.sub(r"\\\{\w+\\\}", r"[^\\n]{1,60}?", re.escape(text)) for text in texts]
+
+
+def trivial_scores(
+    task: Task, title: str, *, length: int = LENGTH, samples: int = SAMPLES, depths: Sequence[float] = DEPTHS
+) -> dict[str, float]:
+    """The mean score of each reader over fresh documents of the task, by its headline scorer."""
+    fitter = Fitter(WhitespaceTokenizer(), completion_frame())
+    places = depths if task.has_depth else (None,) * len(depths)
+    sentences = planted_sentences(task)
+    found: dict[str, list[float]] = {reader: [] for reader in READERS}
+    for number, depth in enumerate(d for _ in range(samples) for d in places):
+        document = task.document([Cell(title, length, depth, number)], seed=0, fitter=fitter)
+        for reader, value in _read(document, sentences).items():
+            found[reader].append(value)
+    return {reader: sum(values) / len(values) for reader, values in found.items()}
+
+
+def _read(document: Document, sentences: Sequence[str]) -> dict[str, float]:
+    [probe] = document.probes
+    text = document.text[document.body_start_characters : probe.cut_characters]
+    scorer = registry.scorer(probe.scorers[0])
+    answers = trivial_answers(text, probe, sentences)
+    return {reader: scorer.score(probe, Completion(answer)).value for reader, answer in answers.items()}

@@ -1,0 +1,127 @@
+"""Generated haystacks: do they read as text, and does no document repeat another?"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from leadline.core import registry
+from leadline.core.spec import TaskSpec
+from leadline.core.types import Cell
+from leadline.tasks.needle import WORDINGS
+from leadline.text.chat import completion_frame
+from leadline.text.corpora import open_corpus
+from leadline.text.fitting import Fitter
+from leadline.text.generated import GeneratedText
+from leadline.text.sources import open_source
+from support.toy_tokenizers import toy_tokenizer
+
+NAMES = ("prose", "legal", "medical", "chat", "code")
+CHARACTERS_PER_TOKEN = 4.3
+OVERLAP = {"prose": 0.03, "legal": 0.16, "medical": 0.1, "chat": 0.08, "code": 0.08}
+"""Most of the 8-grams that two samples of 32k tokens may share. Contracts and code are formulaic."""
+
+
+def text(name: str, seed: int, tokens: int) -> str:
+    return GeneratedText(name).text(seed, int(tokens * CHARACTERS_PER_TOKEN))
+
+
+def shared(first: str, second: str) -> float:
+    """The share of the distinct 8-grams of words that two texts have in common."""
+
+    def grams(words: Sequence[str]) -> set[tuple[str, ...]]:
+        return {tuple(words[i : i + 8]) for i in range(len(words) - 7)}
+
+    one, other = grams(first.split()), grams(second.split())
+    return len(one & other) / min(len(one), len(other))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_samples_share_few_phrases(name: str) -> None:
+    characters = int(32_768 * CHARACTERS_PER_TOKEN)
+    first, second = (text(name, seed, 32_768)[:characters] for seed in (1, 2))
+    assert shared(first, second) < OVERLAP[name]
+
+
+def test_two_samples_of_prose_share_few_phrases_at_128k() -> None:
+    characters = int(131_072 * CHARACTERS_PER_TOKEN)
+    first, second = (text("prose", seed, 131_072)[:characters] for seed in (3, 4))
+    assert shared(first, second) < 0.05
+
+
+def test_five_million_tokens_of_prose_repeat_no_paragraph() -> None:
+    paragraphs = text("prose", 5, 5_100_000).split("\n\n")
+    assert sum(map(len, paragraphs)) > 21_000_000
+    assert len(set(paragraphs)) == len(paragraphs)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_text_depends_on_its_seed_alone(name: str) -> None:
+    source, again = GeneratedText(name), GeneratedText(name)
+    assert source.text(7, 5000) == again.text(7, 5000) != source.text(8, 5000)
+    filler, other = source.filler(seed=7), again.filler(seed=7)
+    filler.arrange(10)
+    assert np.array_equal(filler.arrange(4000), other.arrange(4000))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_looks_like_a_needle(name: str) -> None:
+    written = text(name, 9, 60_000)
+    assert not re.search(r"\d{5}|[0-9a-f]{8}-[0-9a-f]{4}", written)
+    for phrase in ("kept for", "in the register", "stands beside", "is to be given", "was assigned", "pass key"):
+        assert phrase not in written.lower()
+    assert all(any(phrase in wording.lower() for wording in WORDINGS) for phrase in ("kept for", "was assigned"))
+
+
+@pytest.mark.parametrize("name", ["prose", "legal", "medical", "chat"])
+def test_the_grammar_is_english(name: str) -> None:
+    written = text(name, 11, 60_000)
+    assert not re.search(r"[{}\[\]|«»_]|  | [,.;]|,,", written)
+    assert not re.search(r"\b[Aa] (?!one|eu)(?:[aeio]\w|8\b|11\b|18\b)", written)
+    assert not re.search(r"\b[Aa]n (?:[bcdfgjklmnpqrstvwxyz])", written)
+    assert not re.search(r"\b(the|a|an|of|in|and|was|is) \1\b", written)
+    for paragraph in written.split("\n\n"):
+        if paragraph.strip():
+            assert paragraph.strip()[-1] in ".!?\"'", paragraph[-80:]
+            assert not re.search(r"(?<!\.)[.!?] [a-z]", paragraph) or name == "chat", paragraph
+
+
+def test_generated_code_parses() -> None:
+    modules = re.split(r'^(?="""(?!Most|Least|Share|Part))', text("code", 13, 40_000), flags=re.MULTILINE)
+    ast.parse(text("code", 13, 40_000))
+    assert len(modules) > 3
+
+
+@pytest.mark.parametrize("tokenizer", ["gpt2", "llama3"])
+@pytest.mark.parametrize("name", NAMES)
+def test_documents_have_the_asked_length_to_the_token(name: str, tokenizer: str) -> None:
+    task = registry.task(TaskSpec(name="niah", options={"haystack": name}))
+    tokens = toy_tokenizer(tokenizer)
+    fitter = Fitter(tokens, completion_frame())
+    for length in (1024, 4096):
+        made = task.document([Cell("niah", length, 0.5, 1)], seed=0, fitter=fitter)
+        [probe] = made.probes
+        whole = tokens.encode(made.prompt_text(probe))
+        assert len(whole) == length - probe.allowance
+        assert np.array_equal(whole, made.prompt_ids(probe))
+
+
+def test_generated_documents_for_log_probabilities_do_not_end() -> None:
+    corpus = open_corpus("medical")
+    first, later = (corpus.text(number, tokens=500, seed=1) for number in (0, 5000))
+    assert first is not None
+    assert later is not None
+    assert first != later
+    assert min(len(first), len(later)) >= 3000
+
+
+def test_facts_can_be_kept_between_paragraphs() -> None:
+    bank = open_source("prose", unit="paragraph").filler(seed=0).bank
+    assert bank.closes is not None
+    closing = [piece for piece, closes in zip(bank.pieces, bank.closes, strict=True) if closes]
+    assert closing
+    assert all(piece.endswith("\n\n") for piece in closing)
