@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from leadline.cli.output import print_json, print_table, say, warn
+from leadline.cli.output import echo, print_json, print_table, say, warn
+from leadline.cli.progress import HarmlessConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.spec import Limits
 from leadline.report.judged import show_judged
@@ -92,10 +92,10 @@ def judge(
         found = [judged_values(judged) for judged in read_judged(run, labels)]
         print_json({"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes})
     else:
-        show_judged(run, Console(), labels)
-        typer.echo(f"\nverdicts  {run / VERDICTS}")
+        show_judged(run, HarmlessConsole(), labels)
+        echo(f"\nverdicts  {run / VERDICTS}")
         if labels or (run / LABELS).exists():
-            typer.echo(f"labels    {labels or run / LABELS}")
+            echo(f"labels    {labels or run / LABELS}")
     if (failed := failed_verdicts(result.failed, run)) is not None:
         raise failed
 
@@ -133,7 +133,7 @@ class _Bar:
         self._bar = Progress(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
-            console=Console(stderr=True),
+            console=HarmlessConsole(stderr=True),
             transient=True,
             disable=not self._people,
         )
@@ -175,7 +175,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         except ModuleNotFoundError as error:
             raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline judge --page") from None
         server = LabelServer(folder, port)
-        typer.echo(server.address)
+        echo(server.address)
         say("Label with the keys y, n and p. Press Ctrl-C when you are done; labels are saved as you go.")
         with suppress(KeyboardInterrupt):
             server.run()
@@ -290,20 +290,20 @@ def _show_among(found: Any, columns: Sequence[str]) -> None:
         "Fleiss' kappa": found.fleiss, f"Krippendorff's alpha ({found.level})": found.krippendorff,
         "Gwet's AC1": found.gwet,
     }  # fmt: skip
-    typer.secho(f"{found.raters} raters, {found.items:,} items", bold=True)
+    echo(f"{found.raters} raters, {found.items:,} items", bold=True)
     rows = [
         (name, f"{c.value:.3f}", f"{c.interval.low:.3f} to {c.interval.high:.3f}") for name, c in measures.items() if c
     ]
     print_table(rows, ("agreement", "value", "95% interval"), right=frozenset({1, 2}))
-    typer.echo()
+    echo()
     shares = [(str(label), *(f"{100 * share:.1f}%" for share in of)) for label, of in found.shares.items()]
     print_table(shares, ("label", *columns), right=frozenset(range(1, len(columns) + 1)))
     if found.nearly_one_label:
-        typer.echo("nearly all labels are alike: kappa and alpha are near zero whatever raters do; read AC1")
+        echo("nearly all labels are alike: kappa and alpha are near zero whatever raters do; read AC1")
 
 
 def _show_beside(beside: dict[str, RaterQuality]) -> None:
-    typer.secho("\nbeside the truth", bold=True)
+    echo("\nbeside the truth", bold=True)
     rows = []
     for name, found in beside.items():
         with_truth, corrected = found.agreement, found.corrected

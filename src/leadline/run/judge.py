@@ -139,11 +139,12 @@ class OpenJudge:
 
 
 def _open(name: str, limits: Limits) -> Model:
-    spec = Spec(model=name, tasks=(TaskSpec(name="judge"),), lengths=(1,), limits=limits)
+    """A judge's prompt need not have an exact length, so any tokenizer will do."""
+    anyway = limits.model_copy(update={"anyway": True})
+    spec = Spec(model=name, tasks=(TaskSpec(name="judge"),), lengths=(1,), limits=anyway)
     try:
         return open_model(spec)
     except TokenizerError:
-        # A hosted server without a known tokenizer: a judge's prompt need not have an exact length.
         if "tokenizer=" in name or not name.startswith("openai:"):
             raise
         return open_model(spec.model_copy(update={"model": f"{name}{'&' if '?' in name else '?'}tokenizer=whitespace"}))

@@ -222,7 +222,7 @@ class OpenAIModel:
         prefix = probe.answer_prefix if document.frame.prefill else ""
         body, sent = self._request(document, probe, prefix)
         outcome = self._outcome(body, prefix)
-        if probe.schema is not None and self._schemas and isinstance(outcome, Failure) and _refuses_schema(outcome):
+        if "schema" in sent.decoding and isinstance(outcome, Failure) and _refuses_schema(outcome):
             self._schemas = False
             body, sent = self._request(document, probe, prefix)
             outcome = self._outcome(body, prefix)
