@@ -14,8 +14,8 @@ import pytest
 from leadline.core.errors import JudgeRefused, RunStopped, StoreError
 from leadline.core.spec import Limits, make_spec
 from leadline.results.judged import draw_labels, judged_notes, read_judged
+from leadline.run.engine import measure
 from leadline.run.judge import judge_run
-from leadline.run.measure import measure
 from leadline.scorers.judges.rubric import load_rubric
 from leadline.store.runs import read_records
 from leadline.store.verdicts import VERDICTS, VerdictWriter, read_verdicts

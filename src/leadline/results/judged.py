@@ -15,9 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from leadline.core.digest import digest_text
 from leadline.core.format import format_length, format_percent, format_percent_range
-from leadline.core.seeds import rng
+from leadline.core.seeds import digest_text, rng
 from leadline.core.types import Completion, Record
 from leadline.results.run import format_model
 from leadline.stats.agreement import Agreement, Coefficient, agreement

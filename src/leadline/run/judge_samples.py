@@ -12,8 +12,8 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
-from leadline.core.digest import digest_text
 from leadline.core.errors import LeadlineError
+from leadline.core.seeds import digest_text
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell, Completion, Document, Draft, Frame, Match, Question, Record
 from leadline.results.run import kind_of

@@ -17,11 +17,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from leadline.core.digest import digest
 from leadline.core.errors import StoreError, UsageError
+from leadline.core.seeds import digest
 from leadline.core.types import Cell
-from leadline.store.files import AppendFile, replace_file
-from leadline.store.lock import Lock
+from leadline.store.files import AppendFile, Lock, replace_file
 from leadline.store.runs import DecodeError, encode_pretty
 
 VERDICTS = "verdicts.jsonl"

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
-from leadline.core.digest import digest, digest_text
 from leadline.core.errors import UnknownName
-from leadline.core.seeds import rng
+from leadline.core.seeds import digest, digest_text, rng
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.sim.profiles import (
     ARCHETYPES,

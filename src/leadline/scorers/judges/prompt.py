@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from leadline.core.digest import digest
+from leadline.core.seeds import digest
 from leadline.core.types import Completion, Match, Record
 from leadline.scorers.judges.rubric import AskedItem, ItemAnswer, Rubric, score
 from leadline.text.chat import TAGS, split_thinking

@@ -20,8 +20,8 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from leadline.core.digest import digest
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.seeds import digest
 from leadline.core.spec import FrozenModel, validated
 from leadline.core.types import Match
 
