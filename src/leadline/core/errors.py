@@ -19,6 +19,7 @@ LeadlineError
     Interrupted      130  the user stopped it
   FailedSamples        1  the run finished, but some samples have no valid answer
   TruncatedPrompts    65  a gate cannot judge a run whose prompts were not read as sent
+  JudgeRefused        65  a judge may not grade: of the tested model's family, or it fails known cases
 
 The codes follow sysexits.h; 1 and 2 are left for verdicts.
 """
@@ -163,4 +164,8 @@ class FailedSamples(LeadlineError):
 
 
 class TruncatedPrompts(LeadlineError):
+    exit_code = 65
+
+
+class JudgeRefused(LeadlineError):
     exit_code = 65
