@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 
 import msgspec
 
-from leadline.core.digest import digest_text
 from leadline.core.errors import UsageError
+from leadline.core.seeds import digest_text
 
 if TYPE_CHECKING:
     import numpy as np
