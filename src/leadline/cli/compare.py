@@ -26,7 +26,7 @@ from leadline.report.comparison import (
 from leadline.results.decisions import format_gate
 from leadline.results.run import refuse_truncated
 from leadline.stats.comparability import Obstacle, comparability
-from leadline.stats.compare import Comparison, pair
+from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import observations
@@ -64,15 +64,15 @@ def compare(
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
-    obstacles = _check_comparable(*manifests, anyway)
     truncated = [_count_truncated(run) for run in (base, candidate)]
+    pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
+    obstacles = _check_comparable(*manifests, pairs, anyway)
     sides = compared_runs((base, candidate), manifests, truncated)
     for side in sides:
         if clauses:
             refuse_truncated(side.run, side.truncated)
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
-    pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     found = compare_pairs(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
     if junit is not None and result is not None:
@@ -103,9 +103,9 @@ def _count_truncated(run: Path) -> int:
     return truncated
 
 
-def _check_comparable(base: Manifest, candidate: Manifest, anyway: bool) -> list[Obstacle]:
+def _check_comparable(base: Manifest, candidate: Manifest, pairs: Pairs, anyway: bool) -> list[Obstacle]:
     """The settings that differ. Raises if a score difference could be due to them and not to the model."""
-    obstacles = comparability(base.compared(), candidate.compared())
+    obstacles = comparability(base.compared(), candidate.compared(), pairs)
     refused = [o for o in obstacles if o.severity == "refuse"]
     if refused and not anyway:
         raise UsageError(
@@ -142,8 +142,9 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     failed = f", {found.failed:,} without an answer excluded" if found.failed else ""
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
+    text = ", all with the same text" if found.same_text == found.pairs else ""
     echo(
-        f"\n{format_pairs(found.pairs, found.documents)} in both runs{failed}{only}. "
+        f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. "
         "p-values are corrected for multiple tests "
         f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
