@@ -121,7 +121,7 @@ def send_with_retries(
                     where=url,
                     fix=error.fix or _ADVICE.get(error.reason, "correct base_url (it usually ends in /v1)"),
                 ) from None
-            failed = error.reason
+            failed = str(error.reason)
         else:
             failed = f"a reply of status {reply.status}"
             wait = max(wait, min(reply.retry_after or 0.0, LONGEST_WAIT_SECONDS))
