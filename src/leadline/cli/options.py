@@ -101,6 +101,13 @@ class RunOptions:
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Seconds until a request times out. [default: 600]")
     ] = None
+    rate_limit_wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds that a server's rate limit (429) is waited for while it answers nothing. [default: 3600]",
+        ),
+    ] = None
     ray: Annotated[
         int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
     ] = None
@@ -118,7 +125,7 @@ class RunOptions:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray", "anyway")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
