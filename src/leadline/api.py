@@ -129,7 +129,8 @@ class Run(results.Run):
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
-        obstacles = comparability(base.manifest.compared(), self.manifest.compared(), pairs)
+        sides = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(*sides, pairs)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(

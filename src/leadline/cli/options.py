@@ -28,7 +28,8 @@ from leadline.tasks.wording import with_templates
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 MAX_SAMPLES_UNTIL = 100
 """The default of --samples with --until."""
-QUESTION_ANSWERING = "question answering"
+FROM_MEMORY = ("question answering", "published")
+"""Categories of tasks whose questions can be asked without the document."""
 UNTIL_HELP = (
     'Stop as soon as the result is certain: effective, "cell +-0.10" or "verdict 0.95". '
     f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]"
@@ -212,13 +213,13 @@ def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:
 
 
 def without_context(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
-    """A copy of each question-answering task that asks without the document."""
-    answering = [t for t in tasks if registry.task(t).category == QUESTION_ANSWERING]
+    """A copy of each task on questions over documents that asks without the document."""
+    answering = [t for t in tasks if registry.task(t).category in FROM_MEMORY]
     if not answering:
         raise UsageError(
-            "none of the tasks is a question-answering task",
+            "none of the tasks asks questions over documents",
             where="--no-context",
-            fix="use it with qa_1, qa_2 or qa_fiction_1, or set no_context=true for a task",
+            fix="use it with qa_1, qa_fiction_1 or longbench_dataset, or set no_context=true for a task",
         )
     return [
         t.model_copy(update={"label": f"{t.title}[no context]", "options": {**t.options, "no_context": True}})
