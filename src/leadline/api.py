@@ -129,8 +129,8 @@ class Run(results.Run):
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
-        sides = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
-        obstacles = comparability(*sides, pairs)
+        old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(old, new, pairs)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(
