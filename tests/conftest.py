@@ -23,13 +23,13 @@ settings.load_profile("leadline")
 @pytest.fixture
 def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Say:
     """Runs `leadline WORDS` in this process, in an empty folder; returns exit code, stdout and stderr."""
-    from leadline.cli.main import answer  # here, so that tests of other folders do not load the command line
+    from leadline.cli.main import run_command  # here, so that tests of other folders do not load the command line
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*words: str, **settings: Any) -> CommandResult:
-        code = answer(list(words), **settings)
+        code = run_command(list(words), **settings)
         return CommandResult(code, *capsys.readouterr())
 
     return call

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         Score,
         Sent,
     )
-    from leadline.run.measure import plan
+    from leadline.run.engine import plan
     from leadline.run.plan import Plan
     from leadline.text.chat import completion_frame
     from leadline.text.sources import TextSource, open_source
@@ -56,7 +56,7 @@ _MODULES = {
         "Answer", "Cell", "Completion", "Document", "Draft", "Fact", "Failure", "Frame", "Probe", "Question", "Record",
         "Score", "Sent",
     ),
-    "leadline.run.measure": ("plan",),
+    "leadline.run.engine": ("plan",),
     "leadline.run.plan": ("Plan",),
     "leadline.text.chat": ("completion_frame",),
     "leadline.text.sources": ("TextSource", "open_source"),

@@ -15,8 +15,8 @@ from leadline.core.spec import Spec
 from leadline.results import run as results
 from leadline.results.summary import cell_table
 from leadline.results.verdict import effective_in
+from leadline.run.engine import carry_out
 from leadline.run.events import Listener, ignore
-from leadline.run.measure import carry_out
 from leadline.run.plan import prepare
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair

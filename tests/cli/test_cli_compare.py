@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 
 ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "12", "--no-figure"]
 
@@ -19,23 +19,25 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     for name, model in {"good": "sim:perfect", "same": "sim:perfect?seed=3", "bad": "sim:cliff?window=600"}.items():
         task = "niah"
-        assert answer(["run", task, "--model", model, *ASK, "--out", str(folder / name)]) == 0
-    assert answer(["run", "niah", "--model", "sim:perfect", *ASK, "--seed", "9", "--out", str(folder / "seed")]) == 0
+        assert run_command(["run", task, "--model", model, *ASK, "--out", str(folder / name)]) == 0
+    assert (
+        run_command(["run", "niah", "--model", "sim:perfect", *ASK, "--seed", "9", "--out", str(folder / "seed")]) == 0
+    )
     return folder
 
 
 @pytest.mark.parametrize(("candidate", "code"), [("same", 0), ("bad", 1)])
 def test_the_exit_code_is_the_result_of_the_gate(runs: Path, candidate: str, code: int) -> None:
     words = ["compare", str(runs / "good"), str(runs / candidate), "--gate", "overall >= -5; length:* >= -9"]
-    assert answer(words) == code
+    assert run_command(words) == code
 
 
 def test_too_few_prompts_for_a_narrow_margin_are_undecided(runs: Path) -> None:
-    assert answer(["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1"]) == 2
+    assert run_command(["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1"]) == 2
 
 
 def test_a_comparison_names_the_length_that_was_lost(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["compare", str(runs / "good"), str(runs / "bad"), "--json"]) == 0
+    assert run_command(["compare", str(runs / "good"), str(runs / "bad"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     verdicts = {d["name"]: d["verdict"] for d in found["differences"]}
     assert verdicts["length:1k"] == "worse"
@@ -48,7 +50,7 @@ def test_the_gate_is_written_as_junit_and_markdown(
 ) -> None:
     file = tmp_path / "gate.xml"
     words = ["compare", str(runs / "good"), str(runs / "bad"), "--gate", "overall >= -5", "--junit", str(file)]
-    assert answer([*words, "--markdown"]) == 1
+    assert run_command([*words, "--markdown"]) == 1
     suite = ElementTree.parse(file).getroot()
     assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
     assert suite.get("name") == "sim:perfect -> sim:cliff?window=600"
@@ -68,8 +70,8 @@ def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_name
     grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
     for name in ("base", "candidate"):
         model = "sim:perfect?tokenizer=bytes"
-        assert answer(["run", "niah_single", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
-    assert answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
+        assert run_command(["run", "niah_single", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
+    assert run_command(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
 
 
 @pytest.mark.parametrize(("options", "errors", "skipped"), [([], "0", "1"), (["--strict"], "1", "0")])
@@ -78,20 +80,20 @@ def test_an_undecided_check_is_an_error_in_junit_only_if_asked(
 ) -> None:
     file = tmp_path / "gate.xml"
     words = ["compare", str(runs / "good"), str(runs / "same"), "--gate", "overall >= -0.1", "--junit", str(file)]
-    assert answer([*words, *options]) == 2
+    assert run_command([*words, *options]) == 2
     suite = ElementTree.parse(file).getroot()
     assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("0", errors, skipped)
 
 
 def test_both_runs_have_distinct_names_above_the_table(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["compare", str(runs / "good"), str(runs / "bad")]) == 0
+    assert run_command(["compare", str(runs / "good"), str(runs / "bad")]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[:3] == [
         f"base       sim:perfect, {runs / 'good'}",
         f"candidate  sim:cliff?window=600, {runs / 'bad'}",
         "",
     ]
-    assert answer(["compare", str(runs / "good"), str(runs / "seed"), "--anyway", "--json"]) == 0
+    assert run_command(["compare", str(runs / "good"), str(runs / "seed"), "--anyway", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     good = {"name": "sim:perfect (good)", "model": "sim:perfect", "run": str(runs / "good"), "truncated": 0}
     assert found["base"] == good
@@ -103,10 +105,10 @@ def test_runs_with_different_settings_are_refused_and_the_setting_is_named(
     runs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["compare", str(runs / "good"), str(runs / "seed")]
-    assert answer(words) == 64
+    assert run_command(words) == 64
     assert "seed differs" in capsys.readouterr().err
-    assert answer([*words, "--anyway"]) == 0
+    assert run_command([*words, "--anyway"]) == 0
 
 
 def test_a_folder_without_a_run_is_a_clear_error(runs: Path, tmp_path: Path) -> None:
-    assert answer(["compare", str(runs / "good"), str(tmp_path)]) >= 64
+    assert run_command(["compare", str(runs / "good"), str(tmp_path)]) >= 64

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import answer
-from leadline.cli.progress import Lines, ManyModelsWatcher
+from leadline.cli.main import run_command
+from leadline.cli.progress import ManyModelsWatcher, ProgressLines
 from leadline.core.errors import LeadlineError
 from leadline.run.events import Started, Stopping
 from leadline.run.many_models import ModelEnded, ModelRun, ModelRunResult
@@ -35,7 +35,7 @@ def write(folder: Path, text: str, name: str = "release.toml") -> str:
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("measured")
-    assert answer(["run", write(folder, LIST + ASKED), "--out", str(folder / "out")]) == 0
+    assert run_command(["run", write(folder, LIST + ASKED), "--out", str(folder / "out")]) == 0
     return folder
 
 
@@ -53,7 +53,7 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
 
 def test_models_are_shown_side_by_side_by_effective_length(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(measured / "release.toml"), "--out", str(measured / "out"), "--no-figure"]
-    assert answer(words) == 0
+    assert run_command(words) == 0
     printed = capsys.readouterr()
     assert printed.err.count("measured already") == 2
     assert printed.out.index("sim:perfect") < printed.out.index("short sight")
@@ -66,7 +66,7 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
 ) -> None:
     models = write(tmp_path, 'models = ["sim:nobody", "sim:perfect"]', "models.toml")
     grid = ["--lengths", "1k", "--depths", "1", "--samples", "1", "--out", str(tmp_path / "out")]
-    assert answer(["run", "niah", "--models", models, *grid, "--json"]) == 1
+    assert run_command(["run", "niah", "--models", models, *grid, "--json"]) == 1
     printed = capsys.readouterr()
     bad, good = json.loads(printed.out)["models"]
     assert "nobody" in bad["error"]
@@ -77,13 +77,13 @@ def test_a_model_that_fails_is_named_at_the_end_and_the_exit_code_says_so(
 def test_failed_samples_fail_the_command_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     models = write(tmp_path, 'models = ["sim:flaky?rate=1"]', "models.toml")
     grid = ["--lengths", "1k", "--depths", "1", "--samples", "2", "--attempts", "1", "--out", str(tmp_path / "out")]
-    assert answer(["run", "niah", "--models", models, *grid]) == 1
+    assert run_command(["run", "niah", "--models", models, *grid]) == 1
     assert "2 failed samples" in capsys.readouterr().err
 
 
 def test_a_model_option_overrides_the_list_of_a_spec(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--model", "sim:decay", "--no-figure"]
-    assert answer([*words, "--out", str(tmp_path / "one")]) == 0
+    assert run_command([*words, "--out", str(tmp_path / "one")]) == 0
     assert len(list(read_records(tmp_path / "one"))) == 8
 
 
@@ -93,27 +93,27 @@ def test_folders_of_a_list_have_no_brackets_unless_they_exist_with_them(
     monkeypatch.chdir(tmp_path)
     spec = write(tmp_path, 'models = [{name = "[a] and [b]", model = "sim:perfect"}]' + ASKED)
     words = ["run", spec, "--set", "keys=1,2", "--no-figure"]
-    assert answer(words) == 0
+    assert run_command(words) == 0
     (run,) = (tmp_path / "runs").glob("*/*/")
     assert run.name == "a-and-b"
     assert run.parent.name.startswith("models-niah-keys=1-")
     former = run.rename(run.with_name("[a]-and-[b]"))
     former.parent.rename(tmp_path / "runs" / run.parent.name.replace("niah-keys=1", "niah[keys=1]"))
-    assert answer(words) == 0
+    assert run_command(words) == 0
     assert [p.name for p in (tmp_path / "runs").glob("*/*/")] == ["[a]-and-[b]"]
 
 
 def test_shards_divide_the_models(measured: Path, tmp_path: Path) -> None:
     words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(tmp_path / "out"), "--shard"]
-    assert answer([*words, "2/2"]) == 0
+    assert run_command([*words, "2/2"]) == 0
     assert [p.name for p in (tmp_path / "out").iterdir()] == ["short-sight"]
-    assert answer([*words, "1/2"]) == 0
+    assert run_command([*words, "1/2"]) == 0
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
 def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--price-in", "1000"]
-    assert answer([*words, "--json"]) == 0
+    assert run_command([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     named = [(p["name"], p["model"], p["already_done"]) for p in found["models"]]
     assert named == [("sim:perfect", "sim:perfect", 8), ("short sight", "sim:cliff?window=1500", 8)]
@@ -122,7 +122,7 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
         "requests": 16, "prompt_tokens": tokens, "tokens_read": tokens, "output_tokens": 1024,
         "seconds": None, "money": pytest.approx(tokens / 1000), "already_done": 16, "failed_before": 0,
     }  # fmt: skip
-    assert answer(words) == 0
+    assert run_command(words) == 0
     shown = capsys.readouterr().out
     assert "short sight (sim:cliff?window=1500)" in shown
     last = shown.partition("all 2 models\n")[2]
@@ -148,13 +148,13 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
 def test_wrong_lists_and_options_are_refused(
     text: str, words: list[str], complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answer(["run", write(tmp_path, text), "--out", str(tmp_path / "out"), *words]) == 64
+    assert run_command(["run", write(tmp_path, text), "--out", str(tmp_path / "out"), *words]) == 64
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_spec_is_refused_as_a_list_of_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
+    assert run_command(["run", "niah", "--models", write(tmp_path, LIST + ASKED)]) == 64
     assert "a list of models must contain nothing else" in capsys.readouterr().err
 
 
@@ -162,12 +162,12 @@ def test_a_submission_is_written_for_the_list_of_a_spec(tmp_path: Path, capsys: 
     spec = write(tmp_path, LIST + ASKED)
     file = tmp_path / "scores" / "submission.json"
     words = ["--out", str(tmp_path / "out"), "--submission", str(file)]
-    assert answer(["run", spec, *words, "--json"]) == 0
+    assert run_command(["run", spec, *words, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["submission"] == str(file)
     assert [entry.name for entry in read_submission(file).entries] == ["sim:perfect", "short sight"]
-    assert answer(["run", spec, *words]) == 0
+    assert run_command(["run", spec, *words]) == 0
     assert "higher is better" in capsys.readouterr().out
-    assert answer(["run", write(tmp_path, ASKED), "--model", "sim:perfect", *words]) == 64
+    assert run_command(["run", write(tmp_path, ASKED), "--model", "sim:perfect", *words]) == 64
     assert "--models FILE" in capsys.readouterr().err
 
 
@@ -181,7 +181,7 @@ def started(folder: str, planned: int = 10, done: int = 0) -> Started:
 def test_models_that_wait_are_counted_and_those_that_failed_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(lambda text: None))
+    monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(lambda text: None))
     watcher = ManyModelsWatcher(4)
     watcher.hear(started("a"))
     assert (watcher.progress().planned, watcher.counter.tokens) == (40, 4000)
@@ -195,7 +195,7 @@ def test_models_that_wait_are_counted_and_those_that_failed_are_not(
 
 def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-    monkeypatch.setattr("leadline.cli.progress.Lines", lambda: Lines(said.append))
+    monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(said.append))
     monkeypatch.setattr("leadline.cli.progress.say", said.append)
     entrant = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
     with ManyModelsWatcher(2) as watcher:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
@@ -23,7 +23,7 @@ class Mine(Needle):
 
 
 def spec(what: str | None = "niah", model: str | None = "sim:perfect", **flags: Any) -> Spec:
-    return spec_of(Flags(what=what, model=model, **flags))
+    return spec_of(RunOptions(what=what, model=model, **flags))
 
 
 def test_a_file_and_flags_give_the_same_spec(tmp_path: Path) -> None:

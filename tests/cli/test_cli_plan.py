@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.cli.plan import parse_points
 from leadline.core.errors import UsageError
 
@@ -24,7 +24,7 @@ def test_a_wrong_drop_is_refused(text: str) -> None:
 
 def test_a_plan_shows_how_many_samples_detect_a_five_point_drop(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "niah", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "3", "--depths", "5"]
-    assert answer([*words, "--detect", "5pt", "--json"]) == 0
+    assert run_command([*words, "--detect", "5pt", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["detection"]
     # By hand: a two-sided 0.05 over 6 tests, 80 % power, a tenth of the answers flipping, is 470 prompts.
     assert found["tests"] == 6
@@ -37,7 +37,7 @@ def test_a_plan_shows_how_many_samples_detect_a_five_point_drop(capsys: pytest.C
 
 def test_a_plan_says_what_a_gate_passes_as_well_as_what_it_fails(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", "niah", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "40", "--depths", "5"]
-    assert answer([*words, "--detect", "10pt", "--gate", "overall >= -5; length:* >= -9; effective >= -10%"]) == 0
+    assert run_command([*words, "--detect", "10pt", "--gate", "overall >= -5; length:* >= -9; effective >= -10%"]) == 0
     said = capsys.readouterr().out
     assert "equal models pass in " in said
     assert "a drop of 10 points fails in " in said

@@ -19,7 +19,7 @@ import pytest
 
 from leadline.cli import progress as faces
 from leadline.cli import view as watch_module
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.cli.progress import Watcher
 from leadline.core.types import Record
 from leadline.dashboard.app import listen_on
@@ -60,7 +60,7 @@ def test_lines_follow_a_run_to_its_end(
                 writer.append(of_now(record))
 
         monkeypatch.setattr(watch_module, "sleep", write_one)
-        assert answer(["watch", str(folder)]) == 1, "a sample failed"
+        assert run_command(["watch", str(folder)]) == 1, "a sample failed"
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert [line.partition(",")[0] for line in out.splitlines()[:3]] == [f"{n} of 12 samples" for n in (4, 5, 6)]
@@ -74,7 +74,7 @@ def test_lines_follow_a_run_to_its_end(
 def test_a_finished_run_is_shown_at_once(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert answer(["watch", str(write_run(tmp_path / "run", records))]) == 0
+    assert run_command(["watch", str(write_run(tmp_path / "run", records))]) == 0
     assert "12 of 12 samples" in capsys.readouterr().out
 
 
@@ -84,12 +84,12 @@ def test_a_stopped_run_has_its_exit_code(
     folder = begun_run(tmp_path / "run", records, first=4)
     with pytest.raises(KeyboardInterrupt), writing(folder):
         raise KeyboardInterrupt
-    assert answer(["watch", str(folder)]) == 75
+    assert run_command(["watch", str(folder)]) == 75
     assert "stopped after 4 of 12 samples" in capsys.readouterr().err
 
 
 def test_a_folder_without_a_run_cannot_be_watched(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["watch", str(tmp_path)]) == 74
+    assert run_command(["watch", str(tmp_path)]) == 74
     assert "holds no run" in capsys.readouterr().err
 
 
@@ -103,7 +103,7 @@ def test_ctrl_c_leaves_quietly(
 
     monkeypatch.setattr(watch_module, "sleep", interrupt)
     with writing(folder):
-        assert answer(["watch", str(folder)]) == 130
+        assert run_command(["watch", str(folder)]) == 130
     assert capsys.readouterr().err == ""
 
 
@@ -209,7 +209,7 @@ def test_a_missing_folder_is_an_error(
     words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert answer(words) == 64
+    assert run_command(words) == 64
     err = capsys.readouterr().err
     assert f"no such folder: {(words[1:] or ['runs'])[0]!r}" in err
     assert "fix:" in err
@@ -219,14 +219,14 @@ def test_a_port_in_use_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture
     taken = listen_on("127.0.0.1", 0)
     try:
         port = taken.getsockname()[1]
-        assert answer(["view", str(tmp_path), "--port", str(port)]) == 69
+        assert run_command(["view", str(tmp_path), "--port", str(port)]) == 69
         assert f"port {port} is in use" in capsys.readouterr().err
     finally:
         taken.close()
 
 
 def test_an_address_of_the_network_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert answer(["view", str(tmp_path), "--host", "203.0.113.7", "--port", "0"]) == 69
+    assert run_command(["view", str(tmp_path), "--host", "203.0.113.7", "--port", "0"]) == 69
     err = capsys.readouterr().err
     assert "everyone who can reach this address" in err
     assert "cannot listen on 203.0.113.7" in err
@@ -246,7 +246,7 @@ def test_a_missing_package_is_named_with_its_pip_command(
     for name in [n for n in sys.modules if n.partition(".")[0] == package or n == "leadline.dashboard.app"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(builtins, "__import__", without)
-    assert answer(["view", str(tmp_path)]) == 69
+    assert run_command(["view", str(tmp_path)]) == 69
     err = capsys.readouterr().err
     assert f"needs the package {package!r}" in err
     assert 'pip install "leadline[view]"' in err

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from leadline.core import registry
 from leadline.core.contracts import Task
-from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import ModelName
-from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec, parse_depths, parse_length, parse_lengths
 
 # --- lengths and depths ---

@@ -5,7 +5,7 @@ The tests prefer commands (`say`) to functions. What stands below has no command
 
 from __future__ import annotations
 
-from leadline.cli.main import answer as say
+from leadline.cli.main import run_command as say
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score

@@ -7,15 +7,7 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import SourceError, UsageError
-from leadline.models.hf.memory import (
-    GIB,
-    DecoderShape,
-    DocumentReading,
-    Speed,
-    check_fits,
-    cost,
-    longest_that_fits,
-)
+from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, Speed, check_fits, cost, longest_that_fits
 
 LLAMA_8B = DecoderShape.of(
     {

@@ -21,7 +21,7 @@ from leadline.models.ray import cluster  # noqa: E402
 from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
 from leadline.results.run import Totals, load_run  # noqa: E402
-from leadline.run.measure import carry_out  # noqa: E402
+from leadline.run.engine import carry_out  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from support import mortal_model  # noqa: E402

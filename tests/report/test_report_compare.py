@@ -11,7 +11,7 @@ import altair as alt
 import msgspec
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core.format import escape_markdown
 from leadline.report import export as gallery
 from leadline.report.charts.grid import sentence
@@ -91,7 +91,7 @@ def test_the_page_and_the_command_find_the_same_over_few_haystacks(
     assert len(set(runs[0].table.samples.cluster)) == 4
     assert item.sentence.startswith("Not settled: ")
     assert "44 paired prompts (4 documents: too few to rely on)" in item.sentence
-    answer(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--json"])
+    run_command(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--json"])
     said = json.loads(capsys.readouterr().out)["differences"][0]
     assert said["p"] == pytest.approx(item.comparison.overall.p)
     assert said["verdict"] == item.comparison.overall.verdict == "no difference seen"

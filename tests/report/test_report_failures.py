@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 
 ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "6", "--attempts", "1", "--no-figure"]
 
@@ -16,11 +16,11 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = str(tmp_path / "run")
-    assert answer(["run", "niah", "--model", "sim:flaky?rate=0.4", *ASK, "--out", folder]) == 1
+    assert run_command(["run", "niah", "--model", "sim:flaky?rate=0.4", *ASK, "--out", folder]) == 1
     assert "details of wrong answers" not in capsys.readouterr().out, "no answer is no wrong answer"
     found = {}
     for failures in ("excluded", "zero"):
-        assert answer(["report", folder, "--json", "--failures", failures]) == 0
+        assert run_command(["report", folder, "--json", "--failures", failures]) == 0
         found[failures] = json.loads(capsys.readouterr().out)
     assert found["excluded"]["failed"] == found["zero"]["failed"] > 0
     assert found["excluded"]["mean"] == 1.0
@@ -33,11 +33,13 @@ def test_the_report_names_the_shape_and_the_effective_length_of_its_parts(
 ) -> None:
     folder = str(tmp_path / "run")
     assert (
-        answer(["run", "niah", "--model", "sim:cliff?window=1100", *ASK, "--lengths", "512,1k,2k,4k", "--out", folder])
+        run_command(
+            ["run", "niah", "--model", "sim:cliff?window=1100", *ASK, "--lengths", "512,1k,2k,4k", "--out", folder]
+        )
         == 0
     )
     capsys.readouterr()
-    assert answer(["report", folder, "--json"]) == 0
+    assert run_command(["report", folder, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert "cliff" in found["diagnosis"][0].lower()
     parts = found["effective_length_of_parts"]
@@ -62,16 +64,16 @@ def test_what_wrong_answers_had_in_common_is_shown_by_task_and_length(
         "--samples",
         "4",
     ]
-    assert answer([*words, "--depths", "2", "--no-figure", "--out", folder]) == 0
+    assert run_command([*words, "--depths", "2", "--no-figure", "--out", folder]) == 0
     shown = capsys.readouterr().out
     assert "details of wrong answers" in shown
-    assert answer(["report", folder, "--json"]) == 0
+    assert run_command(["report", folder, "--json"]) == 0
     lengths = {row["length"]: row for row in json.loads(capsys.readouterr().out)["lengths"]}
     assert lengths[1024]["details"] == {}
     wrong = lengths[2048]["details"]["another chain"]
     assert 1 <= wrong <= 8
     assert [line.split()[-2] for line in shown.splitlines() if "another chain" in line] == [str(wrong)]
-    assert answer(["report", folder]) == 0
+    assert run_command(["report", folder]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
     row = page[page.index('<th scope="row">another chain</th>') :]
     assert [cell.partition("<")[0] for cell in row.split("<td>")[1:3]] == ["", str(wrong)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.contracts import TrackerEntry
 from leadline.core.errors import UsageError
-from leadline.core.trackers import TrackerEntry
 from leadline.report.tracker_entry import series_name, step_of, tracker_entry
 from leadline.results.run import load_run
 from support.planted_runs import Surface, cliff, failed_record, perfect, planted_records, write_run

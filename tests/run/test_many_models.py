@@ -12,9 +12,9 @@ import pytest
 from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.results.run import Run, load_run
+from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, _ModelPool, measure_all
-from leadline.run.measure import measure
 from leadline.run.stopping import Stop
 from leadline.store.runs import RECORDS, read_records
 

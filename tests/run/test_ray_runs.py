@@ -13,7 +13,7 @@ import pytest
 ray = pytest.importorskip("ray")
 pytest.importorskip("transformers")
 
-from leadline.cli.main import answer  # noqa: E402
+from leadline.cli.main import run_command  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402
 from leadline.store.submissions import read_submission  # noqa: E402
 from support.tiny_models import model_folder  # noqa: E402
@@ -58,8 +58,8 @@ def recorded(folder: Path) -> dict[str, Any]:
 def test_a_run_over_two_replicas_has_the_records_of_a_run_in_this_process(models: Path, tmp_path: Path) -> None:
     texts = ["--set", f"haystack={models}/text.txt", "--set", f"documents={models}/texts.json"]
     words = ["run", "niah", "--task", "mean_nll", "--model", f"hf:{models}/tiny", "--set", "answer_tokens=4", *texts]
-    assert answer([*words, *GRID, "--out", str(tmp_path / "one")]) == 0
-    assert answer([*words, *GRID, "--out", str(tmp_path / "two"), "--ray", "2"]) == 0
+    assert run_command([*words, *GRID, "--out", str(tmp_path / "one")]) == 0
+    assert run_command([*words, *GRID, "--out", str(tmp_path / "two"), "--ray", "2"]) == 0
     assert len({json.dumps(told, default=str) for told in recorded(tmp_path / "one").values()}) == 12
     assert recorded(tmp_path / "one") == recorded(tmp_path / "two")
     assert "2 replicas through Ray" in (tmp_path / "two" / "manifest.json").read_text()
@@ -72,7 +72,7 @@ def test_models_side_by_side_are_scored_as_one_by_one_and_the_missing_one_is_nam
     words = ["run", "mean_nll", *texts, "--models", str(models / "models.json"), *GRID]
     for name, more in (("one", []), ("two", ["--ray", "2"])):
         places = ["--out", str(tmp_path / name), "--submission", str(tmp_path / name / "submission.json")]
-        assert answer([*words, *places, *more]) == 1
+        assert run_command([*words, *places, *more]) == 1
     assert "gone: not measured: there is no model folder" in capsys.readouterr().err
     one, two = (read_submission(tmp_path / name / "submission.json") for name in ("one", "two"))
     assert [(e.name, e.score) for e in one.entries] == [(e.name, e.score) for e in two.entries]

@@ -8,13 +8,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline.cli.main import answer as run_command
+from leadline.cli.main import run_command as run_command
 from leadline.core.errors import OtherRunError, StoreError
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Score
 from leadline.results.run import load_run
 from leadline.run import recording
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, RESCORING, decode, read_records
 from support.planted_runs import cliff, planted_records, write_run

@@ -18,8 +18,8 @@ from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
+from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started, Stopping
-from leadline.run.measure import measure
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, read_records
 from leadline.text.fitting import Fitter

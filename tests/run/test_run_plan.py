@@ -11,7 +11,7 @@ from leadline.core.errors import LengthError, OtherRunError, UsageError
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion
 from leadline.run import plan as planning
-from leadline.run.measure import measure, plan
+from leadline.run.engine import measure, plan
 from leadline.run.plan import folder_name
 from leadline.store.runs import RECORDS
 from support.scripted_model import ScriptedModel

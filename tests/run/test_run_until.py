@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core.errors import UsageError
 from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.results.verdict import verdict
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.run.until import measure_until
 from leadline.store.runs import read_records
 
@@ -86,11 +86,11 @@ def test_a_verdict_needs_a_base_and_a_gate(tmp_path: Path) -> None:
 def test_a_candidate_is_sampled_until_the_gate_knows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     common = ["--lengths", "512,1k", "--depths", "3", "--set", "haystack=noise", "--no-figure", "--json"]
     base, candidate = tmp_path / "base", tmp_path / "candidate"
-    assert answer(["run", "niah", "--model", "sim:perfect", *common, "--samples", "60", "--out", str(base)]) == 0
+    assert run_command(["run", "niah", "--model", "sim:perfect", *common, "--samples", "60", "--out", str(base)]) == 0
     capsys.readouterr()
     words = ["run", "niah", "--model", "sim:cliff?window=600", *common, "--samples", "60", "--out", str(candidate)]
     rule = ["--until", "verdict 0.95", "--base", str(base), "--gate", "overall >= -5"]
-    assert answer([*words, *rule]) == 0
+    assert run_command([*words, *rule]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["until"]["outcome"] == "decided"
     assert found["until"]["sentence"].startswith("fail")

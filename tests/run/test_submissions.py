@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import read_models
 from leadline.report.charts.correlation import scatter
@@ -45,7 +45,7 @@ def submission_to(folder: Path, models: Path) -> list[str]:
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("submitted")
     file = models_file(folder, [{"name": "broken", "model": "sim:nobody"}])
-    assert answer(["run", "retrieval_gain", *GRID, *submission_to(folder / "out", file)]) == 1  # one model failed
+    assert run_command(["run", "retrieval_gain", *GRID, *submission_to(folder / "out", file)]) == 1  # one model failed
     return folder
 
 
@@ -67,7 +67,7 @@ def test_every_model_has_an_entry_and_failures_say_why(submitted: Path) -> None:
 def test_submitting_again_measures_nothing_that_is_there(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = read_submission(submitted / "out" / "submission.json")
     words = ["run", "retrieval_gain", *GRID, *submission_to(submitted / "out", submitted / "models.json")]
-    assert answer([*words, "--json"]) == 1
+    assert run_command([*words, "--json"]) == 1
     printed = capsys.readouterr()
     assert printed.err.count("measured already") == len(WINDOWS)
     after = read_submission(Path(json.loads(printed.out)["submission"]))
@@ -78,7 +78,7 @@ def test_shards_make_the_same_submission_as_one_run(submitted: Path, tmp_path: P
     file = models_file(tmp_path)
     for shard in ("1/2", "2/2"):
         words = ["run", "retrieval_gain", *GRID, *submission_to(tmp_path / "out", file)]
-        assert answer([*words, "--shard", shard]) == 0
+        assert run_command([*words, "--shard", shard]) == 0
     whole = {e.name: e.score for e in read_submission(submitted / "out" / "submission.json").entries if e.score}
     shards = {e.name: e.score for e in read_submission(tmp_path / "out" / "submission.json").entries}
     assert shards == whole
@@ -89,7 +89,7 @@ def test_a_proxy_that_ranks_as_the_target_does_has_a_correlation_of_one(
 ) -> None:
     (submitted / "targets.json").write_text(json.dumps({f"w{w}": w / 10 for w in WINDOWS} | {"unmeasured": 1.0}))
     words = ["correlate", str(submitted / "out" / "submission.json"), str(submitted / "targets.json"), "--json"]
-    assert answer([*words, "--resamples", "200"]) == 0
+    assert run_command([*words, "--resamples", "200"]) == 0
     printed = capsys.readouterr()
     found = json.loads(printed.out)
     assert found["correlations"]["spearman"]["value"] == pytest.approx(1)
@@ -103,18 +103,18 @@ def test_a_proxy_that_ranks_as_the_target_does_has_a_correlation_of_one(
 
 def test_scores_that_are_all_the_same_rank_nothing(submitted: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (submitted / "flat.json").write_text(json.dumps({f"w{w}": 0.5 for w in WINDOWS}))
-    assert answer(["correlate", str(submitted / "out" / "submission.json"), str(submitted / "flat.json")]) == 64
+    assert run_command(["correlate", str(submitted / "out" / "submission.json"), str(submitted / "flat.json")]) == 64
     assert "have the same target" in capsys.readouterr().err
 
 
 def test_answers_are_submitted_as_accuracy_and_may_be_targets(submitted: Path, tmp_path: Path) -> None:
     file = models_file(tmp_path)
     grid = ["--lengths", "2k", "--depths", "5", "--samples", "2"]
-    assert answer(["run", "niah", *grid, *submission_to(tmp_path / "accuracy", file)]) == 0
+    assert run_command(["run", "niah", *grid, *submission_to(tmp_path / "accuracy", file)]) == 0
     targets = tmp_path / "accuracy" / "submission.json"
     assert read_submission(targets).metric == "accuracy"
     words = ["correlate", str(submitted / "out" / "submission.json"), str(targets), "--resamples", "200"]
-    assert answer([*words, "--figure", str(tmp_path / "picture")]) == 0
+    assert run_command([*words, "--figure", str(tmp_path / "picture")]) == 0
     assert (tmp_path / "picture.png").is_file()
 
 

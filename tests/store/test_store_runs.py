@@ -207,7 +207,7 @@ def test_a_damaged_manifest_and_one_from_the_future_are_errors(tmp_path: Path) -
 HOLD = """
 import sys
 from pathlib import Path
-from leadline.store.lock import Lock
+from leadline.store.files import Lock
 lock = Lock(Path(sys.argv[1]))
 print("held", flush=True)
 sys.stdin.read()

@@ -173,9 +173,9 @@ def write_good_files(folder: Path) -> Path:
     sample = {"index": 0, "input": "Read this.\nWhat is it?", "outputs": ["4821907"], "length": 40}
     for task in ("niah_single_1", "vt"):
         _write_lines(folder / f"prompts/1024/{task}/validation.jsonl", [sample | {"index": i} for i in range(3)])
-    answer = {"pred": "Paris", "answers": ["Paris", "in Paris"], "all_classes": None, "length": 5000}
-    _write_lines(folder / "longbench/qasper.jsonl", [answer] * 4)
-    _write_lines(folder / "longbench-e/qasper_e.jsonl", [answer] * 4)
+    run_command = {"pred": "Paris", "answers": ["Paris", "in Paris"], "all_classes": None, "length": 5000}
+    _write_lines(folder / "longbench/qasper.jsonl", [run_command] * 4)
+    _write_lines(folder / "longbench-e/qasper_e.jsonl", [run_command] * 4)
     choice = {"pred": "A", "answer": "A", "difficulty": "easy", "length": "short", "domain": "x", "response": "(A)"}
     _write_lines(folder / "longbench-v2/some.jsonl", [choice] * 4)
     _write_lines(folder / "infinitebench/preds_passkey.jsonl", [{"prediction": "71432", "ground_truth": "71432"}] * 4)
@@ -774,7 +774,7 @@ class Outcome:
 
 def call(words: list[str]) -> Outcome:
     """Runs one command in this process."""
-    from leadline.cli.main import answer
+    from leadline.cli.main import run_command
 
     def give_up(*_: object) -> None:
         raise Hanging
@@ -785,7 +785,7 @@ def call(words: list[str]) -> Outcome:
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = answer(list(words))
+            code = run_command(list(words))
         return Outcome(code, out.getvalue(), err.getvalue())
     except Hanging:
         return Outcome(-1, out.getvalue(), err.getvalue(), traceback.format_exc(limit=-3))

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.digest import digest
-from leadline.core.seeds import rng
+from leadline.core.seeds import digest, rng
 from leadline.core.types import (
     Cell,
     Completion,

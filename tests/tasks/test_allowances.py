@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import answer as run_command
+from leadline.cli.main import run_command as run_command
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell

@@ -10,7 +10,7 @@ import pytest
 
 from leadline.core.errors import SourceError
 from leadline.core.types import Cell
-from leadline.run.measure import measure, plan
+from leadline.run.engine import measure, plan
 from leadline.store.runs import read_records
 from leadline.tasks.logprobs import LogProbs
 from leadline.text.fitting import Fitter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec
 from leadline.stats.logprobs import METRICS, metric_of
@@ -26,7 +26,7 @@ def test_every_metric_is_explained_with_its_direction() -> None:
 
 
 def test_the_defaults_are_those_of_the_definition() -> None:
-    spec = spec_of(Flags(what="retrieval_gain", model="sim:perfect"))
+    spec = spec_of(RunOptions(what="retrieval_gain", model="sim:perfect"))
     assert (spec.lengths, spec.depths, spec.samples) == ((8192,), (0.1, 0.6), 50)
     task = registry.task(spec.tasks[0])
     assert isinstance(task, LogProbs)
@@ -50,7 +50,7 @@ def test_the_commands_on_the_page_make_specs() -> None:
     for what, model, rest in lines:
         words = rest.split()
         given = dict(zip(words[::2], words[1::2], strict=True))
-        flags = Flags(
+        flags = RunOptions(
             what=what, model=model, lengths=given.get("--lengths"), depths=given.get("--depths"),
             reading=given.get("--reading"), set_=[given["--set"]] if "--set" in given else None,
         )  # fmt: skip

@@ -15,7 +15,7 @@ from leadline.core.errors import LengthError, UsageError
 from leadline.core.spec import make_spec, parse_depths
 from leadline.core.types import Measurement, Record
 from leadline.results.run import load_run
-from leadline.run.measure import measure, plan
+from leadline.run.engine import measure, plan
 from leadline.stats.logprobs import by_distance, by_length, estimate, ratio_interval
 from leadline.stats.observations import observations
 from leadline.store.export import row

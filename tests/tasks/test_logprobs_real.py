@@ -18,13 +18,13 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
 from leadline.models.hf import HF, smollm2
 from leadline.models.openai.provider import OpenAIModel
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission
 
@@ -44,7 +44,7 @@ def test_variants_of_a_real_model_are_submitted_and_correlated(
     gain, chance = tmp_path / "gain", tmp_path / "chance"
     for folder, words in ((gain, ["retrieval_gain", *grid, "--set", "least=64"]), (chance, ["needle_chance", *asked])):
         places = ["--out", str(folder), "--submission", str(folder / "submission.json")]
-        assert answer(["run", *words, *listed, *places, "--no-figure"]) == 1
+        assert run_command(["run", *words, *listed, *places, "--no-figure"]) == 1
     scores = {e.name: e.score for e in read_submission(gain / "submission.json").entries}
     assert scores.pop("missing") is None
     assert (scores["native"] or 0) > 2 > (scores["linear 4"] or 0)
@@ -52,7 +52,7 @@ def test_variants_of_a_real_model_are_submitted_and_correlated(
     assert 1 > (found["native"] or 0) > 2 * (found["linear 4"] or 0)
     capsys.readouterr()
     files = [str(folder / "submission.json") for folder in (gain, chance)]
-    assert answer(["correlate", *files, "--resamples", "200", "--json"]) == 0
+    assert run_command(["correlate", *files, "--resamples", "200", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert [m["name"] for m in printed["models"]] == list(ROPES)
     assert printed["correlations"]["spearman"]["value"] > 0.5

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Record
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
 from leadline.store.runs import read_records
 from leadline.tasks.wording import with_templates
@@ -79,12 +79,12 @@ def test_a_run_without_the_samples_left_out_is_complete(folder: Path, capsys: py
         "run", "longbench_dataset", "--set", "dataset=hotpotqa", "--set", f"data={folder}", "--set", "fit=drop",
         "--model", "sim:perfect", "--lengths", "1k", "--samples", "5", "--out", str(folder / "run"),
     ]  # fmt: skip
-    assert answer(call) == 0
+    assert run_command(call) == 0
     assert "left_out 3" in capsys.readouterr().out
-    assert answer(call) == 0  # and they are not asked again
+    assert run_command(call) == 0  # and they are not asked again
     call[call.index("fit=drop")] = "fit=refuse"
     call[-1] = str(folder / "other")
-    assert answer(call) == 1
+    assert run_command(call) == 1
 
 
 @pytest.mark.parametrize("tokenizer", [WhitespaceTokenizer(), ByteTokenizer()], ids=["whitespace", "bytes"])

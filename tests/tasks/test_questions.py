@@ -13,7 +13,7 @@ from leadline.core.errors import LengthError, SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Completion, Document
 from leadline.models.sim.model import REFUSALS
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records
 from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus

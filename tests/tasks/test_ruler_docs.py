@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.run.documents import count_cells
@@ -19,7 +19,7 @@ from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.ruler_summary import SHARE, THRESHOLD
 from leadline.stats.task_correlation import CUT, FEWEST_MODELS
 from leadline.tasks.ruler import TASKS
-from leadline.tasks.wording import Worded, with_templates
+from leadline.tasks.wording import WordedTask, with_templates
 from support.question_data import squad
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ruler.md").read_text()
@@ -88,7 +88,7 @@ def test_the_commands_on_the_page_make_specs(command: str, tmp_path: Path) -> No
     assert given.keys() <= {"model", "set", "lengths", "depths", "samples", "templates"}
     settings = [s.replace("dev-v2.0.json", str(squad(tmp_path / "squad.json"))) for s in given.get("set", [])]
     spec = spec_of(
-        Flags(
+        RunOptions(
             what=words[0],
             model="sim:perfect",
             set_=settings,
@@ -126,7 +126,7 @@ def test_every_part_of_every_task_is_explained_with_its_placeholders() -> None:
     )
     for name in registry.names("tasks"):
         task = registry.task(TaskSpec(name=name))
-        if not isinstance(task, Worded) or type(task).__module__.endswith(("infinitebench", "published")):
+        if not isinstance(task, WordedTask) or type(task).__module__.endswith(("infinitebench", "published")):
             continue  # docs/longbench.md is about these
         for part, about in task.parts().items():
             said = set(names(parts[part][2]))

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.store.ruler_files import NEW_TOKENS, RULER_TASKS, family_of_task
 from leadline.store.runs import read_records
 from leadline.tasks.ruler import RULER_ORIGINAL
@@ -131,7 +131,7 @@ def test_templates_can_say_what_ruler_says(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(RULERS)
     made = {}
     for name in ("niah_single_1", "niah_multiquery", "niah_multikey_3", "vt"):
-        flags = Flags(what=name, model="sim:perfect", templates=tmp_path / "own.toml", set_=["placement=anywhere"])
+        flags = RunOptions(what=name, model="sim:perfect", templates=tmp_path / "own.toml", set_=["placement=anywhere"])
         [spec] = spec_of(flags).tasks
         if name in PROSE:
             spec = spec.model_copy(update={"options": {**spec.options, "haystack": SMALL_PROSE}})
@@ -147,7 +147,7 @@ def test_templates_can_say_what_ruler_says(tmp_path: Path) -> None:
 
 def test_each_task_of_a_suite_takes_its_own_file(tmp_path: Path) -> None:
     files = [f"qa_1.data={squad(tmp_path / 's.json')}", f"qa_2.data={hotpot(tmp_path / 'h.json')}"]
-    spec = spec_of(Flags(what="ruler-original", model="sim:perfect", set_=files))
+    spec = spec_of(RunOptions(what="ruler-original", model="sim:perfect", set_=files))
     found = {t.name: t.options.get("data") for t in spec.tasks}
     assert (Path(str(found["qa_1"])).name, Path(str(found["qa_2"])).name, found["vt"]) == ("s.json", "h.json", None)
     asked = {**json.loads(spec.model_dump_json()), "lengths": [2048], "samples": 2}

@@ -21,7 +21,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Probe
 from leadline.models.sim.model import REFUSALS, listed
 from leadline.run.documents import depths_of
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records

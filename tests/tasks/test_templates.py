@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Completion, Document
 from leadline.run.plan import manifest_for
-from leadline.tasks.wording import Worded, read_templates, template_of, with_templates
+from leadline.tasks.wording import WordedTask, read_templates, template_of, with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
@@ -72,7 +72,7 @@ PUBLISHED = ("longbench_dataset", "longbench_v2", "infinitebench_dataset")
 TASKS = [
     name
     for name in registry.names("tasks")
-    if isinstance(registry.task(TaskSpec(name=name)), Worded) and name not in ("niah", *PUBLISHED)
+    if isinstance(registry.task(TaskSpec(name=name)), WordedTask) and name not in ("niah", *PUBLISHED)
 ]
 SEED = 5
 
@@ -93,14 +93,14 @@ def options_of(name: str, folder: Path) -> dict[str, object]:
 
 
 @cache
-def worded(name: str, folder: Path) -> Worded:
+def worded(name: str, folder: Path) -> WordedTask:
     [asked] = with_templates([TaskSpec(name=name, options=options_of(name, folder))], folder / "own.json")
     task = registry.task(asked)
-    assert isinstance(task, Worded)
+    assert isinstance(task, WordedTask)
     return task
 
 
-def written(task: Worded, cells: Sequence[Cell], tokens: Tokenizer) -> Document:
+def written(task: WordedTask, cells: Sequence[Cell], tokens: Tokenizer) -> Document:
     document = fit(task.write(cells, seed=SEED), tokens, completion_frame())
     for probe in document.probes:
         ids = document.prompt_ids(probe)
@@ -178,8 +178,8 @@ def test_names_are_never_a_word_of_the_wording(files: Path) -> None:
 def test_the_wording_is_in_the_spec_its_digest_and_the_manifest(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[vt]\nquestion = "\\nWhich hold {value}?"\n')
-    plain = spec_of(Flags(what="vt", model="sim:perfect"))
-    spec = spec_of(Flags(what="vt", model="sim:perfect", templates=path))
+    plain = spec_of(RunOptions(what="vt", model="sim:perfect"))
+    spec = spec_of(RunOptions(what="vt", model="sim:perfect", templates=path))
     assert spec.tasks[0].options == {"wording": {"question": ["\nWhich hold {value}?"]}}
     assert spec.digest != plain.digest
     model = registry.provider(registry.ModelName.parse("sim:perfect")).open("perfect")
@@ -192,7 +192,7 @@ def test_the_wording_is_in_the_spec_its_digest_and_the_manifest(tmp_path: Path) 
 @pytest.mark.parametrize("name", [*TASKS, "niah"])
 def test_what_is_printed_to_start_from_is_the_default(name: str, tmp_path: Path) -> None:
     task = registry.task(TaskSpec(name=name))
-    assert isinstance(task, Worded)
+    assert isinstance(task, WordedTask)
     path = tmp_path / "printed.toml"
     path.write_text(template_of(name, task))
     assert read_templates(path)[name] == {part: about.default for part, about in task.parts().items()}
@@ -233,7 +233,7 @@ def test_what_cannot_be_is_named_with_its_place_and_a_way_out(text: str, what: s
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
-        spec_of(Flags(what="vt", model="sim:perfect", templates=path))
+        spec_of(RunOptions(what="vt", model="sim:perfect", templates=path))
     assert what in caught.value.what
     assert str(path) in caught.value.where
     assert fix in caught.value.fix

@@ -7,7 +7,7 @@ from pathlib import Path
 import altair as alt
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.spec import Suite
 from leadline.report.charts.logprobs import (
@@ -22,7 +22,7 @@ from leadline.results.run import Run, load_run
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("trap") / "run"
     grid = ["--lengths", "1k,2k,4k", "--depths", "2", "--samples", "5"]
-    assert answer(["run", "trap", "--model", "sim:cliff?window=3k", "--out", str(folder), *grid]) == 0
+    assert run_command(["run", "trap", "--model", "sim:cliff?window=3k", "--out", str(folder), *grid]) == 0
     return folder
 
 
@@ -70,7 +70,7 @@ def test_the_command_draws_the_trap_and_not_a_heatmap(folder: Path) -> None:
 
 def test_a_run_of_metrics_alone_draws_its_metrics(tmp_path: Path) -> None:
     words = ["run", "mean_nll", "--model", "sim:perfect", "--lengths", "1k", "--samples", "2"]
-    assert answer([*words, "--out", str(tmp_path / "run")]) == 0
+    assert run_command([*words, "--out", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run" / "log-probabilities.png").is_file()
     assert not has_perplexity_and_retrieval(load_run(tmp_path / "run"))
     assert format_perplexity_and_retrieval(load_run(tmp_path / "run")) == ""

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from leadline.cli.main import answer as run_command
+from leadline.cli.main import run_command as run_command
 from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec

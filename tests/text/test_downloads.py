@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.cli.main import answer
+from leadline.cli.main import run_command
 from leadline.core.errors import ServerError, SourceError, UnknownName
 from leadline.text import downloads
 from leadline.text.downloads import LOCK, Download, Mirror, fetch, find_data, pull, sha256_of
@@ -163,14 +163,14 @@ def test_the_command_fetches_names_files_and_works_offline_afterwards(
     monkeypatch.setitem(downloads.DOWNLOADS, "thing", item(Mirror(server.url)))
     with pytest.raises(SourceError, match="not on this machine"):
         find_data("thing")
-    assert answer(["sources", "pull"]) == 0
+    assert run_command(["sources", "pull"]) == 0
     assert "a thing" in capsys.readouterr().out
-    assert answer(["sources", "pull", "thing"]) == 0
+    assert run_command(["sources", "pull", "thing"]) == 0
     said = capsys.readouterr()
     assert said.out.strip() == str(tmp_path / "data" / "thing.json")
     assert "no pinned SHA-256" in said.err
     server.status = 500
-    assert answer(["sources", "pull", "thing", "--json"]) == 0
+    assert run_command(["sources", "pull", "thing", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["checked"] == "locked"
     assert sha256_of(find_data("thing")) == SHA
     with pytest.raises(UnknownName):

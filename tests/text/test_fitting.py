@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.digest import digest
 from leadline.core.errors import LengthError, SourceError, TokenizerError
+from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
 from leadline.tasks.needle import Needle
 from leadline.text.chat import ChatTemplate, completion_frame

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from leadline.core import registry
+from leadline.core.contracts import Tracker, TrackerEntry
 from leadline.core.errors import MissingExtra, TrackerError, UnknownName, UsageError
-from leadline.core.trackers import Tracker, TrackerEntry
 
 
 def pixel() -> bytes:

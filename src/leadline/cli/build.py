@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from leadline.cli import options
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
@@ -49,7 +49,7 @@ def build(
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False,
 ) -> None:
     """Write prompts and their answers to files, for other programs or for training."""
-    flags = Flags(
+    flags = RunOptions(
         what=what, model=model or "sim:perfect", set_=[*(set_ or []), f"split={split}"], lengths=lengths,
         depths=depths, samples=samples, reading=reading, seed=seed, templates=templates,
     )  # fmt: skip

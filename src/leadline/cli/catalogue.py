@@ -17,7 +17,7 @@ from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
 from leadline.scorers.trivial_readers import trivial_scores
-from leadline.tasks.wording import Worded, template_of
+from leadline.tasks.wording import WordedTask, template_of
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
 from leadline.text.downloads import pull as download
 from leadline.text.sources import describe, open_source
@@ -134,7 +134,7 @@ def _template(kind: PluginKind, name: str) -> str:
     if kind == "suites":
         specs = [TaskSpec.model_validate(task) for task in registry.find("suites", name).values["tasks"]]
     found = [(spec.name, registry.task(spec)) for spec in specs]
-    sections = [template_of(title, task) for title, task in found if isinstance(task, Worded)]
+    sections = [template_of(title, task) for title, task in found if isinstance(task, WordedTask)]
     if not sections:
         raise UsageError(f"{name} has no prompt texts to replace", where="--template")
     return "\n".join(sections)

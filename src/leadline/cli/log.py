@@ -11,10 +11,10 @@ import typer
 from leadline.cli.output import echo, print_json, say, warn
 from leadline.cli.run import NAME_HELP, STEP_HELP, TRACKER_HELP
 from leadline.core import registry
+from leadline.core.contracts import TrackerEntry
 from leadline.core.errors import LeadlineError, TrackerError, UsageError
 from leadline.core.format import sanitise
 from leadline.core.secrets import redact
-from leadline.core.trackers import TrackerEntry
 from leadline.report.tracker_entry import step_of, tracker_entry, write_entry
 from leadline.results.run import load_run
 

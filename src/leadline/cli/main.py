@@ -135,7 +135,7 @@ def main() -> NoReturn:
         arguments.remove("--debug")
         debug = True
     try:
-        code = answer(arguments, debug=debug)
+        code = run_command(arguments, debug=debug)
     except KeyboardInterrupt:  # a second Ctrl-C while the first is handled
         code = Interrupted.exit_code
     if code == Interrupted.exit_code:
@@ -152,7 +152,7 @@ def _exit_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
-def answer(arguments: list[str], *, debug: bool = False) -> int:
+def run_command(arguments: list[str], *, debug: bool = False) -> int:
     """Runs one command and returns its exit code."""
     try:
         return int(app(args=arguments, prog_name="leadline", standalone_mode=False) or 0)

@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 
 import leadline
-from leadline.cli.options import Flags, spec_of
+from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
-from leadline.core.digest import digest
 from leadline.core.errors import FailedSamples, UsageError
 from leadline.core.format import format_count
+from leadline.core.seeds import digest
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
 from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
@@ -39,7 +39,7 @@ Shard = Annotated[
 ]
 
 
-def listed_models(flags: Flags, file: Path | None, shard: str = "") -> list[NamedModel]:
+def listed_models(flags: RunOptions, file: Path | None, shard: str = "") -> list[NamedModel]:
     """The models of --models or of the spec file, reduced to the shard; empty for a run of one model."""
     number, count = parse_shard(shard)
     if flags.model is not None and file is not None:
@@ -70,7 +70,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def model_runs(flags: Flags, models: Sequence[NamedModel], until: str) -> tuple[Path, list[ModelRun]]:
+def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> tuple[Path, list[ModelRun]]:
     """The common folder and the run of each model. The folder's name depends on the spec and not on the models."""
     specs = [spec_of(replace(flags, model=one.model)) for one in models]
     if until or specs[0].until:

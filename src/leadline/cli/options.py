@@ -49,7 +49,7 @@ TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --t
 
 
 @dataclass(frozen=True)
-class Flags:
+class RunOptions:
     """The options as given; None where an option was not given."""
 
     what: Annotated[
@@ -121,16 +121,16 @@ _LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray", "anyway")
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command, whose first parameter is `flags: Flags`, every field of Flags as a command-line option."""
-    hints = get_type_hints(Flags, include_extras=True)
+    hints = get_type_hints(RunOptions, include_extras=True)
     own = [p for p in inspect.signature(command, eval_str=True).parameters.values() if p.name != "flags"]
     shared = [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
-        for f in dataclasses.fields(Flags)
+        for f in dataclasses.fields(RunOptions)
     ]
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
-        flags = Flags(**{p.name: values.pop(p.name) for p in shared})
+        flags = RunOptions(**{p.name: values.pop(p.name) for p in shared})
         command(flags, **values)
 
     parameters = [*shared, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own)]
@@ -139,7 +139,7 @@ def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def spec_of(flags: Flags) -> Spec:
+def spec_of(flags: RunOptions) -> Spec:
     """The validated Spec: values of the suite, task or spec file, overridden by flags."""
     values, where = _prompts(flags) if flags.prompts else _values(flags.what)
     models = values.pop("models", None)  # a list of models is read in leadline.cli.many_models
@@ -188,7 +188,7 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
     raise UnknownName("suite or task", what, [*registry.names("suites"), *registry.names("tasks")])
 
 
-def _prompts(flags: Flags) -> tuple[dict[str, Any], str]:
+def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:
     if flags.what or flags.task:
         raise UsageError(
             "--prompts cannot be combined with a task or suite", where="--prompts", fix="leave out the task or suite"

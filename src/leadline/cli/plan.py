@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from leadline.cli.many_models import Models, Shard, listed_models, model_runs
-from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
+from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.cli.progress import Watcher
 from leadline.core.errors import UsageError
@@ -48,7 +48,7 @@ COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
 @with_flags
 def plan(
-    flags: Flags,
+    flags: RunOptions,
     tokens_per_second: Annotated[
         float | None,
         typer.Option(

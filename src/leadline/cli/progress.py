@@ -44,7 +44,7 @@ class ProgressView(Protocol):
     def close(self) -> None: ...
 
 
-class Lines:
+class ProgressLines:
     """For logs and pipes."""
 
     def __init__(self, out: Callable[[str], None] = say) -> None:
@@ -148,7 +148,7 @@ class Watcher:
         self.counter.resume(event.done)
 
     def _open_view(self) -> None:
-        self._view = Bar(self.progress()) if sys.stderr.isatty() else Lines()
+        self._view = Bar(self.progress()) if sys.stderr.isatty() else ProgressLines()
 
     def _say(self, text: str) -> None:
         if self._view is None:

@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from leadline.cli.many_models import Models, Shard, finish_models, listed_models, measure_models, model_runs
-from leadline.cli.options import UNTIL_HELP, Flags, spec_of, with_flags, with_rule
+from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
 from leadline.core.errors import FailedSamples, RenderError, RunStopped, UsageError
 from leadline.core.spec import Spec
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
-from leadline.run.measure import measure
+from leadline.run.engine import measure
 
 TRACKER_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
@@ -29,7 +29,7 @@ NAME_HELP = "Name of the tracker's run. [default: the model's name without its s
 
 @with_flags
 def run(
-    flags: Flags,
+    flags: RunOptions,
     keep_prompts: Annotated[
         bool, typer.Option("--keep-prompts", help="Save every prompt in the run's folder.")
     ] = False,

@@ -15,9 +15,9 @@ from rich.live import Live
 
 import leadline
 from leadline.cli.output import echo, say, warn
-from leadline.cli.progress import HarmlessConsole, Lines
-from leadline.core.cache import cache_folder
+from leadline.cli.progress import HarmlessConsole, ProgressLines
 from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
+from leadline.core.files import cache_folder
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor
 
@@ -102,7 +102,7 @@ def _follow_on_screen(monitor: RunMonitor, console: Console) -> None:
 
 
 def _follow_in_lines(monitor: RunMonitor) -> None:
-    lines = Lines(echo)
+    lines = ProgressLines(echo)
     last: FailedSample | None = monitor.failures[-1] if monitor.failures else None
 
     def show_failures() -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from leadline.core.seeds import Split, seed_of
+from leadline.core.errors import UsageError
+from leadline.core.seeds import Split, digest, seed_of
 from leadline.core.types import (
     Answer,
     Cell,
@@ -29,6 +31,7 @@ from leadline.core.types import TokenNLL as TokenNLL
 if TYPE_CHECKING:
     from leadline.core.types import Ids
     from leadline.core.types import Nats as Nats
+
 
 Placement = Literal["depth", "anywhere"]
 Request = Literal["answer", "logprobs"]
@@ -313,3 +316,58 @@ def options_of(plugin: type[Options] | Options) -> dict[str, Any]:
     if isinstance(plugin, Options):
         return plugin.model_dump(mode="json")
     return {name: f.get_default(call_default_factory=True) for name, f in plugin.model_fields.items()}
+
+
+def logprob_model(model: Model, task: str) -> LogprobModel:
+    """The model as one that gives log-probabilities, or an error that names one that does."""
+    if isinstance(model, LogprobModel):
+        return model
+    raise UsageError(
+        f"{model.card.name} gives no log-probabilities, which {task} needs",
+        where=f"task {task}",
+        fix="measure the model in process (hf:FOLDER)",
+    )
+
+
+# --- experiment trackers
+
+
+@dataclass(frozen=True, slots=True)
+class TrackerEntry:
+    """One measured checkpoint. Names of numbers contain only letters, digits and `_-. :/`."""
+
+    name: str
+    """The series that the steps belong to, the same for every checkpoint of a training run."""
+    step: int
+    at: float
+    """Time of the last answer."""
+    numbers: Mapping[str, float]
+    figures: Mapping[str, bytes] = field(default_factory=dict)
+    """PNG by name."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Model, spec and version of the numbers."""
+    verdict: str = ""
+    page: Path | None = None
+    """A report to store with the numbers, or None."""
+
+    @property
+    def digest(self) -> str:
+        """Equal for entries with equal numbers."""
+        return digest([self.name, self.step, self.at, dict(self.numbers)])
+
+
+class Tracker(Options):
+    """The part before the colon in `TRACKER:PLACE?key=value`. Fields are its options.
+
+    Writing an entry for an existing step replaces it where the tracker can; an equal entry is not written again. A
+    tracker must not change the run folder.
+    """
+
+    summary: ClassVar[str] = ""
+
+    def check(self, place: str) -> None:
+        """Raises if a package is missing, before anything is written."""
+
+    def write(self, place: str, entry: TrackerEntry) -> str:
+        """Writes the entry and returns where to find it. Raises TrackerError."""
+        raise NotImplementedError

@@ -1,11 +1,13 @@
-"""Files that users give: text, JSON, TOML and tables. Errors name the file and the line."""
+"""Files that users give (text, JSON, TOML, tables; errors name the file and the line), and the cache folder."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
 import re
+import tempfile
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -111,3 +113,24 @@ def table_rows(
 
 def _reason(problem: Exception) -> str:
     return str(getattr(problem, "strerror", None) or problem)
+
+
+# --- the cache folder, for data that can be computed again
+
+
+def cache_folder() -> Path:
+    """$LEADLINE_CACHE, else the user's cache folder."""
+    chosen = os.environ.get("LEADLINE_CACHE")
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(chosen) if chosen else base / "leadline"
+
+
+def write_cache(file: Path, data: bytes) -> None:
+    """Writes a file atomically; does nothing if the folder cannot be written."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
+            part.write(data)
+        Path(part.name).replace(file)
+    except OSError:
+        return

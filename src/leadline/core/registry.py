@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import parse_qsl
 
-from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task
-from leadline.core.digest import digest_bytes
+from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task, Tracker
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
-from leadline.core.trackers import Tracker
 from leadline.core.types import Completion, Probe, Score
 
 OptionsT = TypeVar("OptionsT", bound=Options)

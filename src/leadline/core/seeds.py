@@ -7,13 +7,15 @@ versions and which reads well for single draws; `bulk_rng` is numpy's, for thous
 from __future__ import annotations
 
 import hashlib
+import json
 import random
 import zlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 Coordinate = int | float | str | None
 Split = Literal["test", "train"]
@@ -44,11 +46,32 @@ def _spell(coordinate: Coordinate) -> str:
     return f"{type(coordinate).__name__[0]}{coordinate}"
 
 
-def side_of(text: str) -> Split:
+def split_of(text: str) -> Split:
     """The split of a word, name or value: a fixed hash of its letters."""
     return "train" if zlib.crc32(text.encode()) % TRAIN_SHARE == 0 else "test"
 
 
-def part_of(pool: Iterable[str], split: Split) -> tuple[str, ...]:
+def of_split(pool: Iterable[str], split: Split) -> tuple[str, ...]:
     """The part of a pool that belongs to a split; the two parts are disjoint."""
-    return tuple(text for text in pool if side_of(text) == split)
+    return tuple(text for text in pool if split_of(text) == split)
+
+
+# --- digests: one canonical way to turn a value into a short, stable name
+
+
+def canonical(value: Any) -> bytes:
+    """The same bytes for equal values, whatever order their keys came in."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def digest(value: Any, characters: int = 16) -> str:
+    """A hex digest of a JSON-like value."""
+    return digest_bytes(canonical(value), characters)
+
+
+def digest_text(text: str, characters: int = 16) -> str:
+    return digest_bytes(text.encode("utf-8", "surrogatepass"), characters)
+
+
+def digest_bytes(data: bytes, characters: int = 16) -> str:
+    return hashlib.sha256(data).hexdigest()[:characters]

@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from leadline.core.digest import digest
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
+from leadline.core.seeds import digest
 from leadline.core.types import Reading
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

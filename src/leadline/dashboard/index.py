@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from leadline.core.digest import digest_text
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.format import format_length, sanitise
+from leadline.core.seeds import digest_text
 from leadline.results.progress import Status, is_written
 from leadline.results.run import model_of
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest

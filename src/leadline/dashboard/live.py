@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from leadline.core.cache import write_cache
+from leadline.core.files import write_cache
 from leadline.core.format import format_duration, format_percent, format_percent_range, sanitise
 from leadline.dashboard.index import IndexEntry, Stamp, problem_of, records_stamp
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of

@@ -19,9 +19,9 @@ from urllib.parse import urlencode
 import msgspec
 from markupsafe import Markup
 
-from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError, StoreError
 from leadline.core.format import format_count, sanitise
+from leadline.core.seeds import digest
 from leadline.dashboard.index import IndexEntry, RunIndex, problem_of, records_stamp
 from leadline.dashboard.live import Headline, Headlines, LiveRuns
 from leadline.report.page import (

@@ -10,8 +10,8 @@ from pydantic import Field, field_validator
 
 from leadline.core import registry
 from leadline.core.contracts import ModelCard, ModelProvider, Tokenizer
-from leadline.core.digest import digest_text
 from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.seeds import digest_text
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.text.chat import completion_frame

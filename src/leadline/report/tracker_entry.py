@@ -21,9 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from leadline.core import registry
+from leadline.core.contracts import TrackerEntry
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length, sanitise
-from leadline.core.trackers import TrackerEntry
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.logprobs import logprob_curves

@@ -11,23 +11,85 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Container, Sequence, Set
+from pathlib import Path
 
-from leadline.core.contracts import Remote
+import numpy as np
+
+from leadline.core.contracts import Model, Remote, logprob_model
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
-from leadline.core.types import Document, Failure, Record
+from leadline.core.seeds import digest_bytes
+from leadline.core.spec import Spec
+from leadline.core.types import Answer, Document, Failure, LogprobRequest, Outcome, Probe, Record, Sent, TokenNLL
+from leadline.results.run import Run, load_run
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, PendingWatch, Started, Stopping, ignore
-from leadline.run.logprobs import LogprobAdapter
-from leadline.run.plan import Plan
+from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.runs import RunWriter
+from leadline.store.runs import RunWriter, open_run
+
+# --- asking: the one place where probes for log-probabilities differ from probes for answers
+
+NOTHING_SENT = Sent("completion", "none")
+
+
+class LogprobAdapter:
+    """Gives a model's answers to probes of either kind: passages are scored here, questions go to the model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        if any(probe.not_asked for probe in probes):
+            sent = [probe for probe in probes if not probe.not_asked]
+            answers = iter(self.answer(document, sent) if sent else ())
+            return [Answer(NOTHING_SENT, p.not_asked, 0.0) if p.not_asked else next(answers) for p in probes]
+        requests = [probe.logprobs for probe in probes if probe.logprobs is not None]
+        if not requests:
+            return self._model.answer(document, probes)
+        begin = time.monotonic()
+        model = logprob_model(self._model, probes[0].cell.task)
+        wanted = sorted({index for request in requests for index in request.passages})
+        passages = {index: document.passages[index] for index in wanted}
+        found = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
+        seconds = (time.monotonic() - begin) / len(probes)  # measured together: each is charged its share
+        return [Answer(_sent(document, request, found), _outcome(request, found), seconds) for request in requests]
+
+
+def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Outcome:
+    """The numbers; a failure if a passage could not be read or has values that are not finite."""
+    nlls = []
+    for index in request.passages:
+        one = found[index]
+        if isinstance(one, Failure):
+            return one
+        if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
+            return Failure("unsupported", "the model's log-probabilities are not finite; try dtype=float32")
+        nlls.append(one)
+    return request.numbers(nlls)
+
+
+def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Sent:
+    ids = b"".join(document.passages[index].ids.astype("<i4").tobytes() for index in request.passages)
+    nlls = [found[index] for index in request.passages]
+    notes = dict.fromkeys(note for one in nlls if isinstance(one, TokenNLL) for note in one.notes)
+    return Sent(
+        form="ids",
+        prefix="none",
+        digest=digest_bytes(ids),
+        decoding={"method": "log-probabilities"},
+        notes=tuple(notes),
+    )
+
+
+# --- the pass
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
@@ -221,3 +283,38 @@ def _share_heap() -> None:
     tokens hold 60 MB of gaps, although Python runs them one at a time."""
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
         mallopt(M_ARENA_MAX, 1)
+
+
+# --- one call to measure, one to see what it would cost
+
+
+def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
+    """Asks everything the spec wants that the folder does not have yet, and returns the run.
+
+    Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
+    raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept.
+    """
+    with prepare(spec, listen=listen) as made:
+        return load_run(carry_out(made, out, listen=listen, keep_prompts=keep_prompts))
+
+
+def carry_out(
+    made: Plan,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    stop: Stop | None = None,
+) -> Path:
+    """Runs a plan and returns the folder. `stop` ends it from another thread."""
+    folder = made.folder if out is None else Path(out)
+    check_room(folder, made.planned)
+    with open_run(folder, made.manifest) as writer:
+        execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
+    return folder
+
+
+def plan(spec: Spec) -> Plan:
+    """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
+    with prepare(spec) as made:
+        return made

@@ -17,8 +17,8 @@ import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
-from leadline.core.digest import digest
 from leadline.core.errors import StoreError, UsageError
+from leadline.core.seeds import digest
 from leadline.core.spec import Spec
 from leadline.core.types import Document, Probe
 from leadline.run.documents import count_cells, jobs

@@ -23,8 +23,8 @@ from leadline.core.errors import Interrupted, LeadlineError
 from leadline.core.spec import Spec
 from leadline.core.types import Record
 from leadline.results.run import Run, load_run
+from leadline.run.engine import carry_out
 from leadline.run.events import Event
-from leadline.run.measure import carry_out
 from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate, mean_interval

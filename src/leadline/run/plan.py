@@ -29,6 +29,7 @@ from leadline.core.contracts import (
     ModelProvider,
     Replicated,
     Task,
+    logprob_model,
     options_of,
 )
 from leadline.core.errors import LengthError, StoreError, UsageError
@@ -37,7 +38,6 @@ from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes, samples_of
 from leadline.run.events import Listener, ignore, saying_waits
-from leadline.run.logprobs import logprob_model
 from leadline.run.recording import scorer_fingerprints
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug

@@ -16,9 +16,9 @@ import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
-from leadline.core.digest import digest
 from leadline.core.errors import LeadlineError
 from leadline.core.secrets import redact, redact_used
+from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
 from leadline.core.types import (
     SLACK_TOKENS,

@@ -21,15 +21,7 @@ from leadline.run.documents import depths_of
 from leadline.run.engine import execute
 from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
 from leadline.run.plan import Plan, check_room, prepare
-from leadline.stats.allocate import (
-    Design,
-    Step,
-    Until,
-    parse_until,
-    until_cells,
-    until_effective,
-    until_verdict,
-)
+from leadline.stats.allocate import Design, Step, Until, parse_until, until_cells, until_effective, until_verdict
 from leadline.stats.comparability import comparability
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import Observations, observations

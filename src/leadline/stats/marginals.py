@@ -13,13 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy  # loads its parts when they are first used
 
-from leadline.stats.intervals import (
-    Estimate,
-    Interval,
-    effective_wilson,
-    mean_interval,
-    t_quantile,
-)
+from leadline.stats.intervals import Estimate, Interval, effective_wilson, mean_interval, t_quantile
 from leadline.stats.observations import Column, Failures, FloatArray, IntArray, Key, Observations
 
 

@@ -14,9 +14,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import SourceError
 from leadline.core.files import decoded, parse_json
+from leadline.core.seeds import digest_bytes
 
 LETTERS = "ABCD"
 

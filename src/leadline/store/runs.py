@@ -26,8 +26,7 @@ import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
 from leadline.core.types import Cell, Record
-from leadline.store.files import AppendFile, replace_file
-from leadline.store.lock import LOCK, Lock
+from leadline.store.files import LOCK, AppendFile, Lock, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
 

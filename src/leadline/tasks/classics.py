@@ -18,11 +18,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.seeds import rng, seed_of, side_of
+from leadline.core.seeds import rng, seed_of, split_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, filled_in
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source, stretch_of
 
@@ -59,7 +59,7 @@ KEY_VALUE = _lines_part(
 )
 
 
-class Passkey(Worded):
+class Passkey(WordedTask):
     """Find the pass key in a text of noise."""
 
     version: ClassVar[str] = "3"
@@ -86,7 +86,7 @@ class Passkey(Worded):
         (cell,) = cells  # a text has one pass key
         draw = rng(seed, "passkey", *cell.coordinates)
         key = self.key(draw)
-        while side_of(key) != self.split:
+        while split_of(key) != self.split:
             key = self.key(draw)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
@@ -120,7 +120,7 @@ class _PlantedLine:
     fact: Fact
 
 
-class LineRetrieval(Worded):
+class LineRetrieval(WordedTask):
     """Find the content of one line among many of the same form."""
 
     version: ClassVar[str] = "3"

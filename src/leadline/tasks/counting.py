@@ -19,7 +19,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.types import Cell, Composer, Draft, Question, Reading, document_name
 from leadline.tasks.word_list import WordList
-from leadline.tasks.wording import SCORERS, PromptPart, Worded, answer_allowance, answer_forms, demonstration_part
+from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
 from leadline.tasks.zipf_text import ZipfText, zeta
 
@@ -73,7 +73,7 @@ def most_frequent(text: str, count: int) -> tuple[str, ...]:
     return found
 
 
-class Counting(Worded):
+class Counting(WordedTask):
     """Shared by both tasks: one list per document, with the frequent words all over it or around a depth."""
 
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")

@@ -21,13 +21,12 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from leadline.core.digest import digest
-from leadline.core.seeds import Split, part_of, rng, seed_of
+from leadline.core.seeds import Split, digest, of_split, rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.questions import ask, parts_of
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import PromptPart, WordedTask
 
 # --- invented names ---
 #
@@ -58,7 +57,7 @@ TRADES = (
 @cache
 def pool(kind: NamePool, split: Split) -> tuple[str, ...]:
     """The names of a kind in one split. First names are in both: the last name identifies a person."""
-    return _names(kind) if kind == "first" else part_of(_names(kind), split)
+    return _names(kind) if kind == "first" else of_split(_names(kind), split)
 
 
 @cache
@@ -243,7 +242,7 @@ CHARACTERS_PER_DOCUMENT = 240
 SMALLEST_WORLD = 512
 
 
-class Fiction(Worded):
+class Fiction(WordedTask):
     """Answer questions about invented people, firms and towns over a pile of documents.
 
     Depth is where the document that answers starts. A question of several hops needs as many documents; they are in

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from leadline.core.digest import digest
-from leadline.core.seeds import rng
+from leadline.core.seeds import digest, rng
 from leadline.tasks.fiction import TRADES, pool
 from leadline.text.corpora import Corpus, open_corpus
 

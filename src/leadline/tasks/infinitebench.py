@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from leadline.core.digest import digest
-from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Suite
 from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, PieceBank, Question, Targets, document_name
 from leadline.tasks.classics import Passkey
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import PromptPart, WordedTask
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -82,7 +81,7 @@ NUMBER_STRING = {
 }
 
 
-class Synthetic(Worded):
+class Synthetic(WordedTask):
     """Shared by the generated tasks: one question a document, scored by InfiniteBench's rule for `dataset`."""
 
     category: ClassVar[str] = "aggregation"

@@ -23,7 +23,7 @@ from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
-    Worded,
+    WordedTask,
     answer_allowance,
     filled_in,
     noise_part,
@@ -70,7 +70,7 @@ class KeyAndValues:
     wording: int
 
 
-class Needle(Worded):
+class Needle(WordedTask):
     """Find values by their keys in a long text.
 
     Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width

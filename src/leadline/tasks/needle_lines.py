@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.digest import digest
-from leadline.core.seeds import Split, bulk_rng, part_of, rng
+from leadline.core.seeds import Split, bulk_rng, digest, of_split, rng
 from leadline.core.types import PieceBank, Room, ValueKind
 from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import ADJECTIVES, NOUNS
@@ -171,17 +170,17 @@ def _value_parts(kind: ValueKind, lead: str, split: Split) -> list[list[str]]:
     """The choices for each part of a key or value. The first part includes the text before it; the last part decides
     the split."""
     if kind == "words":
-        return [[f"{lead}{a}" for a in ADJECTIVES], [f"-{n}" for n in part_of(NOUNS, split)]]
+        return [[f"{lead}{a}" for a in ADJECTIVES], [f"-{n}" for n in of_split(NOUNS, split)]]
     draw = rng("needle lines", kind)
     if kind == "numbers":
         numbers = map(str, draw.sample(range(1_000_000, 10_000_000), POOL))
-        return [[f"{lead}{n}" for n in part_of(numbers, split)]]
+        return [[f"{lead}{n}" for n in of_split(numbers, split)]]
     return [
         [f"{lead}{group}" for group in _groups(draw, 8, "")],
         [f"-{group}" for group in _groups(draw, 4, "")],
         [f"-{group}" for group in _groups(draw, 4, "4")],  # the version
         [f"-{group}" for group in _groups(draw, 4, "89ab")],  # the variant
-        [f"-{group}" for group in part_of(_groups(draw, 12, ""), split)],
+        [f"-{group}" for group in of_split(_groups(draw, 12, ""), split)],
     ]
 
 

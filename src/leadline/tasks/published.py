@@ -29,7 +29,7 @@ from leadline.store.benchmark_files import (
     open_longbench,
     open_longbench_v2,
 )
-from leadline.tasks.wording import PromptPart, Worded
+from leadline.tasks.wording import PromptPart, WordedTask
 from leadline.text.downloads import find_data
 
 LongBenchName = Literal[
@@ -45,7 +45,7 @@ E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
 """LongBench-E's length bins, by the length in words that its files state."""
 
 
-class PublishedTask(Worded):
+class PublishedTask(WordedTask):
     """Samples of a published benchmark, each with its own text. The benchmarks differ in prompts, files and labels."""
 
     category: ClassVar[str] = "published"

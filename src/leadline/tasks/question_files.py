@@ -18,10 +18,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
-from leadline.core.digest import digest
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.files import decode_json, read_bytes
-from leadline.core.seeds import Split, bulk_rng, rng, side_of
+from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
 from leadline.core.types import Filler, PieceBank, Room
 
 if TYPE_CHECKING:
@@ -374,7 +373,7 @@ def _on_side(asked: list[_RawQuestion], split: Split) -> list[_RawQuestion]:
     sides: dict[str, Split] = {}
     for document in (d for question in asked for d in question.related):
         if document.text not in sides:
-            sides[document.text] = side_of(document.text)
+            sides[document.text] = split_of(document.text)
 
     related: dict[
         int, tuple[_FileDocument, ...]

@@ -27,7 +27,7 @@ from leadline.tasks.question_files import (
     QuestionCorpus,
     open_corpus,
 )
-from leadline.tasks.wording import SCORERS, PromptPart, Worded
+from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ CHARACTERS_FOR_ALL_NESTED = 1.2
 """The same for nested reading, where a longer prompt contains the gold documents of the shorter ones."""
 
 
-class Questions(Worded):
+class Questions(WordedTask):
     """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
 
     Depth is where the document that answers starts. If two are needed, they are at both ends of a band of width
@@ -168,7 +168,7 @@ def parts_of(document: str, *, numbers: bool = False) -> dict[str, PromptPart]:
 
 
 def ask(
-    task: Worded,
+    task: WordedTask,
     cell: Cell,
     text: str,
     answers: tuple[str, ...],

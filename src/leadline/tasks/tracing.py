@@ -17,12 +17,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
-from leadline.core.seeds import rng, side_of
+from leadline.core.seeds import rng, split_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
-    Worded,
+    WordedTask,
     answer_allowance,
     answer_forms,
     demonstration_part,
@@ -76,7 +76,7 @@ class _CellChains:
     needed: tuple[str, ...]
 
 
-class Tracing(Worded):
+class Tracing(WordedTask):
     """Follow assignments from variable to variable, and name all that hold a value.
 
     The lines of a chain are in order. Depth is the middle of a band of width `spread` that holds the chain asked for;
@@ -136,7 +136,7 @@ class Tracing(Worded):
         """A chain whose names and value occur nowhere else in the document."""
 
         def new(text: str) -> bool:
-            return text not in taken and side_of(text) == self.split
+            return text not in taken and split_of(text) == self.split
 
         names: list[str] = []
         while len(names) <= self.hops:

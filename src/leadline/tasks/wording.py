@@ -72,7 +72,7 @@ class PromptPart:
         return [*(name for need in self.needs for name in need.split("|")), *self.may]
 
 
-class Worded(Task):
+class WordedTask(Task):
     """A task whose texts can be replaced: the option `wording`, or a file for `--templates`."""
 
     wording: dict[str, tuple[str, ...]] = Field(
@@ -91,7 +91,7 @@ class Worded(Task):
         return {name: (text,) if isinstance(text, str) else text for name, text in value.items()}
 
     @model_validator(mode="after")
-    def _wording_says_all(self) -> Worded:
+    def _wording_says_all(self) -> WordedTask:
         check_wording(self.parts(), self.wording, where="wording")
         return self
 
@@ -186,7 +186,7 @@ def noise_line() -> str:
     return open_source("noise").filler(seed=0).bank.pieces[0]
 
 
-def worded_source(task: Worded, haystack: str, *, unit: Unit, repeat: bool) -> Source:
+def worded_source(task: WordedTask, haystack: str, *, unit: Unit, repeat: bool) -> Source:
     """The haystack of a task, with the line that the user gives for noise."""
     own = task.wording.get("noise")
     if not own or haystack != "noise":
@@ -247,7 +247,7 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
         for section in sorted(sections, key=lambda name: name in exact):  # an exact name comes last and wins
             if any(fnmatchcase(name, section) for name in exact):
                 where = f"{path}, [{section}]"
-                if not isinstance(task, Worded):
+                if not isinstance(task, WordedTask):
                     raise UsageError(f"{asked.name} has no texts to replace", where=where, fix="leave the section out")
                 check_wording(task.parts(), sections[section], where=where)
                 own |= sections[section]
@@ -293,7 +293,7 @@ def _texts(given: Any, where: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def template_of(name: str, task: Worded) -> str:
+def template_of(name: str, task: WordedTask) -> str:
     """The texts of a task as a section of a template file, with a comment on placeholders."""
     lines = [f"[{_quoted(name)}]" if not name.replace("_", "").replace("-", "").isalnum() else f"[{name}]"]
     for part, about in task.parts().items():

@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal
 
 from leadline.core.errors import SourceError
-from leadline.core.seeds import Split, bulk_rng, part_of, side_of
+from leadline.core.seeds import Split, bulk_rng, of_split, split_of
 from leadline.core.types import ValueKind
 
 # --- word lists ---
@@ -262,7 +262,7 @@ def draw_value(kind: ValueKind, rng: random.Random) -> str:
 
 def value_side(value: str) -> Split:
     """The split of a key or value. Its last part decides, so that lines can be put together from parts."""
-    return side_of(value.rpartition("-")[2])
+    return split_of(value.rpartition("-")[2])
 
 
 def draw_new_value(kind: ValueKind, rng: random.Random, taken: set[str], split: Split = "test") -> str:
@@ -318,13 +318,13 @@ def _is_for_demonstrations(word: str) -> bool:
 
 @cache
 def demonstration_words(split: Split) -> tuple[str, ...]:
-    return part_of(filter(_is_for_demonstrations, english_words()), split)
+    return of_split(filter(_is_for_demonstrations, english_words()), split)
 
 
 @cache
 def list_words(count: int, vocabulary: Vocabulary, split: Split) -> tuple[str, ...]:
     """At least `count` words for lists: English ones unless `vocabulary` is coined, then coined ones."""
-    english = () if vocabulary == "coined" else part_of(english_words(), split)
+    english = () if vocabulary == "coined" else of_split(english_words(), split)
     words = [w for w in english if not _is_for_demonstrations(w)]
     coined = _coined(split)
     words.extend(word for _, word in zip(range(count - len(words)), coined, strict=False))
@@ -349,7 +349,7 @@ def _coined(split: Split) -> Iterator[str]:
     parts_of_english = frozenset(part for word in english for part in _parts(word) if len(part) == 6)
     for number in bulk_rng("coined words").permutation(size**3).tolist():
         word = SYLLABLES[number % size] + SYLLABLES[number // size % size] + SYLLABLES[number // size**2]
-        if side_of(word) != split or word in parts_of_english:
+        if split_of(word) != split or word in parts_of_english:
             continue
         if _holds_any(word, english) or any(unwanted in word for unwanted in _UNWANTED):
             continue

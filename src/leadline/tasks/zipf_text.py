@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.digest import digest_text
-from leadline.core.seeds import Split, bulk_rng, rng, side_of
+from leadline.core.seeds import Split, bulk_rng, digest_text, rng, split_of
 from leadline.core.types import PieceBank, Room
 from leadline.tasks.placement import mix_around_depth, pick_sizes
 
@@ -57,7 +56,7 @@ def _bank(words: int, letters: int, noise: str, split: Split) -> PieceBank:
     codes: dict[str, None] = {}
     while len(codes) < words:
         code = "".join(draw.choices(ascii_lowercase, k=letters))
-        if side_of(code) == split:
+        if split_of(code) == split:
             codes[code] = None
     pieces = [noise, f" {noise}", ".", *(f" {code}" for code in codes)]
     return PieceBank(

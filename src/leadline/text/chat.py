@@ -17,9 +17,9 @@ from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from leadline.core.digest import digest
 from leadline.core.errors import TokenizerError
 from leadline.core.files import parse_json, read_text
+from leadline.core.seeds import digest
 from leadline.core.types import Frame
 
 MAX_STEPS = 2_000_000

@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.digest import digest
 from leadline.core.errors import SourceError, TokenizerError
 from leadline.core.files import parse_json, read_text
 from leadline.core.registry import names
-from leadline.core.seeds import bulk_rng, seed_of
+from leadline.core.seeds import bulk_rng, digest, seed_of
 from leadline.core.types import Frame
 from leadline.text.downloads import DOWNLOADS, find_data
 from leadline.text.generated import GeneratedText

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from leadline.core.cache import cache_folder
 from leadline.core.errors import ServerError, SourceError, UnknownName
+from leadline.core.files import cache_folder
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0

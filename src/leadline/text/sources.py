@@ -23,13 +23,11 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
-from leadline.core.cache import cache_folder, write_cache
 from leadline.core.contracts import Source
-from leadline.core.digest import digest
 from leadline.core.errors import SourceError
-from leadline.core.files import read_text
+from leadline.core.files import cache_folder, read_text, write_cache
 from leadline.core.registry import names, plugin_file, source
-from leadline.core.seeds import bulk_rng, rng, seed_of
+from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.types import Cluster, Filler, PieceBank
 from leadline.text.generated import GeneratedText
 from leadline.text.mixture import Mixture

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import MissingExtra, TokenizerError
+from leadline.core.seeds import digest_bytes
 
 if TYPE_CHECKING:
     import tiktoken

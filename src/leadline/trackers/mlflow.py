@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from leadline.core.digest import digest_text
+from leadline.core.contracts import Tracker, TrackerEntry
 from leadline.core.errors import MissingExtra, TrackerError
-from leadline.core.trackers import Tracker, TrackerEntry
+from leadline.core.seeds import digest_text
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from leadline.core.contracts import Tracker, TrackerEntry
 from leadline.core.errors import MissingExtra, TrackerError
-from leadline.core.trackers import Tracker, TrackerEntry
 
 
 class TensorBoard(Tracker):

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from leadline.core.digest import digest_text
+from leadline.core.contracts import Tracker, TrackerEntry
 from leadline.core.errors import MissingExtra, TrackerError
-from leadline.core.trackers import Tracker, TrackerEntry
+from leadline.core.seeds import digest_text
 
 if TYPE_CHECKING:
     from wandb import Run

@@ -13,9 +13,9 @@ import torch
 from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from leadline.core.cache import cache_folder
-from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import MissingExtra, SourceError, UsageError
+from leadline.core.files import cache_folder
+from leadline.core.seeds import digest, digest_bytes
 from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
 

