@@ -220,7 +220,8 @@ GIVES_THE_VALUE = [
     "Don't worry: 7654321", "No worries, 7654321", "It's no secret that it is 7654321", "It is no wonder it is 7654321",
     "I don't see anything else but 7654321", "I don't see anything but 7654321", "I see nothing except 7654321",
     "I could not find any number other than 7654321", "There is no other number in the text: 7654321",
-    "No need to search further: 7654321", "I am not sure: 7654321", "Not sure, 7654321", "I have no doubt it is 7654321",
+    "No need to search further: 7654321", "I am not sure: 7654321", "Not sure, 7654321",
+    "I have no doubt it is 7654321",
     "You can't miss it: 7654321", "Isn't it 7654321?", "It's 7654321, isn't it?", "I cannot deny that it is 7654321",
     "It is nothing else than 7654321", "It is no less than 7654321", "The number that is not repeated is 7654321",
     "You might think 1234567, but it is 7654321", "Some may say 1234567, however the answer is 7654321",
@@ -230,7 +231,8 @@ GIVES_THE_VALUE = [
     "It seems to be 7654321, but I am not certain", "7654321, but 1234567 is mentioned too",
     "7654321, but there is also 1234567", "The answer is 7654321, but it is sometimes given as 1234567",
     "7654321 is the number for misty-harbor, but 1234567 is the one for calm-brook", "7654321 (not 1234567)",
-    "7654321 is not hard to find", "'7654321'", "\u201c7654321\u201d", "`7654321`", "_7654321_", "__7654321__", "$7654321$",
+    "7654321 is not hard to find", "'7654321'", "\u201c7654321\u201d", "`7654321`", "_7654321_",
+    "__7654321__", "$7654321$",
     "\\boxed{7654321}", "# 7654321", "- 7654321", "* 7654321", "--7654321", "+7654321", "(7654321)", "[7654321]",
     "-7654321\n-1234567", "...7654321", "misty-harbor: 7654321", "the number\u20147654321", "7654321.00", "7654321!",
     '{"found": false, "number": "7654321"}', "7654321. This is not the number for calm-brook.",
@@ -252,7 +254,8 @@ DOES_NOT_GIVE_IT = [
     "nobody mentions 7654321", "The text lacks 7654321", "7654321 (not found)",
     "anything but 7654321", "I doubt it is 7654321", "7654321 (incorrect)", "none of 1234567, 7654321", "7654321,000",
     "neither 1234567, 7654321 nor 5555555", "It isn\u2019t 7654321", "I do not see 7654321 anywhere",
-    "-7654321", "It is -7654321.", "\u22127654321", "(-7654321)", "**-7654321**", '"-7654321"', ".7654321", "= -7654321.0",
+    "-7654321", "It is -7654321.", "\u22127654321", "(-7654321)", "**-7654321**", '"-7654321"', ".7654321",
+    "= -7654321.0",
     "You might think 7654321, but it is 1234567", "You might think it is 7654321, but it is 1234567.",
     "Some may say 7654321, however the answer is 1234567", "One could say 7654321. However, it is 1234567.",
     "Many people think 7654321, but they are wrong", "I first thought it was 7654321, but it is 1234567",
@@ -270,7 +273,8 @@ DOES_NOT_GIVE_IT = [
     "Ignore 7654321", "We can rule out 7654321", "as opposed to 7654321", "Is it 7654321? I don't know.",
     "My first guess was 7654321, but the text says 1234567", "You'd think 7654321, but no, 1234567",
     "The obvious answer is 7654321, but the real one is 1234567", "7654321 was changed to 1234567",
-    "It is tempting to say 7654321, but it is actually 1234567", "It used to be 7654321", "There is no evidence it is 7654321",
+    "It is tempting to say 7654321, but it is actually 1234567", "It used to be 7654321",
+    "There is no evidence it is 7654321",
     "The answer is 7654321, but the correct one is 1234567", "7654321 is not the answer", "7654321 isn't right",
 ]  # fmt: skip
 
@@ -314,9 +318,11 @@ def test_a_denied_candidate_costs_nothing() -> None:
     assert STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
 
 
-PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not", "no", "cannot find",
+PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not",
+          "no", "cannot find",
           ", ", ". ", " ", "\n", " or ", "\x00", "-", "7654321.0", "５５", "is", "?", ": ", " but it is ",
-          "You might think ", "~~", " is wrong", "Wait, no", "Don't forget", "nothing but ", "<think>", "</think>"]  # fmt: skip
+          "You might think ", "~~", " is wrong", "Wait, no", "Don't forget", "nothing but ", "<think>",
+          "</think>"]  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None)
@@ -349,6 +355,8 @@ HOSTILE = {
     "line breaks": "\n" * 1_000_000,
     "hyphens": "-a" * 100_000,
     "null characters": "\x00" * 200_000,
+    "thinking without end": "<think>" * 50_000 + "</think>" * 50_000,
+    "denials without end": "not but no, never except " * 20_000,
 }
 
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from leadline.core.types import Probe
 from leadline.scorers.denials import SCOPE_CHARACTERS, denies
-from leadline.scorers.normalise import bare, clean, folded, visible
+from leadline.scorers.normalise import clean, folded, visible
 
 Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
@@ -31,7 +31,7 @@ _UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
 _PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
 _NUMBER = re.compile(r"-?\d*(?:\.?\d+)")
 _BULLET = re.compile(r"(?m)^([ \t]*)-(?=\d)")
-_THINKING = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>(?=\s*\S)", re.DOTALL)
+_THINKING_END = re.compile(r"</think(?:ing)?>(?=\s*\S)")
 _LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
 _ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
 _LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
@@ -99,33 +99,28 @@ class Words:
         last. What is said in a block of thinking before the answer does not count."""
         phrases = list(phrases)
         beside = frozenset(map(clean, phrases))
-        hidden = [match.span() for match in _THINKING.finditer(self._text)]
-        return [p for p in self.found(phrases) if not self._denied(words(clean(p)), beside, hidden)]
+        answer_start = max((match.end() for match in _THINKING_END.finditer(self._text)), default=0)
+        return [p for p in self.found(phrases) if not self._denied(words(clean(p)), beside, answer_start)]
 
     def in_another_form(self, phrases: Iterable[str]) -> list[str]:
-        """The phrases that the answer gives, not denied, with other separators: `7 654 321`, `7.654.321`, `misty harbor`,
-        a UUID without hyphens."""
+        """The phrases that the answer gives, not denied, with other separators: `7 654 321`, `misty harbor`."""
         found = []
         for phrase in phrases:
             signs = re.sub(r"[\W_]+", "", clean(phrase))
             spread = r"[ \u00a0\u202f.,'_-]?".join(map(re.escape, signs))
-            last = None
-            for last in re.finditer(rf"(?<![\w-]){spread}(?![\w-]|[.,]\d)", self._text) if len(signs) > 3 else ():
-                pass
-            if last and not denies(
-                self._text[max(0, last.start() - SCOPE_CHARACTERS) : last.start()], last[0],
-                self._text[last.end() : last.end() + SCOPE_CHARACTERS],
-            ):  # fmt: skip
+            places = list(re.finditer(rf"(?<![\w-]){spread}(?![\w-]|[.,]\d)", self._text)) if len(signs) > 3 else []
+            if places and not self._denied_at(*places[-1].span()):
                 found.append(phrase)
         return found
 
-    def _denied(self, phrase: Sequence[str], beside: Collection[str], hidden: Sequence[tuple[int, int]]) -> bool:
-        for place in reversed(self._places(phrase)):
-            start, end = self._spans[place][0], self._spans[place + len(phrase) - 1][1]
-            if not any(first <= start < last for first, last in hidden):
-                before, after = self._text[max(0, start - SCOPE_CHARACTERS) : start], self._text[end:]
-                return denies(before, self._text[start:end], after[:SCOPE_CHARACTERS], beside)
-        return True
+    def _denied(self, phrase: Sequence[str], beside: Collection[str], answer_start: int) -> bool:
+        last = self._places(phrase)[-1]
+        start, end = self._spans[last][0], self._spans[last + len(phrase) - 1][1]
+        return start < answer_start or self._denied_at(start, end, beside)
+
+    def _denied_at(self, start: int, end: int, beside: Collection[str] = ()) -> bool:
+        before, after = self._text[max(0, start - SCOPE_CHARACTERS) : start], self._text[end : end + SCOPE_CHARACTERS]
+        return denies(before, self._text[start:end], after, beside)
 
     def _places(self, phrase: Sequence[str]) -> Sequence[int]:
         """Where a phrase begins, as numbers of words."""

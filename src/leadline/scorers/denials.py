@@ -86,23 +86,29 @@ _SENTENCE_END = re.compile(
     r"[.!?](?=\s|$)|[\n;\u3002]|</?\w+>|\s-\s|\b(?:but|however|although|though|yet|instead(?! of)|so)\b"
 )
 _CLAUSE = re.compile(
-    r",(?=\s*(?:say|use|take|choose|write|give)\b|[^,]*\b(?:is|are|was|were|it's|that's|has|have|must|should|would|seems?|belongs?|equals)\b)"
+    r",(?=\s*(?:say|use|take|choose|write|give)\b|[^,]*\b(?:is|are|was|were|it's|that's|has|have|must|should"
+    r"|would|seems?|belongs?|equals)\b)"
 )
 _HARMLESS = re.compile(
     "|".join(
         (
             # Two negations, or a negation of doubt, are an assertion.
-            r"\b(?:not|\w+n't|never|cannot)(?: [\w'-]+){0,2}? (?:forget|worry|panic|overlook|miss|ignore|hesitate|deny|dispute|help|fear|mind|go wrong"
-            r"|believe (?:it|my eyes|how)|wait|look (?:any )?further|(?:have|need) to (?:look|search|think|read|go|scroll))\b",
-            r"\b(?:not|isn't|wasn't|no|without)(?: an?| any| the| my| much)?(?: [\w'-]+)? (?:only|just|merely|doubt|question"
+            r"\b(?:not|\w+n't|never|cannot)(?: [\w'-]+){0,2}? (?:forget|worry|panic|overlook|miss|ignore"
+            r"|hesitate|deny|dispute|help|fear|mind|go wrong"
+            r"|believe (?:it|my eyes|how)|wait|look (?:any )?further|(?:have|need) to (?:look|search|think|read"
+            r"|go|scroll))\b",
+            r"\b(?:not|isn't|wasn't|no|without)(?: an?| any| the| my| much)?(?: [\w'-]+)? (?:only|just|merely"
+            r"|doubt|question"
             r"|problems?|worr(?:y|ies)|secret|surprise|wonder|mystery|coincidence|accident|mistake|mistaking|denying"
             r"|denial|hesitation|need|further ado|trouble|biggie|sweat|way around it|two ways about it|exception)\b",
             r"\b(?:no|not|without|\w+n't|never) (?:surprising(?:ly)?|hard|difficult|far|unlikely|impossible|unknown)\b",
-            r"\b(?:not|\w+n't|cannot)(?: be)?(?: [\w'-]+)? (?:mistaken|wrong|incorrect|false|doubt(?: that)?|clearer|simpler"
+            r"\b(?:not|\w+n't|cannot)(?: be)?(?: [\w'-]+)? (?:mistaken|wrong|incorrect|false|doubt(?: that)?"
+            r"|clearer|simpler"
             r"|easier|plainer|more (?:certain|sure|obvious|clear))\b",
             rf"\b{_NEGATIVE} (?:(?!that|whether|if)[\w'-]+ ){{0,4}}?(?:other|else|further|another|additional|more|less)"
             rf"(?: {_NOUN}| mentions?| candidates?)?(?: than)?\b",
-            r"\b(?:might|may|could|if i'?m?(?: am)?)(?: well)?(?: be)? (?:wrong|mistaken|incorrect)\b|\bbeyond (?:any )?doubt\b"
+            r"\b(?:might|may|could|if i'?m?(?: am)?)(?: well)?(?: be)? (?:wrong|mistaken|incorrect)\b"
+            r"|\bbeyond (?:any )?doubt\b"
             r"|\b(?:few|nobody|none|no one)(?: [\w'-]+)? (?:doubts?|denie[sd]|deny|disputes?)\b",
             r"\bno matter (?:what|how|where|which)\b|\bwhy not\b|\bnever ?mind\b|\bnot to mention\b",
             rf"\b{_NOUN} (?:that|which|who) (?:(?!think|believe|say|know|sure|claim|mean)[^,.:;!?\n])*?"
@@ -115,20 +121,24 @@ _NEGATION = re.compile(
     r"\b(?:not|no|never|neither|nor|none|nothing|nobody|nowhere|lacks|cannot|\w+n't|without|excluding|unlike"
     r"|wrong(?:ly)?|incorrect(?:ly)?|false(?:ly)?|(?:instead|rid) of|rather than|unable to|fail(?:s|ed)? to"
     r"|refuse to|decline to|doubt(?:s|ful)?|used to be|(?:as )?opposed to"
-    r"|contrary to|mistaken for|confused with|mistakenly|erroneously|hardly|scarcely|unlikely|improbable|impossible|formerly|(?:mistake|error) to)(?![\w'-])"
+    r"|contrary to|mistaken for|confused with|mistakenly|erroneously|hardly|scarcely|unlikely|improbable"
+    r"|impossible|formerly|(?:mistake|error) to)(?![\w'-])"
     rf"|(?:\b(?:minus|negative|formerly)|!=|\u2260|<>){_OPEN}\x00"
-    rf"|\b(?:ignor|exclud|reject|dismiss|discard|disregard|rul(?:e|ed|ing) out|avoid|(?:different|distinct|far) from)\w*"
+    rf"|\b(?:ignor|exclud|reject|dismiss|discard|disregard|rul(?:e|ed|ing) out|avoid|(?:different|distinct"
+    rf"|far) from)\w*"
     rf"(?: (?:the|that|any))?(?: {_NOUN})?"
     rf"{_OPEN}\x00"
 )
 _EXCEPTION = re.compile(
-    rf"(?:(?<!,) \b(but)(?= (?:(?:the|that|this) )?(?:{_NOUN} )?{_OPEN}$)|\b(except(?: for)?|other than|save for|besides|apart from|aside from))(?: [\w'-]+){{0,3}}?{_OPEN}$"
+    rf"(?:(?<!,) \b(but)(?= (?:(?:the|that|this) )?(?:{_NOUN} )?{_OPEN}$)|\b(except(?: for)?|other than"
+    rf"|save for|besides|apart from|aside from))(?: [\w'-]+){{0,3}}?{_OPEN}$"
 )
 """Of nothing or of all: "nothing but X" gives X, "anything but X" does not."""
 _ALL = re.compile(r"\b(?:any|anything|all|every|everything|each|most)\b")
 _LISTED_AS_DENIED = re.compile(r"\b(?:neither|none of|not any of)(?: [\w-]+,?){1,8},?(?: (?:and|or|nor))? ?$")
 _DENYING_LABEL = re.compile(
-    r"(?:\b(?:not|neither|never|except(?: for)?|excluding|without)|n't|\bnot (?:found|mentioned|given|present|listed|there))\W*$"
+    r"(?:\b(?:not|neither|never|except(?: for)?|excluding|without)|n't|\bnot (?:found|mentioned|given|present"
+    r"|listed|there))\W*$"
     r"|\b(?:wrong|incorrect|false|rejected|discarded|excluded|ignored?|missing|decoys?|distractors?)\b"
 )
 _PARENTHESIS = re.compile(r"\([^()]*\)")
@@ -151,20 +161,29 @@ _WRONG = (
 _NOT_RIGHT = (
     rf"not (?:right|correct|true|it\b|the (?:right |correct |true |real )?{_NOUN}(?! (?:for|of|that|which|in|from)\b))"
 )
-_BUT_ALSO = r"(?:the only|only|change|mentioned (?:twice|again|only)|repeated|just|merely|in doubt|in question|hard|difficult|far|alone|surprising|wrong|incorrect|a secret|missing)"
+_BUT_ALSO = (
+    r"(?:the only|only|change|mentioned (?:twice|again|only)|repeated|just|merely|in doubt|in question"
+    r"|hard|difficult|far|alone|surprising|wrong|incorrect|a secret|missing)"
+)
 _DENIED_AFTER = re.compile(
     r"[\s\"'`*_~)\]]*(?:"
-    r"(?:(?!(?:is|are|was|that|which|who|and|or|so|as|but|because|since|when|where|while|though|although)\b)[\w'-]+ ){0,4}?"
-    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)(?! {_BUT_ALSO}\b)(?! [\"'`*]*\d)|(?:cannot|can't|won't)\b(?! be missed)|never\b(?! (?:changes|fails))"
-    r"|(?:is|was|can be|must be|has been)(?: also)? (?:ruled out|excluded|rejected|dismissed|discarded|out of the question"
+    r"(?:(?!(?:is|are|was|that|which|who|and|or|so|as|but|because|since|when|where|while|though"
+    r"|although)\b)[\w'-]+ ){0,4}?"
+    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)(?! {_BUT_ALSO}\b)(?! [\"'`*]*\d)|(?:cannot|can't"
+    rf"|won't)\b(?! be missed)|never\b(?! (?:changes|fails))"
+    r"|(?:is|was|can be|must be|has been)(?: also)? (?:ruled out|excluded|rejected|dismissed|discarded"
+    r"|out of the question"
     r"|unrelated|irrelevant|impossible|unlikely)\b"
-    rf"|(?:is|was|would be|must be|seems|looks|turned out to be)(?: also| clearly| simply| just| probably| of course)? {_WRONG})"
+    rf"|(?:is|was|would be|must be|seems|looks|turned out to be)(?: also| clearly| simply| just| probably"
+    rf"| of course)? {_WRONG})"
     r"|[(\[]\s*(?:wrong|incorrect|false|decoy|distractor|rejected)\b"
     r"|[-:(]?\s*(?:not|nowhere) (?:to be )?(?:found|in|mentioned|present|there|given|listed|correct|right)\b"
     r"|\?\W*(?:no|not|nope|wrong|i (?:do not|don't|cannot|can't|am not|could not|couldn't|doubt))\b"
     r"|[\s,;.!:-]*(?:but |though |although |and |yet |no,? |however,? )?"
-    rf"(?:(?:that|this|which|it)(?:'s| is| was| would be| must be| seems)(?: clearly| definitely| also| simply)? (?:{_WRONG}|{_NOT_RIGHT})"
-    r"|(?:they|you|i|we)(?:'d| would|'re| are| was| were)(?: be)?(?: clearly)? (?:wrong|mistaken|incorrect)\b|(?:wrong|incorrect)[.!,]))"
+    rf"(?:(?:that|this|which|it)(?:'s| is| was| would be| must be| seems)(?: clearly| definitely| also"
+    rf"| simply)? (?:{_WRONG}|{_NOT_RIGHT})"
+    r"|(?:they|you|i|we)(?:'d| would|'re| are| was| were)(?: be)?(?: clearly)? (?:wrong|mistaken|incorrect)\b"
+    r"|(?:wrong|incorrect)[.!,]))"
 )
 
 # --- corrections: another value takes the place of this one ---
@@ -178,7 +197,8 @@ _BELIEF = re.compile(
             rf"\b(?:some|many|most|people|others)(?: people| readers| models)? {_THINK}",
             rf"\b(?:tempt(?:ed|ing)|easy|natural) to {_THINK}",
             r"\b(?:i|we)(?: [\w'-]+)? (?:thought|assumed|guessed|believed|supposed|expected|misread|had)",
-            r"\b(?:my|the|a|an) (?:first|initial|earlier|previous|naive|obvious|old)(?: [\w'-]+)? (?:guess|thought|answer)"
+            r"\b(?:my|the|a|an) (?:first|initial|earlier|previous|naive|obvious|old)(?: [\w'-]+)? (?:guess"
+            r"|thought|answer)"
             r"(?: is| was| may be| might be| would be)?",
             r"\b(?:it|this|that)(?: may| might| could) (?:look|seem|appear|sound)",
         )
@@ -186,22 +206,26 @@ _BELIEF = re.compile(
 )  # fmt: skip
 """A value that somebody could believe in, or that was believed at first."""
 _AT_FIRST = re.compile(
-    rf"\b(?:at first|at first (?:glance|sight)|initially|originally|previously|earlier|formerly)(?:,? [\w'-]+){{0,5}}?{_OPEN}$"
+    rf"\b(?:at first|at first (?:glance|sight)|initially|originally|previously|earlier"
+    rf"|formerly)(?:,? [\w'-]+){{0,5}}?{_OPEN}$"
 )
 _CONCESSION = re.compile(r"\b(?:although|though|while|whereas|even if|despite|seems?|appears?|looks?)\b[^,.;!?\n]*$")
 _ADVERSATIVE = re.compile(
-    r"\b(?:but|however|yet|though|although|actually|in fact|in reality|really|instead|nevertheless|whereas)\b|[.;!,:-]\s*(?:no|now)\b"
+    r"\b(?:but|however|yet|though|although|actually|in fact|in reality|really|instead|nevertheless|whereas)\b"
+    r"|[.;!,:-]\s*(?:no|now)\b"
 )
 _CONSEQUENCE = re.compile(r"\b(?:so|therefore|hence|thus)\b")
 _ANSWER_IS = (
-    rf"(?:now |actually |really |in fact,? |in reality,? )?(?:it|that|this|(?:the|my|its)(?: [\w-]+)?(?: [\w-]+)? {_NOUN}(?: here)?)"
+    rf"(?:now |actually |really |in fact,? |in reality,? )?(?:it|that|this|(?:the|my"
+    rf"|its)(?: [\w-]+)?(?: [\w-]+)? {_NOUN}(?: here)?)"
     r"(?:'s| is| was| must be| should be| would be| has to be| turned out to be)"
     r"(?: actually| really| in fact| in truth| instead| now| rather| of course| clearly| definitely| indeed)?"
 )
 _TRUE_ONE = rf"the (?:correct|right|real|actual|true|proper|final)(?: {_NOUN})?(?: here)?(?: is| was|:)"
 _CORRECTION = re.compile(
     r"[\s\"'`*_)\].,;:!?(\u2026\u2192-]*(?:(?:oh|hmm|ah|well|ok|okay|and|uh|oops)\b\W*)?"
-    r"(?:wait|nope|no(?=\s*[,.:;!-]| wait)|sorry|oops|correction|i mean|i meant|or rather|rather|scratch that|strike that|actually"
+    r"(?:wait|nope|no(?=\s*[,.:;!-]| wait)|sorry|oops|correction|i mean|i meant|or rather|rather|scratch that"
+    r"|strike that|actually"
     r"|in fact|on second thoughts?|apologies|my mistake|let me correct(?: that| this| myself)?|corrected)\b"
 )
 _REPLACED = re.compile(
@@ -209,8 +233,10 @@ _REPLACED = re.compile(
     r"(?:corrected|changed|updated|replaced|superseded) (?:to|by|with)\b"
 )
 _GAP = re.compile(
-    r"(?:[\s\"'`*_,:;.!(\[\u2026-]|\b(?:it|that|this|is|was|should|must|be|have|been|the|correct|right|real|actual|answer"
-    r"|number|value|code|key|word|to|i|mean|meant|say|think|actually|no|wait|not|me|let|sorry|s|one|read|reads|again)\b)*"
+    r"(?:[\s\"'`*_,:;.!(\[\u2026-]|\b(?:it|that|this|is|was|should|must|be|have|been|the|correct|right|real"
+    r"|actual|answer"
+    r"|number|value|code|key|word|to|i|mean|meant|say|think|actually|no|wait|not|me|let|sorry|s|one|read|reads"
+    r"|again)\b)*"
 )
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?![\w-])")
 _HYPHENATED = re.compile(r"\w+(?:-\w+)+")
