@@ -23,6 +23,7 @@ from leadline.core.format import (
 )
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
+from leadline.report.judged import show_judged
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.published import GroupScore, means_over_tasks
@@ -58,6 +59,7 @@ def show_run(run: Run, console: Console) -> None:
         console.print(detail_table(run, plain=not colour))
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
+    show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
     for line in footnotes(run):

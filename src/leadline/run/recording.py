@@ -95,6 +95,7 @@ class Recorder:
             failure_class=failure_class,
             detail=detail,
             labels=dict(probe.labels),
+            prompt_digest=document.prompt_digest(probe),
             attempts=asked.attempts,
             started=asked.started,
             seconds=answer.seconds,

@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from leadline.stats.compare import Pairs
+
 TEMPLATE = "chat template"
+TOKENIZER = "tokenizer"
+FORM = "form of the prompt"
+PREFIX = "place of the answer prefix"
+IN_THE_TEXT = (TEMPLATE, TOKENIZER, FORM, PREFIX)
+"""What makes no difference where the text that the model reads is the same."""
 NOT_GRADED_ALIKE = "answers were not graded alike: grade one run again with `leadline rescore`"
 
 
@@ -22,23 +29,36 @@ class Obstacle:
 
     def __str__(self) -> str:
         verb = "differ" if self.what in ("lengths", "depths", "samples") else "differs"
-        return f"{self.what} {verb} ({self.base} / {self.candidate}): {self.why}"
+        values = f" ({self.base} / {self.candidate})" if self.base or self.candidate else ""
+        return f"{self.what} {verb}{values}: {self.why}"
 
 
-def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
+def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: Pairs | None = None) -> list[Obstacle]:
     """What differs between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
     The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
     was wrapped ("frame"), the parts that differ are named; where both have the metric of each task ("metrics"), other
-    variants of the same metric are.
+    variants of the same metric are. Engines make fingerprints of templates and tokenizers in different ways, so the
+    texts of `pairs` decide where their records have digests of them.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
     found += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))
-    wrapped = [*_frame(base.get("frame", {}), candidate.get("frame", {}))]
+    frames = base.get("frame", {}), candidate.get("frame", {})
     for obstacle in _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {})):
         # The fingerprint of a frame is of all its parts: it says that something differs, and not what.
-        found += wrapped if wrapped and obstacle.what == TEMPLATE else [obstacle]
+        found += _frame(*frames) if all(frames) and obstacle.what == TEMPLATE else [obstacle]
+    if pairs is not None and all(map(_is_known, frames)):
+        if pairs.same_text == len(pairs):
+            found = [o for o in found if o.what not in IN_THE_TEXT]
+        elif pairs.other_text and not any(o.severity == "refuse" for o in found):
+            what = f"text of {pairs.other_text:,} of {pairs.same_text + pairs.other_text:,} paired prompts"
+            found.append(Obstacle(what, "warn", "", "", "a part of the difference may be the prompt's"))
     return sorted(dict.fromkeys(found), key=lambda o: o.severity != "refuse")
+
+
+def _is_known(frame: Mapping[str, Any]) -> bool:
+    """Whether the text around a turn is known. Hosted servers apply a chat template that they do not show."""
+    return bool(frame.get("form") == "completion" or frame.get("before") or frame.get("after"))
 
 
 def _spec(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
@@ -82,7 +102,7 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
 def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
     if "tokenizer" in name:
         why = "as many tokens are not as much text, and pairs are not the same document"
-        yield _obstacle("tokenizer", "warn", old, new, why)
+        yield _obstacle(TOKENIZER, "warn", old, new, why)
     elif name in ("frame", "template"):
         yield _obstacle(TEMPLATE, "warn", old, new, "a part of the difference may be the template's")
     elif "decoding" in name:
@@ -90,22 +110,20 @@ def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
 
 
 def _frame(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """The parts of the prompt around a question that differ; none where one of the runs has no record of them."""
-    if not base or not candidate:
-        return
+    """The parts of the prompt around a question that differ."""
 
     def differs(*names: str) -> bool:
         return any(base.get(name) != candidate.get(name) for name in names)
 
     if differs("form"):
         why = "a conversation and a text to go on with are different questions to a model"
-        yield _obstacle("form of the prompt", "warn", base.get("form"), candidate.get("form"), why)
+        yield _obstacle(FORM, "warn", base.get("form"), candidate.get("form"), why)
     elif differs("before", "after", "system"):
         why = "a part of the difference may be the template's"
         yield _obstacle(TEMPLATE, "warn", base.get("fingerprint"), candidate.get("fingerprint"), why)
     if differs("prefill"):
         old, new = ("begins the answer" if side.get("prefill") else "ends the question" for side in (base, candidate))
-        yield _obstacle("place of the answer prefix", "warn", old, new, "these are different questions to a model")
+        yield _obstacle(PREFIX, "warn", old, new, "these are different questions to a model")
     if differs("extra_tokens"):
         why = "there is something in one prompt that is not in the other"
         name, what = "extra_tokens", "number of tokens that the server adds"
