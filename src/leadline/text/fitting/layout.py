@@ -71,7 +71,7 @@ def order_pieces(
         reached = np.cumsum(np.where(short, counts, 0)) * share
         if len(order) < wanted or reached[-1] >= goal:
             break
-        if tokens >= MOST_TEXT * (room + spare * mean):  # long pieces only, however many are drawn
+        if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
     if counted.bank.alike:
