@@ -15,10 +15,19 @@ import pytest
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
+from leadline.core.types import Cell, Completion
 from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
+from leadline.run.recording import bare_probe
 from leadline.scorers import longbench
-from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
+from leadline.scorers.overlap import (
+    common_length,
+    common_subsequence,
+    edit_similarity,
+    rouge_l,
+    rouge_lsum_google,
+    stem,
+)
 from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH, open_longbench
 from leadline.store.prediction_files import Benchmark, read_prediction_files
 
@@ -47,6 +56,26 @@ def test_longbench_scores_equal_the_published_ones(golden: Callable[[str], Path]
     scores = grade_published("longbench", read_prediction_files("longbench", [folder]).answers)
     published = json.loads((folder / "result.json").read_text())
     assert {s.task: s.score for s in scores} == {task: published[task] for task in LONGBENCH}
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "rouge_l"),
+    [
+        ("llama3-8b-instruct", "gov_report", 24.45), ("llama2-7b-chat-4k", "gov_report", 18.89),
+        ("llama3-8b-instruct", "multi_news", 19.08), ("llama3-8b-instruct", "qmsum", 21.14),
+        ("llama3-8b-instruct", "samsum", 41.11),
+    ],
+)  # fmt: skip
+def test_googles_rouge_l_on_the_same_texts_is_as_measured_with_its_package(
+    golden: Callable[[str], Path], model: str, task: str, rouge_l: float
+) -> None:
+    file = golden("longbench") / "pred" / model / f"{task}.jsonl"
+    scores = []
+    for answer in read_prediction_files("longbench", [file]).answers:
+        cell = Cell(task, 0, None, 0)
+        probe = bare_probe(cell, "", answer.reference, "any", labels={"dataset": task})
+        scores.append(longbench.GOOGLE.score(probe, Completion(answer.prediction)).value)
+    assert round(100 * sum(scores) / len(scores), 2) == rouge_l
 
 
 def test_longbench_e_scores_equal_the_published_ones(golden: Callable[[str], Path]) -> None:
@@ -186,6 +215,15 @@ def test_a_file_of_no_task_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="qaspr") as caught:
         grade_published("longbench", read_prediction_files("longbench", [file]).answers)
     assert "qasper" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("word", "stemmed"),
+    [("running", "run"), ("relational", "relat"), ("skies", "sky"), ("happily", "happili"),
+     ("agreed", "agre"), ("flies", "fli"), ("hopping", "hop"), ("falling", "fall"), ("geology", "geolog"), ("controll", "control"), ("2019", "2019")],
+)  # fmt: skip
+def test_words_are_stemmed_as_nltk_does(word: str, stemmed: str) -> None:
+    assert stem(word) == stemmed
 
 
 # --- bad input: an error with file and line, and nothing scored ----------------------------------------
