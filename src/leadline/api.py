@@ -17,6 +17,7 @@ from leadline.results.summary import cell_table
 from leadline.results.verdict import effective_in
 from leadline.run.engine import carry_out
 from leadline.run.events import Listener, ignore
+from leadline.run.judge import judge_as_asked
 from leadline.run.plan import prepare
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair
@@ -127,7 +128,9 @@ class Run(results.Run):
 
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
-        obstacles = comparability(base.manifest.compared(), self.manifest.compared())
+        pairs = pair(base.table.samples, self.table.samples, failures=failures)
+        old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(old, new, pairs)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(
@@ -138,7 +141,6 @@ class Run(results.Run):
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
             results.refuse_truncated(run.folder, run.totals.truncated)
-        pairs = pair(base.table.samples, self.table.samples, failures=failures)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 
@@ -165,4 +167,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
     """
     with prepare(spec) as plan:
-        return Run.open(carry_out(plan, out, listen=listen, keep_prompts=keep_prompts))
+        folder = carry_out(plan, out, listen=listen, keep_prompts=keep_prompts)
+    if spec.judges.models:
+        judge_as_asked(folder, spec)
+    return Run.open(folder)
