@@ -319,8 +319,8 @@ def _show_detection(found: dict[str, Any]) -> None:
         )
     able = "no drop of up to 50 points" if this["sees"] is None else f"a drop of {100 * this['sees']:.1f} points"
     echo(
-        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(*this['power_range'])}; it detects {able} "
-        f"in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
+        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(*this['power_range'])}; it detects "
+        f"{able} in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
         f"({found['tests']} tests, corrected)"
     )
     if found["correlation"] is not None:
