@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.cli.output import DEFAULT_THRESHOLD, Threshold, echo, print_json, print_table, threshold_share, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
 from leadline.run.grade import GradedTask, PublishedScore, grade, grade_published
@@ -204,13 +204,14 @@ def _range(estimate: Estimate) -> str:
 
 def summarize(
     table: Annotated[Path, typer.Argument(help="CSV file with one row per model or task and one column per length.")],
-    threshold: Annotated[float, typer.Option(help="A length is effective if its score is above this.")] = 85.6,
+    threshold: Threshold = DEFAULT_THRESHOLD,
     share: Annotated[
         float, typer.Option(min=0, max=100, help="Second criterion: percent of the row's score at its shortest length.")
     ] = 85.0,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Summarize a table of published scores as RULER does: average, wAvg, effective length."""
+    threshold_share(threshold)
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
     found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
