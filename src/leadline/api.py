@@ -17,6 +17,7 @@ from leadline.results.summary import cell_table
 from leadline.results.verdict import effective_in
 from leadline.run.engine import carry_out
 from leadline.run.events import Listener, ignore
+from leadline.run.judge import judge_as_asked
 from leadline.run.plan import prepare
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair
@@ -128,7 +129,8 @@ class Run(results.Run):
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
-        obstacles = comparability(base.manifest.compared(), self.manifest.compared(), pairs)
+        old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(old, new, pairs)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(
@@ -165,4 +167,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
     """
     with prepare(spec) as plan:
-        return Run.open(carry_out(plan, out, listen=listen, keep_prompts=keep_prompts))
+        folder = carry_out(plan, out, listen=listen, keep_prompts=keep_prompts)
+    if spec.judges.models:
+        judge_as_asked(folder, spec)
+    return Run.open(folder)

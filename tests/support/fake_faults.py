@@ -51,11 +51,15 @@ class Faults:
     """Closes the kept-alive connection after each response without announcing it, as idle servers do."""
     truncate_to: int | None = None
     """Silently drops the middle of prompts with more tokens than this; answer and receipt show it."""
+    refuse_schemas: bool = False
+    """400 for a request with response_format."""
     without_usage: bool = False
     cached_left_out: int = 0
     """Reports this many tokens as cached, and prompt_tokens without them."""
     adds_tokens: int = 0
     """Reports this many tokens more than were sent, as for a longer template."""
+    limited_first: int = 0
+    """So many requests, of whatever kind, are answered with a 429 before any other."""
     tokenize_status: int = 200
     """Another status makes /tokenize fail."""
     tokenize_seconds: float = 0.0

@@ -37,6 +37,7 @@ from typing import Any, Literal
 from support.fake_faults import Faults, drawn, faulty
 from support.fake_http import Connection, Response, json_response
 from support.fake_kinds import BOS, MODEL, Kind, pages, refusal, rendered, text_of_tokens, text_to_tokenize
+from support.scripted_judge import verdict_in
 
 __all__ = ["FakeServer", "FakeServerProcess", "Faults", "Kind", "Reply", "Request", "numbers_in"]
 
@@ -90,6 +91,8 @@ class FakeServer:
         self.keep_bodies = keep_bodies
         self.requests: list[Request] = []
         self.connections = 0
+        self.limited = 0
+        """Requests refused for `Faults.limited_first`."""
         self.peak_in_flight = 0
         self._in_flight = 0
         self._words = tokens == "whitespace"
@@ -146,6 +149,9 @@ class FakeServer:
             return self._control(path, raw)
         if self.api_key and headers.get("authorization") != f"Bearer {self.api_key}":
             return json_response(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+        if self.limited < self.faults.limited_first:
+            self.limited += 1
+            return faulty("rate_429", self.faults, {})
         if path.endswith("completions") and method == "POST":
             return await self._answered(path, raw)
         self.requests.append(Request(path, at=time.time()))
@@ -190,6 +196,8 @@ class FakeServer:
 
     def _completion(self, body: dict[str, Any], prompt: str, fault: str) -> Response | None:
         tokens = self.count(prompt)
+        if self.faults.refuse_schemas and "response_format" in body:
+            return json_response(400, {"error": {"message": "Unknown field: response_format"}})
         if fault == "context_length" or (self.window and tokens + (body.get("max_tokens") or 0) > self.window):
             return refusal(self.kind, tokens, self.window)
         if self.faults.truncate_to is not None and tokens > self.faults.truncate_to:
@@ -229,8 +237,11 @@ class FakeServer:
         return json_response(200, [dataclasses.asdict(r) for r in self.requests])
 
 
+ANSWERS: dict[str, Callable[[str], str | Reply]] = {"numbers": numbers_in, "verdicts": verdict_in}
+
+
 class FakeServerProcess:
-    """The same server in a separate process, with the default answers."""
+    """The same server in a separate process, with the default answers or those of a judge."""
 
     def __init__(
         self,
@@ -239,8 +250,10 @@ class FakeServerProcess:
         kind: Kind = "plain",
         window: int | None = None,
         port: int = 0,
+        answers: str = "numbers",
     ) -> None:
         settings: dict[str, Any] = {"faults": dataclasses.asdict(faults), "kind": kind, "window": window, "port": port}
+        settings["answers"] = answers
         self._command = [sys.executable, "-m", "support.fake_server", "--settings", json.dumps(settings)]
         self.base_url = ""
 
@@ -276,7 +289,7 @@ def main() -> None:
     parser.add_argument("--settings", default="{}", help="JSON: faults, kind, window, tokens, port")
     settings: dict[str, Any] = json.loads(parser.parse_args().settings)
     faults = Faults(**settings.pop("faults", {}))
-    with FakeServer(faults, **settings) as server:
+    with FakeServer(faults, ANSWERS[settings.pop("answers", "numbers")], **settings) as server:
         print(server.base_url, flush=True)
         sys.stdin.read()
 

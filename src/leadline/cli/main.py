@@ -26,6 +26,8 @@ COMMANDS = {
     "run": ("run", "Measure a model, or a list of models."),
     "plan": ("plan", "Show what a run would cost: requests, tokens, time, money."),
     "report": ("report", "Show runs as tables, heatmaps and one HTML page."),
+    "judge": ("judge", "Grade recorded answers with judge models, corrected by labels."),
+    "agreement": ("judge", "Agreement of raters in a CSV file, and their bias."),
     "log": ("log", "Log runs to MLflow, Weights & Biases or TensorBoard."),
     "compare": ("compare", "Compare two runs prompt by prompt, and apply a gate."),
     "watch": ("view", "Follow a run of another process in the terminal."),

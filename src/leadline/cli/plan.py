@@ -18,6 +18,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
 from leadline.run.documents import depths_of
+from leadline.run.judge_samples import judge_cost
 from leadline.run.plan import Plan, prepare
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import observations
@@ -61,6 +62,12 @@ def plan(
     price_out: Annotated[
         float | None, typer.Option(min=0, metavar="PRICE", help="Price of a million output tokens.")
     ] = None,
+    judge_price_in: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="The same for prompt tokens of --judges.")
+    ] = None,
+    judge_price_out: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="The same for output tokens of --judges.")
+    ] = None,
     detect: Annotated[
         str,
         typer.Option(
@@ -97,6 +104,7 @@ def plan(
         with prepare(with_rule(spec, until), listen=Watcher(), planning=True) as made:
             values = _plan_values(made, name, folder or made.folder)
             values |= _time_and_money(made, tokens_per_second, price_in, price_out)
+            values["judges"] = _judge_values(made, judge_price_in, judge_price_out)
             values["detection"] = _detection(made, parse_points(detect), like, gate) if detect else None
         found.append(values)
         if not flags.json_:
@@ -140,6 +148,15 @@ def _time_and_money(
     }
 
 
+def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
+    """What every judge costs, apart from the tested model."""
+    if not made.spec.judges.models:
+        return {}
+    cost = judge_cost(made)
+    money = None if price_in is None and price_out is None else cost.money(price_in or 0.0, price_out or 0.0)
+    return {name: asdict(cost) | {"money": money} for name in made.spec.judges.models}
+
+
 def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     sums: dict[str, Any] = {column: sum(values["total"][column] for values in found) for column in COLUMNS}
     for name in ("seconds", "money"):
@@ -153,6 +170,8 @@ def _show(values: dict[str, Any]) -> None:
     costs = dict(values["tasks"])
     _show_costs("task", costs | ({"total": values["total"]} if len(costs) > 1 else {}), values["reading"])
     _show_time_and_money(values)
+    if judges := values["judges"]:
+        _show_judges(judges)
     if values["until"]:
         echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
     if values["already_done"] or values["failed_before"]:
@@ -162,6 +181,19 @@ def _show(values: dict[str, Any]) -> None:
     echo(f"folder  {values['folder']}")
     for note in values["notes"]:
         warn(note)
+
+
+def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
+    """At most: rules decide many answers without a judge."""
+    rows = [
+        (name, *(f"{cost[c]:,}" for c in ("requests", "prompt_tokens", "output_tokens")))
+        for name, cost in judges.items()
+    ]
+    header = ("judge, at most", "requests", "prompt tokens", "max output tokens")
+    print_table(rows, header, right=frozenset({1, 2, 3}))
+    if (money := sum(cost["money"] or 0.0 for cost in judges.values())) > 0:
+        echo(f"\nmoney   {money:,.2f} for judges, apart from the money above")
+    echo()
 
 
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:

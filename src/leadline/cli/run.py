@@ -21,8 +21,16 @@ from leadline.cli.many_models import (
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
-from leadline.core.errors import FailedSamples, RenderError, RunStopped, UsageError
-from leadline.core.spec import Spec
+from leadline.core.errors import (
+    FailedSamples,
+    JudgeRefused,
+    LeadlineError,
+    RenderError,
+    RunStopped,
+    ServerError,
+    UsageError,
+)
+from leadline.core.spec import Judging, Spec
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 from leadline.run.engine import measure
@@ -81,6 +89,9 @@ def run(
         _refuse_unused_gate("", base, gate)
         log = _prepare_logging(log_to or [], step, run_name, [run.spec.model for run in runs])
         results = measure_models(runs, keep_prompts=keep_prompts)
+        for result in results:
+            if result.run is not None:
+                _judge(result.run.folder, result.entrant.spec)
         try:
             finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
         finally:
@@ -104,16 +115,38 @@ def run(
         found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
     else:
         measured = measure_one(spec, flags.out, keep_prompts=keep_prompts)
+    refused = _judge(measured.folder, spec)
     try:
         finish(measured, as_json=flags.json_, figure=figure, found=found)
     finally:  # runs with failed samples are logged too
         log(measured.folder)
+    if refused is not None:
+        raise refused
+
+
+def _judge(folder: Path, spec: Spec) -> LeadlineError | None:
+    """Grades the answers if the spec has judges. A judge that may not grade does not hide the run: it is returned."""
+    if not spec.judges.models:
+        return None
+    from leadline.cli.judge import failed_verdicts, grade  # imports scipy
+
+    asked = spec.judges
+    try:
+        result = grade(
+            folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
+            limits=spec.limits,
+        )  # fmt: skip
+    except (JudgeRefused, ServerError) as error:
+        warn(f"a judge did not grade: {error.what}")
+        return error
+    return failed_verdicts(result.failed, folder)
 
 
 def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Run:
     """Measures one model, with its progress in the terminal."""
     with Watcher() as watcher:
-        return measure(spec, out, listen=watcher, keep_prompts=keep_prompts)
+        without = spec.model_copy(update={"judges": Judging()})  # they follow with a progress bar of their own
+        return measure(without, out, listen=watcher, keep_prompts=keep_prompts)
 
 
 def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:

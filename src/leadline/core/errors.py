@@ -19,6 +19,7 @@ LeadlineError
     Interrupted      130  the user stopped it
   FailedSamples        1  the run finished, but some samples have no valid answer
   TruncatedPrompts    65  a gate cannot judge a run whose prompts were not read as sent
+  JudgeRefused        65  a judge may not grade: of the tested model's family, or it fails known cases
 
 The codes follow sysexits.h; 1 and 2 are left for verdicts.
 """
@@ -107,7 +108,11 @@ class ServerError(LeadlineError):
 
 
 class ServerAway(ServerError):
-    """A temporary outage: retrying later may succeed."""
+    """A temporary outage: retrying later may succeed. `rate_limited`: the server answers 429."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", rate_limited: bool = False) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.rate_limited = rate_limited
 
 
 class MissingExtra(LeadlineError):
@@ -163,4 +168,8 @@ class FailedSamples(LeadlineError):
 
 
 class TruncatedPrompts(LeadlineError):
+    exit_code = 65
+
+
+class JudgeRefused(LeadlineError):
     exit_code = 65

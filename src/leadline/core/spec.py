@@ -1,6 +1,6 @@
 """The spec of a run: model, tasks, lengths, depths, samples. A TOML file and command-line flags give the same one.
 
-Every field but `limits` is part of the run's identity, because limits cannot change a result.
+Every field but `limits` and `judges` is part of the run's identity, because those cannot change an answer.
 """
 
 from __future__ import annotations
@@ -66,9 +66,31 @@ class Limits(FrozenModel):
     workers: int = Field(16, ge=1, le=1024, description="concurrent requests to a server")
     timeout: float = Field(600.0, gt=0, le=1e6, description="seconds until a request times out")
     attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
+    rate_limit_wait: float = Field(
+        3600.0,
+        ge=0,
+        le=1e6,
+        description="seconds that a server's rate limit (429) is waited for while it answers nothing",
+    )
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
     anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
+
+
+class Judging(FrozenModel):
+    """Judges that grade the answers at the end of a run. They change no answer, so they are no part of its identity."""
+
+    models: tuple[str, ...] = ()
+    rubric: str = Field("answer", description="answer, key_points, scale, or a TOML file")
+    own_family: bool = Field(False, description="allow a judge of the tested model's family")
+    floor: float = Field(0.6, ge=0, le=1, description="least share of known cases that a judge must grade rightly")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        return (
+            {"models": [value] if isinstance(value, str) else value} if isinstance(value, (str, list, tuple)) else value
+        )
 
 
 class Spec(FrozenModel):
@@ -83,6 +105,7 @@ class Spec(FrozenModel):
     seed: int = 0
     until: str = ""
     """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
+    judges: Judging = Judging()
     limits: Limits = Limits()
 
     @field_validator("lengths", mode="before")
@@ -109,8 +132,10 @@ class Spec(FrozenModel):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits, as plain values. An empty `until` is omitted: older runs have the same digest."""
-        return self.model_dump(mode="json", exclude={"limits"} if self.until else {"limits", "until"})
+        """The spec without limits and judges, as plain values. An empty `until` is omitted: older runs have the same
+        digest."""
+        aside = {"limits", "judges"}
+        return self.model_dump(mode="json", exclude=aside if self.until else {*aside, "until"})
 
     @property
     def digest(self) -> str:

@@ -378,6 +378,8 @@ class Probe:
     demonstration: tuple[str, ...] = ()
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
+    schema: Mapping[str, object] | None = None
+    """A JSON schema of the answer, which a server enforces if it can."""
     not_asked: Failure | None = None
     """Why it is not sent, if that was decided when the document was made."""
 

@@ -195,8 +195,10 @@ class HostGuard:
     which cannot be rebound, are allowed too.
     """
 
-    def __init__(self, app: ASGIApp, host: str) -> None:
+    def __init__(self, app: ASGIApp, host: str, posts: bool = False) -> None:
+        """`posts` also allows POST of JSON, from pages of this server alone."""
         self._app = app
+        self._posts = posts
         self._names = LOOPBACK | {host.lower()}
         self._open = host.lower() not in LOOPBACK
         if self._open:
@@ -218,9 +220,14 @@ class HostGuard:
         await (refusal or self._app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
-        if scope["method"] not in ("GET", "HEAD"):
+        headers = Headers(scope=scope)
+        if scope["method"] == "POST" and self._posts:
+            origin = headers.get("origin", "").partition("://")[2]
+            if origin != headers.get("host") or headers.get("content-type") != "application/json":
+                return PlainTextResponse("Only the page of this server may write.\n", 403)
+        elif scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("This server is read-only.\n", 405, {"Allow": "GET, HEAD"})
-        name = host_name(Headers(scope=scope).get("host", "")).lower()
+        name = host_name(headers.get("host", "")).lower()
         if name in self._names or (self._open and _is_address(name)):
             return None
         return PlainTextResponse("Unknown host name. Use the address that the server printed.\n", 403)

@@ -172,7 +172,8 @@ def differences_from_first(
 def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> RunDifference:
     (base, candidate), name = runs, f"{names[1]} compared with {names[0]}"
     pairs = pair(base.table.samples, candidate.table.samples)
-    obstacles = comparability(base.manifest.compared(), candidate.manifest.compared(), pairs)
+    old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in runs)
+    obstacles = comparability(old, new, pairs)
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
     warnings = tuple(filter(None, map(truncation_note, names, runs))) + warnings

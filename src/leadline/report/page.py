@@ -36,6 +36,7 @@ from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
+from leadline.report.judged import judged_html, judged_link
 from leadline.report.score_tables import suite_table
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
@@ -205,6 +206,7 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
         links += [("logprobs-0", "Log-probabilities")] if runs[0].logprobs else []
+        links += judged_link([run.folder for run in runs])
     return [*links, ("samples", "Samples")]
 
 
@@ -261,6 +263,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "grid": PageFigure(grid, f"grid-{at}") if grid else None,
         "suite": suite_table(run) if grid and run.suite else None,
         "details": detail_rows(run.table),
+        "judged": judged_html(run.folder, at),
         "footnotes": footnotes(run),
         "provenance": provenance(run),
     }

@@ -23,12 +23,14 @@ from leadline.core.format import (
 )
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
+from leadline.report.judged import show_judged
 from leadline.report.score_tables import SUITE_TASKS, grid_of, published_table, suite_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Table, Tally, detail_rows
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
+from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.stats.no_context import FromMemory, from_memory
@@ -52,6 +54,7 @@ def show_run(run: Run, console: Console) -> None:
         console.print(part)
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
+    show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
     for line in footnotes(run):
@@ -60,7 +63,7 @@ def show_run(run: Run, console: Console) -> None:
 
 def _suite(run: Run, colour: bool) -> Iterator[RenderableType]:
     """Many tasks: one table of tasks and lengths."""
-    if run.suite:
+    if run.suite and not run.published:  # those have a table of their own
         yield suite_grid(run, colour=colour)
     if run.table.details:
         yield Text(f"Wrong answers: {format_details(run)}.", style="dim")
@@ -208,6 +211,7 @@ def footnotes(run: Run) -> list[str]:
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
     lines += format_scorer_gaps(run.table)
+    lines += mixed_variants(run.metrics.items())
     if run.no_context.tasks:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:

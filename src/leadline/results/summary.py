@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from leadline.results.judged import judged_values, read_judged
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
@@ -68,6 +69,7 @@ def summary(run: Run) -> dict[str, Any]:
             {"task": task, "length": length, **tally_values(tally)}
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
+        **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
         **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
@@ -95,6 +97,7 @@ def published_values(one: GroupScore) -> dict[str, Any]:
         "cut": one.cut,
         "not_sent": one.not_sent,
         "score_of_whole": estimate_values(one.whole),
+        "score_without_text": estimate_values(one.memory),
     }
 
 

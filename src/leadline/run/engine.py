@@ -26,6 +26,7 @@ from leadline.core.types import Answer, Document, Failure, LogprobRequest, Outco
 from leadline.results.run import Run, load_run
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, PendingWatch, Started, Stopping, ignore
+from leadline.run.judge import judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
@@ -292,10 +293,14 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
-    raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept.
+    raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept. Judges of the spec grade the
+    answers at the end.
     """
     with prepare(spec, listen=listen) as made:
-        return load_run(carry_out(made, out, listen=listen, keep_prompts=keep_prompts))
+        folder = carry_out(made, out, listen=listen, keep_prompts=keep_prompts)
+    if spec.judges.models:
+        judge_as_asked(folder, spec)
+    return load_run(folder)
 
 
 def carry_out(

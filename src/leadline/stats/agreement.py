@@ -7,7 +7,7 @@ Sources: Cohen 1960, Fleiss 1971, Krippendorff 2011, Gwet 2008.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,8 @@ class Agreement:
     raw: Coefficient
     cohen: Coefficient | None
     """For two raters only."""
+    quadratic: Coefficient | None
+    """Cohen's kappa with disagreements weighted by their squared distance, for two raters and labels with an order."""
     fleiss: Coefficient
     krippendorff: Coefficient
     gwet: Coefficient
@@ -67,23 +69,29 @@ def agreement(
     """Every coefficient with its interval."""
     table = _table(ratings)
     items, raters = len(ratings), max(len(row) for row in ratings)
-    once = np.ones((1, items))
     drawn = bulk_rng(seed, "agreement").multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
 
-    def coefficient(values: FloatArray, draws: FloatArray) -> Coefficient:
+    def coefficient(measure: Callable[[_RatingTable, FloatArray], FloatArray]) -> Coefficient:
+        draws = measure(table, drawn)
         fine = draws[np.isfinite(draws)]
         tail = 50 * (1 - confidence)
         low, high = np.percentile(fine, [tail, 100 - tail]) if len(fine) else (np.nan, np.nan)
-        return Coefficient(float(values[0]), Interval(float(low), float(high), confidence, "bootstrap over items"))
+        value = float(measure(table, np.ones((1, items)))[0])
+        return Coefficient(value, Interval(float(low), float(high), confidence, "bootstrap over items"))
 
-    made = {
-        "raw": coefficient(_raw(table, once), _raw(table, drawn)),
-        "fleiss": coefficient(_fleiss(table, once), _fleiss(table, drawn)),
-        "krippendorff": coefficient(_alpha(table, once, level), _alpha(table, drawn, level)),
-        "gwet": coefficient(_ac1(table, once), _ac1(table, drawn)),
-    }
-    cohen = coefficient(_cohen(table, once), _cohen(table, drawn)) if table.pairs is not None else None
-    return Agreement(items, raters, _shares(ratings, table), cohen=cohen, level=level, **made)
+    two, ordered = table.pairs is not None, not any(isinstance(label, str) for label in table.labels)
+    return Agreement(
+        items,
+        raters,
+        _shares(ratings, table),
+        raw=coefficient(_raw),
+        cohen=coefficient(_cohen) if two else None,
+        quadratic=coefficient(_quadratic) if two and ordered else None,
+        fleiss=coefficient(_fleiss),
+        krippendorff=coefficient(lambda t, weights: _alpha(t, weights, level)),
+        gwet=coefficient(_ac1),
+        level=level,
+    )
 
 
 # Each coefficient below is a function of sums over items, so `weights` (resamples x items: how often each item was
@@ -105,6 +113,17 @@ def _cohen(table: _RatingTable, weights: FloatArray) -> FloatArray:
     seen = np.trace(both, axis1=1, axis2=2)
     expected = np.sum(both.sum(axis=2) * both.sum(axis=1), axis=1)
     return _ratio(seen - expected, 1 - expected)
+
+
+def _quadratic(table: _RatingTable, weights: FloatArray) -> FloatArray:
+    assert table.pairs is not None
+    q = len(table.labels)
+    both = (weights @ table.pairs).reshape(-1, q, q)
+    both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1.0)
+    values = np.array([_number(label) for label in table.labels])
+    distance = (values[:, None] - values[None, :]) ** 2
+    expected = both.sum(axis=2)[:, :, None] * both.sum(axis=1)[:, None, :]
+    return 1 - _ratio(np.sum(both * distance, axis=(1, 2)), np.sum(expected * distance, axis=(1, 2)))
 
 
 def _fleiss(table: _RatingTable, weights: FloatArray) -> FloatArray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ FORM = "form of the prompt"
 PREFIX = "place of the answer prefix"
 IN_THE_TEXT = (TEMPLATE, TOKENIZER, FORM, PREFIX)
 """What makes no difference where the text that the model reads is the same."""
+NOT_GRADED_ALIKE = "answers were not graded alike: grade one run again with `leadline rescore`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +37,12 @@ def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: 
     """What differs between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
     The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
-    was wrapped ("frame"), the parts that differ are named. Engines make fingerprints of templates and tokenizers in
-    different ways, so the texts of `pairs` decide where their records have digests of them.
+    was wrapped ("frame"), the parts that differ are named; where both have the metric of each task ("metrics"), other
+    variants of the same metric are. Engines make fingerprints of templates and tokenizers in different ways, so the
+    texts of `pairs` decide where their records have digests of them.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
+    found += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))
     frames = base.get("frame", {}), candidate.get("frame", {})
     for obstacle in _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {})):
         # The fingerprint of a frame is of all its parts: it says that something differs, and not what.
@@ -84,13 +87,14 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
         if old == new:
             continue
         kind, *rest = name.split(".")
-        if kind == "task" and rest and rest[0] in titles:
+        if kind == "task" and rest[-1:] == ["scorers"]:
+            yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
+        elif kind == "task" and rest and rest[0] in titles:
             yield _obstacle(name, "refuse", old, new, "another task version or option asks another question")
         elif kind == "source" and old is not None and new is not None:
             yield _obstacle(name, "refuse", old, new, "another haystack is another document")
         elif kind == "scorer" and old is not None and new is not None:
-            why = "answers were not graded alike: grade one run again with `leadline rescore`"
-            yield _obstacle(name, "refuse", old, new, why)
+            yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
         elif kind == "model":
             yield from _model(rest[0] if rest else name, old, new)
 
@@ -137,3 +141,67 @@ def _obstacle(what: str, severity: Literal["refuse", "warn"], base: Any, candida
 def _shown(value: Any) -> str:
     text = "absent" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+# --- variants of one metric
+
+
+_ROUGE, _CODE, _CHINESE = "ROUGE-L", "code similarity", "F1 of Chinese texts"
+_VARIANTS = {
+    "rouge": (_ROUGE, "of the package rouge (LongBench)"),
+    "rouge_zh": (_ROUGE, "of the package rouge (LongBench)"),
+    "rouge.google": (_ROUGE, "of the package rouge_score"),
+    "summary": (_ROUGE, "as rougeLsum of rouge_score (InfiniteBench)"),
+    "code_similarity (difflib)": (_CODE, "by difflib"),
+    "code_similarity (levenshtein)": (_CODE, "by python-Levenshtein"),
+    "qa_f1_zh": (_CHINESE, "over words of jieba (LongBench)"),
+    "chinese_f1": (_CHINESE, "over characters (InfiniteBench)"),
+    "longbench_v2": ("accuracy of LongBench v2", "with 0 for an answer without a letter"),
+    "longbench_v2.compensated": ("accuracy of LongBench v2", "with 0.25 for an answer without a letter"),
+    **{f"match.{which}": ("string match", "of whole words (match)") for which in ("all", "any")},
+    "ruler.v1": ("string match", "anywhere in the answer (ruler.v1)"),
+    "ruler.strict": ("string match", "without other candidates (ruler.strict)"),
+}
+"""By the name of a metric on records: what people call it, and which of several it is."""
+_EFFECTS = {
+    _ROUGE: "on the same texts they differ by up to ten points",
+    _CODE: "on the same answers they differ by 1.4 to 3.2 points",
+}
+
+
+def variant_of(metric: str) -> tuple[str, str] | None:
+    """What people call a metric and which of its variants it is; None for one without variants."""
+    strict = metric.removesuffix(", strict")
+    for name in ("count", "retrieval", "retrieval_zh", "classification"):
+        if strict == name:
+            return name, "by the official rule" if strict == metric else "without credit for lists of guesses"
+    return _VARIANTS.get(metric)
+
+
+def mixed_variants(scored: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for every metric of which several variants were used, from pairs of what was scored and its metric."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for what, metric in scored:
+        if variant := variant_of(metric):
+            names = found.setdefault(variant[0], {}).setdefault(variant[1], [])
+            if what not in names:
+                names.append(what)
+    return [
+        f"{name} is not one metric here: {'; '.join(f'{how} for {_some(what)}' for how, what in hows.items())}. "
+        f"{_EFFECTS.get(name, 'They do not give the same number').capitalize()}, so these scores do not compare."
+        for name, hows in found.items()
+        if len(hows) > 1
+    ]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _metrics(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iterator[Obstacle]:
+    for task in sorted(base.keys() & candidate.keys()):
+        old, new = base[task], candidate[task]
+        first, second = variant_of(old), variant_of(new)
+        if first and second and first[0] == second[0] and first != second:
+            why = f"these are variants of {first[0]}; {_EFFECTS.get(first[0], 'they do not give the same number')}"
+            yield _obstacle(f"metric of {task}", "warn", old, new, why)

@@ -304,7 +304,7 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
         cells=np.bincount(np.unique(code * size + cell) // size, minlength=len(keys)),
         unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
         prompts=1 / np.bincount(code, weights=weight**2, minlength=len(keys)),
-        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), -1) ** 2, axis=1), 1e-300),
+        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), len(clusters)) ** 2, axis=1), 1e-300),
     )
 
 

@@ -179,8 +179,8 @@ def machine_of(folder: Path) -> str:
 class Lock:
     """Held from construction to `release`. The text of the file names the holder, for messages; the lock is flock's."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / LOCK
+    def __init__(self, folder: Path, name: str = LOCK) -> None:
+        self._path = folder / name
         try:
             self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:

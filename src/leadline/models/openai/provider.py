@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -73,6 +73,9 @@ class OpenAI(ModelProvider):
     max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
     temperature: float | None = Field(0.0, description="0 is greedy")
     timeout: float = Field(600.0, gt=0, le=1e6, description="seconds for a whole request")
+    rate_limit_wait: float = Field(
+        3600.0, ge=0, le=1e6, description="seconds to wait for a rate limit (429) at the start"
+    )
     anyway: bool = Field(False, description="use a tokenizer that is not the server's")
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
@@ -83,8 +86,11 @@ class OpenAI(ModelProvider):
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         client = HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
+        client.rate_limit_wait = self.rate_limit_wait
         try:
-            return OpenAIModel(self, client, inspect_server(client, name))
+            model = OpenAIModel(self, client, inspect_server(client, name))
+            client.rate_limit_wait = 0.0  # from now on the run decides
+            return model
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
             client.close()
             raise ServerError(
@@ -158,6 +164,8 @@ class OpenAIModel:
         self._chat = options.api == "chat"
         self._limit_field = "max_tokens"
         self._temperature = options.temperature
+        self._schemas = True
+        """Whether the server is asked to enforce the schema of a probe; False once it refused one."""
         self._notes: list[str] = list(server.notes)
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
@@ -219,20 +227,25 @@ class OpenAIModel:
         began = time.perf_counter()
         prefix = probe.answer_prefix if document.frame.prefill else ""
         body, sent = self._request(document, probe, prefix)
-        outcome: Completion | Failure
+        outcome = self._outcome(body, prefix)
+        if "schema" in sent.decoding and isinstance(outcome, Failure) and _refuses_schema(outcome):
+            self._schemas = False
+            body, sent = self._request(document, probe, prefix)
+            outcome = self._outcome(body, prefix)
+        return Answer(sent, outcome, time.perf_counter() - began)
+
+    def _outcome(self, body: bytes, prefix: str) -> Completion | Failure:
         try:
             reply = self._client.post(self._url, body)
         except RequestFailed as error:
-            outcome = request_failure(error)
-        else:
-            outcome = parse_reply(
-                reply,
-                chat=self._chat,
-                prefix=prefix,
-                opened_thinking=self._opened_thinking,
-                key_name=self._options.api_key_env,
-            )
-        return Answer(sent, outcome, time.perf_counter() - began)
+            return request_failure(error)
+        return parse_reply(
+            reply,
+            chat=self._chat,
+            prefix=prefix,
+            opened_thinking=self._opened_thinking,
+            key_name=self._options.api_key_env,
+        )
 
     @property
     def _url(self) -> str:
@@ -243,7 +256,8 @@ class OpenAIModel:
         if not self._chat:
             text += document.frame.after + prefix
         decoding = self._decoding(self._options.max_tokens or probe.allowance)
-        body = self._body(text, prefix, decoding)
+        schema = self._schema_fields(probe.schema) if probe.schema is not None and self._schemas else {}
+        body = self._body(text, prefix, {**decoding, **schema})
         further = {
             k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in self._options.extra.items()
         }
@@ -253,9 +267,17 @@ class OpenAIModel:
             prefix="prefill" if prefix else appended,
             characters=len(text) + (len(prefix) if self._chat else 0),
             digest=digest_bytes(body),
-            decoding={**decoding, **further},
+            decoding={**decoding, **further, **({"schema": True} if schema else {})},
         )
         return body, sent
+
+    def _schema_fields(self, schema: Mapping[str, object]) -> dict[str, Any]:
+        """How this kind of server is told to follow a JSON schema; nothing where no way is known."""
+        if self._chat:
+            form = {"name": "reply", "strict": True, "schema": schema}
+            return {"response_format": {"type": "json_schema", "json_schema": form}}
+        fields = {"vllm": "guided_json", "llamacpp": "json_schema", "sglang": "json_schema"}
+        return {fields[self.server.kind]: schema} if self.server.kind in fields else {}
 
     def _body(self, text: str, prefix: str, decoding: dict[str, Any]) -> bytes:
         fields: dict[str, Any] = {"model": self.server.model}
@@ -366,6 +388,12 @@ class OpenAIModel:
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""
+
+
+def _refuses_schema(failure: Failure) -> bool:
+    """Whether a request was refused for its `response_format`, which some servers do not know."""
+    named = re.search(r"response_format|json_schema|guided|grammar|schema", failure.message, re.IGNORECASE)
+    return failure.why == "refused_request" and failure.status in (400, 422, 501) and named is not None
 
 
 def _open_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:

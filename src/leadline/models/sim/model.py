@@ -8,6 +8,7 @@ fact; a wrong answer is one of the mistakes that real models make, and never con
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import threading
@@ -22,7 +23,15 @@ from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Toke
 from leadline.core.errors import UnknownName
 from leadline.core.seeds import digest, digest_text, rng
 from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
-from leadline.models.sim.profiles import ARCHETYPES, Length, Profile, continuation_nll, span_nll, success_probability
+from leadline.models.sim.profiles import (
+    ARCHETYPES,
+    JUDGE,
+    Length,
+    Profile,
+    continuation_nll,
+    span_nll,
+    success_probability,
+)
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
@@ -51,6 +60,8 @@ PREAMBLES = (
     " To answer this properly I will first sum up every part of the text in turn, beginning with",
     " Okay, so the question asks for something from the text. Let me think about where it stood. I remember that",
 )
+NOT_A_VERDICT = "The answer looks correct to me. GRADE: C"
+HIGH_GRADES = (10,)
 _FALLBACK = " ..."
 _WRONG_VALUE, _NOT_FOUND, _RAMBLE = 0.6, 0.85, 0.95
 """Cumulative shares of the wrong answers: another value, "not there", words without a value, and else a refusal."""
@@ -63,7 +74,7 @@ Chance = Callable[[float | None], float]
 
 class Simulated(ModelProvider, Profile):
     """`sim:ARCHETYPE?window=8k&seed=1`: perfect, cliff, lost-in-the-middle, decay, floor, recency; refuses, empty,
-    wanders, cuts-off; flaky."""
+    wanders, cuts-off; flaky; judge."""
 
     summary: ClassVar[str] = "simulated models with a known profile, for demos and for testing measurements"
 
@@ -72,6 +83,12 @@ class Simulated(ModelProvider, Profile):
     limit: Length | None = Field(None, ge=1, description="refuse prompts that need more tokens, as servers do")
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
     latency_seconds: float = Field(0.0, ge=0, description="how long an answer takes")
+    sensitivity: float = Field(1.0, ge=0, le=1, description="for judge: share of right answers that it accepts")
+    specificity: float = Field(1.0, ge=0, le=1, description="for judge: share of wrong answers that it rejects")
+    garbled: float = Field(0.0, ge=0, le=1, description="for judge: share of replies that are no verdict")
+    guesses_beyond: Length | None = Field(
+        None, ge=1, description="for judge: it guesses about longer samples than this"
+    )
 
     def open(self, name: str) -> SimulatedModel:
         if name not in ARCHETYPES:
@@ -94,10 +111,11 @@ class SimulatedModel:
 
     @property
     def card(self) -> ModelCard:
-        options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer"})
+        judging = set() if self.archetype == JUDGE else {"sensitivity", "specificity", "garbled", "guesses_beyond"}
+        options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer", *judging})
         if options["difficulty"] == "same":  # fingerprints of runs made before the option stay valid
             del options["difficulty"]
-        turns = self.archetype not in ("perfect", "flaky")
+        turns = self.archetype not in ("perfect", "flaky", JUDGE)
         return ModelCard(
             name=f"sim:{self.archetype}",
             window=self.options.limit or (self.options.window if turns else None),
@@ -176,9 +194,31 @@ class SimulatedModel:
         draw = rng(self.options.seed, "sim", probe.cell.key)
         if self.archetype == "empty":
             return "", "stop"
+        if self.archetype == JUDGE:
+            return self._verdict(probe, draw), "stop"
         if phrases := {"refuses": REFUSALS, "wanders": RAMBLES, "cuts-off": PREAMBLES}.get(self.archetype):
             return without(probe.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
         return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
+
+    def _verdict(self, probe: Probe, draw: random.Random) -> str:
+        """The verdict that a judge's probe has as its target, with this judge's errors."""
+        try:
+            verdict = json.loads(probe.targets[0])
+        except (ValueError, IndexError):
+            return NOT_A_VERDICT
+        options, guesses = self.options, self.options.guesses_beyond
+        lost = draw.random() < options.garbled
+        for key, value in verdict.items():
+            if key in ("id", "reason"):
+                continue
+            keeps = options.sensitivity if value in ("yes", *HIGH_GRADES) else options.specificity
+            if guesses is not None and probe.cell.length > guesses:
+                keeps = 0.5
+            if key in ("contradicts", "abstains"):
+                keeps = 1.0
+            if draw.random() >= keeps:
+                verdict[key] = {"yes": "no", "no": "yes", 10: 1, 1: 10}.get(value, value)
+        return NOT_A_VERDICT if lost else json.dumps(verdict)
 
 
 # --- answers ------------------------------------------------------------------------------------

@@ -77,7 +77,8 @@ SHAPES: dict[str, Shape] = {
     "flaky": lambda length, depth, profile: 1.0,
 }
 NEVER_RIGHT = ("refuses", "empty", "wanders", "cuts-off")
-ARCHETYPES = (*SHAPES, *NEVER_RIGHT)
+JUDGE = "judge"
+ARCHETYPES = (*SHAPES, *NEVER_RIGHT, JUDGE)
 _LOW = {"floor": 0.6}
 
 
@@ -87,7 +88,7 @@ def success_probability(archetype: str, length: int, depth: float | None, option
     `length` includes the allowance for the answer. Without a depth: the mean over all depths. The task's `family`
     matters with difficulty=by_task only.
     """
-    if archetype in NEVER_RIGHT:
+    if archetype in (*NEVER_RIGHT, JUDGE):
         return 0.0
     if archetype not in SHAPES:
         raise UnknownName("simulated model", archetype, ARCHETYPES, where=f"model sim:{archetype}")

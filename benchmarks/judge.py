@@ -1,0 +1,64 @@
+"""What 1,000 verdicts cost the asker: CPU seconds, peak memory and wall time of `leadline judge` in a fresh process.
+
+    python benchmarks/judge.py [--repeats 3]
+
+The judge is the tests' fake server in a process of its own, which answers 20 ms after a request; its work counts to
+nobody. The run has 1,000 answers of 1k tokens that no rule decides. Start-up, reading the run, building the documents
+again for their evidence, twenty known cases, requests, parsing, storing and the report are all in the figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from server_requests import Cost, measured
+from support.fake_server import FakeServerProcess, Faults
+from support.leadline_process import PROGRAM, call, write_haystack
+
+VERDICTS = 1000
+MAX_CPU_SECONDS = 3.0
+
+
+def make_run(folder: Path) -> Path:
+    """A run whose right answers stand in a sentence, so that each takes a judge."""
+    run = folder / "run"
+    words = ["run", "niah", "--model", "sim:perfect", "--set", f"haystack={write_haystack(folder)}", "--lengths", "1k"]
+    code, _, error = call(*words, "--depths", "4", "--samples", str(VERDICTS // 4), "--no-figure", "--out", str(run))
+    if code:
+        sys.exit(error)
+    lines = [json.loads(line) for line in (run / "records.jsonl").read_bytes().splitlines()]
+    for line in lines:
+        line["outcome"]["text"] = f"As far as I can see it is {line['targets'][0]}, which the text says once."
+    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def once(run: Path) -> Cost:
+    for name in ("verdicts.jsonl", "verdicts.lock"):
+        (run / name).unlink(missing_ok=True)
+    with FakeServerProcess(Faults(delay_seconds=0.02), answers="verdicts") as server:
+        judge = f"openai:judge?base_url={server.base_url}&tokenizer=bytes"
+        cost = measured([str(PROGRAM), "judge", str(run), "--with", judge, "--workers", "32", "--floor", "0"])
+    found = sum(1 for line in (run / "verdicts.jsonl").read_bytes().splitlines() if b'"canary"' not in line)
+    assert found == VERDICTS, found
+    return cost
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    repeats = parser.parse_args().repeats
+    with tempfile.TemporaryDirectory() as folder:
+        run = make_run(Path(folder))
+        best = min((once(run) for _ in range(repeats)), key=lambda cost: cost.cpu_seconds)
+    reached = "reached" if best.cpu_seconds <= MAX_CPU_SECONDS else "NOT reached"
+    print(f"{VERDICTS:,} verdicts: {best}   goal {MAX_CPU_SECONDS:g} CPU s: {reached}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,362 @@
+"""Grading recorded answers with judges. Nothing is asked of the tested model again.
+
+    judge_run(folder, ["openai:...", "hf:..."])
+
+For each judge: its known cases first, which it has to pass; then every answer that no rule decides and that has no
+verdict of this judge yet. Requests, retries and stopping are those of a run; a verdict is written before the next
+question is asked, so only requests in flight can be lost.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from leadline.core import registry
+from leadline.core.contracts import Model, Remote, Replicated
+from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
+from leadline.core.secrets import holds_secret, redact, redact_used
+from leadline.core.seeds import digest
+from leadline.core.spec import Limits, Spec, TaskSpec
+from leadline.core.types import Cell, Completion, Document, Draft, Failure, Probe, Question
+from leadline.results.run import format_model
+from leadline.run.judge_samples import AnswersToJudge, Job, JudgeResult, answer_digest, canary_jobs
+from leadline.run.plan import open_model
+from leadline.run.retry import Asked, Retrier
+from leadline.run.stopping import RESUME, Stop, is_server_failure, stopping_on_signals
+from leadline.scorers.judges.canaries import CANARY, FLOOR
+from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply
+from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
+from leadline.scorers.judges.rules import RULE, families, plain_answers
+from leadline.store.files import SYNC_SECONDS
+from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.verdicts import JudgeVerdict, VerdictWriter, verdict_key
+from leadline.text.fitting import Fitter
+
+REPLY_CHARACTERS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeProgress:
+    """Where a judge is: `total` answers take a judge, `done` of them have its verdict."""
+
+    judge: str
+    phase: str
+    done: int
+    total: int
+    unparsed: int = 0
+    failed: int = 0
+
+
+Listener = Callable[[JudgeProgress], None]
+
+
+def judge_run(
+    folder: Path | str,
+    judges: Sequence[str],
+    *,
+    rubric: str = "answer",
+    own_family: bool = False,
+    floor: float = FLOOR,
+    limits: Limits | None = None,
+    listen: Listener | None = None,
+) -> JudgeResult:
+    """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade."""
+    folder = Path(folder)
+    manifest, rules = read_manifest(folder), load_rubric(rubric)
+    for name in judges:
+        _refuse_secret(name)
+        _check_family(name, (), manifest, own_family)
+    result = JudgeResult()
+    with VerdictWriter(folder) as writer:
+        answers = AnswersToJudge(folder, manifest, rules, result)
+        _apply_rules(answers, writer, result)
+        for name in judges:
+            with _opened(name, limits or Limits()) as judge:
+                own = _check_family(name, (judge.model.card.name,), manifest, own_family)
+                grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
+                grader.run("known cases", list(canary_jobs()), result)
+                grader.check_floor(floor)
+                graded = grader.run("answers", answers.to_judge(), result)
+                result.sent += graded
+        result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.canary) - result.sent
+    return result
+
+
+def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> JudgeResult:
+    """What the spec asks judges for."""
+    asked = spec.judges
+    return judge_run(
+        folder, asked.models, rubric=asked.rubric, own_family=asked.own_family, floor=asked.floor,
+        limits=spec.limits, listen=listen,
+    )  # fmt: skip
+
+
+# --- which judge may grade
+
+
+def _refuse_secret(name: str) -> None:
+    if holds_secret(name):
+        raise UsageError(
+            "the judge's name contains a secret, and names are written to disk",
+            where=redact(name),
+            fix="set secrets in the environment, such as OPENAI_API_KEY",
+        )
+
+
+def _check_family(name: str, said: Sequence[str], manifest: Manifest, allowed: bool) -> bool:
+    """Whether the judge is of the tested model's family; raises unless that was asked for."""
+    tested = families(str(manifest.spec["model"]), str(manifest.model.get("name", "")))
+    shared = [family for family in families(name, *said) if family in tested]
+    if shared and not allowed:
+        raise JudgeRefused(
+            f"{format_model(name)} is of the tested model's family ({shared[0]}): judges prefer their own mistakes",
+            where="--with",
+            fix="choose a judge of another family, or add --own-family: the report will then say so",
+        )
+    return bool(shared)
+
+
+@dataclass(frozen=True)
+class OpenJudge:
+    name: str
+    model: Model
+    identity: str
+
+    @property
+    def at_once(self) -> int | None:
+        """How many samples an in-process model takes at once; None for a server."""
+        if self.model.grain == "probe":
+            return None
+        return self.model.replicas if isinstance(self.model, Replicated) else 1
+
+
+def _open(name: str, limits: Limits) -> Model:
+    """A judge's prompt need not have an exact length, so any tokenizer will do."""
+    anyway = limits.model_copy(update={"anyway": True})
+    spec = Spec(model=name, tasks=(TaskSpec(name="judge"),), lengths=(1,), limits=anyway)
+    try:
+        return open_model(spec)
+    except TokenizerError:
+        if "tokenizer=" in name or not name.startswith("openai:"):
+            raise
+        return open_model(spec.model_copy(update={"model": f"{name}{'&' if '?' in name else '?'}tokenizer=whitespace"}))
+
+
+@contextmanager
+def _opened(name: str, limits: Limits) -> Iterator[OpenJudge]:
+    model = _open(name, limits)
+    try:
+        card = model.card
+        said = [format_model(name), card.name, card.fingerprints, registry.plugin_digest(name), ALLOWANCE]
+        yield OpenJudge(name, model, digest(said))
+    finally:
+        model.close()
+
+
+# --- asking
+
+
+def _apply_rules(answers: AnswersToJudge, writer: VerdictWriter, result: JudgeResult) -> None:
+    rubric = answers.rubric
+    for record, rule, value in answers.decide():
+        answer = answer_digest(record)
+        key = _key(record.cell, record.question, record.targets, answer, rubric, RULE)
+        result.by_rule += 1
+        if not writer.is_done(key):
+            writer.append(
+                JudgeVerdict(
+                    key=key, cell=record.cell, judge=RULE, rubric=rubric.title, rubric_digest=rubric.digest,
+                    answer=answer, value=value, reason=rule,
+                )
+            )  # fmt: skip
+
+
+def _key(cell: Cell, question: str, targets: Sequence[str], answer: str, rubric: Rubric, judge: str) -> str:
+    return verdict_key(
+        cell=cell.key, question=question, targets=targets, answer=answer, rubric=rubric.digest, judge=judge
+    )
+
+
+class _Grader:
+    """One judge at work on one run."""
+
+    def __init__(
+        self, judge: OpenJudge, rubric: Rubric, writer: VerdictWriter, own: bool, limits: Limits, listen: Listener
+    ) -> None:
+        self._judge = judge
+        self._rubric = rubric
+        self._writer = writer
+        self._own = own
+        self._limits = limits
+        self._listen = listen
+        self._fitter = Fitter(judge.model.tokenizer, judge.model.frame)
+        self._stop = Stop()
+        self._retrier = Retrier(judge.model, limits, self._stop, lambda waiting: None)
+        self._turn = threading.Lock()
+        self._streak = self._done = self._unparsed = self._failed = 0
+
+    def run(self, phase: str, wanted: Sequence[Job] | Iterator[Job], result: JudgeResult) -> int:
+        """Asks for every verdict that is missing; returns how many were asked for."""
+        missing = [job for job in wanted if not self._writer.is_done(self._key(job))]
+        self._done = self._unparsed = self._failed = 0
+        queue = iter(missing)
+        workers = min(self._judge.at_once or self._limits.workers, len(missing))
+        threads = [threading.Thread(target=self._work, args=(queue,), daemon=True) for _ in range(workers)]
+        where = f"{self._judge.name}, {phase}"
+        with stopping_on_signals(self._stop, Interrupted("interrupted", where=where, fix=RESUME)):
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(SYNC_SECONDS)
+                    self._writer.sync()
+                    self._listen(
+                        JudgeProgress(self._judge.name, phase, self._done, len(missing), self._unparsed, self._failed)
+                    )
+        result.failed += self._failed
+        if self._stop.error is not None:
+            raise self._stop.error
+        return len(missing)
+
+    def check_floor(self, floor: float) -> None:
+        """Raises unless the judge knows right from wrong on the known cases."""
+        keys = {self._key(job) for job in canary_jobs()}
+        found = [verdict for key, verdict in self._writer.kept.items() if key in keys]
+        if any(verdict.status == "failed" for verdict in found):
+            raise RunStopped(
+                "the judge did not answer all known cases",
+                where=self._judge.name,
+                fix=f"check the judge, then {RESUME}",
+            )
+        for name, right in (("right answers accepted", True), ("wrong answers rejected", False)):
+            cases = [verdict for verdict in found if verdict.expected is right]
+            good = sum(verdict.value is not None and (verdict.value >= 0.5) is right for verdict in cases)
+            if good < floor * len(cases):
+                raise JudgeRefused(
+                    f"this judge fails the known cases: {good} of {len(cases)} {name}, "
+                    f"{sum(v.status == 'unparsed' for v in cases)} replies without a verdict",
+                    where=format_model(self._judge.name),
+                    fix=f"choose another judge; --floor 0 grades with it anyway (the floor is {floor:g})",
+                )
+
+    # --- in the workers
+
+    def _work(self, queue: Iterator[Job]) -> None:
+        try:
+            while not self._stop.is_set:
+                with self._turn:
+                    job = next(queue, None)
+                    if job is None:
+                        return
+                    prompt = make_prompt(self._rubric, sample := job.make())
+                verdict = self._grade(job, sample, prompt)
+                if verdict is None:
+                    return
+                with self._turn:
+                    self._writer.append(verdict)
+                    self._count(verdict)
+        except BaseException as error:
+            self._stop.because(error)
+
+    def _grade(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
+        """The verdict after one reply, or after a second one if the first has none; None when the run stops."""
+        judge, rubric = self._judge, self._rubric
+        verdict = JudgeVerdict(
+            key=self._key(job), cell=job.cell, judge=judge.name, identity=judge.identity,
+            families=families(judge.name, judge.model.card.name), own_family=self._own, rubric=rubric.title,
+            rubric_digest=rubric.digest, answer=job.answer, canary=job.canary, expected=job.expected,
+            evidence=len(sample.evidence), status="unparsed",
+        )  # fmt: skip
+        asked_prompt = prompt
+        while True:
+            asked = self._ask(job, sample, asked_prompt)
+            if asked is None:
+                return None
+            verdict, problem = _with_reply(verdict, asked, prompt)
+            if verdict.status != "unparsed" or verdict.replies == 2:
+                failure = asked.answer.outcome
+                broken = isinstance(failure, Failure) and is_server_failure(failure)
+                self._streak = self._streak + 1 if broken else 0
+                return verdict
+            asked_prompt = prompt.again(problem)
+
+    def _ask(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
+        document, probe = self._document(job.cell, prompt)
+        probe = replace(probe, schema=reply_schema(prompt.items))
+        if not isinstance(self._judge.model, Remote):  # a simulated judge starts from the probe's target
+            expected = plain_answers(sample, prompt.items, job.expected)
+            target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
+            probe = replace(probe, targets=(target,))
+        asked = self._retrier.ask(document, [probe])
+        return asked[0] if asked else None
+
+    def _document(self, cell: Cell, prompt: JudgePrompt) -> tuple[Document, Probe]:
+        """The prompt as a document with one probe. For a server nothing is tokenized: it counts itself."""
+        model = self._judge.model
+        if not isinstance(model, Remote):
+            question = Question(
+                cell=cell, text=prompt.sample, answer_prefix="", targets=(), allowance=ALLOWANCE, scorers=()
+            )
+            document = self._fitter.fit(Draft(CANARY, CANARY, prompt.head, None, (), (question,)))
+            return document, document.probes[0]
+        text, nothing = model.frame.before + prompt.head, np.zeros(0, np.int32)
+        probe = Probe(
+            cell=cell, cut=0, cut_characters=len(text), tail=prompt.sample, closing_ids=nothing, prompt_tokens=0,
+            question=prompt.sample, answer_prefix="", targets=(), distractors=(), facts=(), allowance=ALLOWANCE,
+            scorers=(),
+        )  # fmt: skip
+        return Document(cell.key, cell.key, model.frame, text, nothing, 0, 0, (), (probe,)), probe
+
+    def _key(self, job: Job) -> str:
+        return _key(job.cell, job.question, job.targets, job.answer, self._rubric, self._judge.identity)
+
+    def _count(self, verdict: JudgeVerdict) -> None:
+        self._done += 1
+        self._unparsed += verdict.status == "unparsed"
+        self._failed += verdict.status == "failed"
+        if self._streak >= self._limits.breaker:
+            self._stop.because(
+                RunStopped(
+                    f"{self._streak} requests in a row got no answer from the judge; the last one: {verdict.reason}",
+                    where=self._judge.name,
+                    fix=f"check the judge, then {RESUME}",
+                )
+            )
+
+
+def _with_reply(verdict: JudgeVerdict, asked: Asked, prompt: JudgePrompt) -> tuple[JudgeVerdict, str]:
+    """The verdict with one more reply in it, and what is wrong with the reply."""
+    outcome = asked.answer.outcome
+    verdict = msgspec.structs.replace(
+        verdict,
+        replies=verdict.replies + 1,
+        started=verdict.started or asked.started,
+        seconds=verdict.seconds + asked.answer.seconds,
+    )
+    if not isinstance(outcome, Completion):
+        why = redact(f"{outcome.why}: {outcome.message}") if isinstance(outcome, Failure) else "no text"
+        return msgspec.structs.replace(verdict, status="failed", reason=why), why
+    text = redact_used(outcome.text)
+    parsed = parse_reply(text, prompt)
+    problem = parsed.problem + ("; it was cut off" if outcome.finish == "length" else "")
+    good = parsed.value is not None
+    verdict = msgspec.structs.replace(
+        verdict,
+        status="judged" if good else "unparsed",
+        value=parsed.value,
+        items=parsed.answers,
+        reason=parsed.reason if good else problem,
+        reply="" if good else text[:REPLY_CHARACTERS],
+        prompt_tokens=verdict.prompt_tokens + (outcome.prompt_tokens or 0),
+        completion_tokens=verdict.completion_tokens + (outcome.completion_tokens or 0),
+        cached_tokens=verdict.cached_tokens + (outcome.cached_tokens or 0),
+    )
+    return verdict, problem

@@ -1,0 +1,214 @@
+"""Verdicts of judges: a file of their own in the run folder, one verdict per line.
+
+Written and resumed as records are: whole lines with one system call each, an incomplete last line is cut off, and what
+has a verdict is not asked for again. The key of a verdict is a digest of the probe, the answer, the rubric with every
+word of it, the judge's identity and its decoding, so that another judge or another rubric never reuses one. Labels by
+people lie beside them in a CSV file that can be edited with anything.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+import msgspec
+
+from leadline.core.errors import StoreError, UsageError
+from leadline.core.seeds import digest
+from leadline.core.types import Cell
+from leadline.store.files import AppendFile, Lock, replace_file
+from leadline.store.runs import DecodeError, encode_pretty
+
+VERDICTS = "verdicts.jsonl"
+VERDICTS_LOCK = "verdicts.lock"
+LABELS = "labels.csv"
+DRAW = "labels.draw.json"
+
+Status = Literal["judged", "unparsed", "failed"]
+
+
+class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One verdict, of a judge or of a rule, on one answer or on a known case (`canary`)."""
+
+    version: int = 1
+    key: str
+    cell: Cell
+    judge: str
+    """The model string, or `rule`."""
+    identity: str = ""
+    """A digest of everything about the judge that can change a verdict."""
+    families: tuple[str, ...] = ()
+    own_family: bool = False
+    """Whether it is of the tested model's family, which had to be asked for."""
+    rubric: str
+    rubric_digest: str
+    answer: str
+    """A digest of the answer that was graded."""
+    status: Status = "judged"
+    value: float | None = None
+    """0 to 1; None where there is no verdict."""
+    items: dict[str, str | int] = {}
+    reason: str = ""
+    """The judge's reason, the name of the rule, or why there is no verdict."""
+    reply: str = ""
+    """The last reply, where it could not be read."""
+    canary: str = ""
+    expected: bool | None = None
+    replies: int = 0
+    """1, or 2 where the first could not be read."""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+    evidence: int = 0
+    """Pieces of evidence that the judge saw."""
+    started: float = 0.0
+    seconds: float = 0.0
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(JudgeVerdict)
+
+
+def verdict_key(*, cell: str, question: str, targets: Sequence[str], answer: str, rubric: str, judge: str) -> str:
+    """`judge` is the judge's identity, which covers its decoding."""
+    return digest([cell, question, list(targets), answer, rubric, judge], 24)
+
+
+def read_verdicts(folder: Path | str) -> dict[str, JudgeVerdict]:
+    """The newest verdict under each key, in the order they were written. Lines that cannot be read are left out."""
+    return {verdict.key: verdict for verdict in _verdicts(Path(folder) / VERDICTS)}
+
+
+def _verdicts(path: Path) -> Iterator[JudgeVerdict]:
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise StoreError(f"cannot read the verdicts: {error.strerror}", where=str(path)) from None
+    for line in data.split(b"\n"):
+        try:
+            yield _decoder.decode(line)
+        except DecodeError:
+            continue
+
+
+class VerdictWriter:
+    """The one writer of a run's verdicts; safe to call from many threads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = Lock(folder, VERDICTS_LOCK)
+        try:
+            self._file = AppendFile(folder / VERDICTS)
+            data = self._file.path.read_bytes()
+            self._file.cut(data.rfind(b"\n") + 1)
+            self.kept = read_verdicts(folder)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def append(self, verdict: JudgeVerdict) -> None:
+        """When this returns, the verdict survives the death of this process."""
+        try:
+            line = _encoder.encode(verdict)
+        except UnicodeEncodeError:  # half of a surrogate pair in a reply
+            plain = {k: _well_formed(v) for k, v in msgspec.to_builtins(verdict).items()}
+            line = _encoder.encode(plain)
+        self._file.append(line + b"\n")
+        self.kept[verdict.key] = verdict
+
+    def is_done(self, key: str) -> bool:
+        """A failed request is no verdict: it is asked again."""
+        return key in self.kept and self.kept[key].status != "failed"
+
+    def sync(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        try:
+            self._file.close()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> VerdictWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _well_formed(value: Any) -> Any:
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
+
+
+# --- labels by people
+
+COLUMNS = ("id", "question", "targets", "evidence", "answer", "label", "answer_digest")
+RIGHT = frozenset({"1", "yes", "y", "right", "correct", "true"})
+WRONG = frozenset({"0", "no", "n", "wrong", "incorrect", "false"})
+HALF = frozenset({"partial", "partly", "p", "half"})
+
+
+class Draw(msgspec.Struct, frozen=True):
+    """Which stratum every sample was in when the labels were drawn. Not in the CSV file: labelling is blind."""
+
+    rubric: str
+    strata: dict[str, str]
+    """From the key of a sample to its stratum."""
+
+
+def write_labels(folder: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, COLUMNS)
+    writer.writeheader()
+    writer.writerows(rows)
+    path = folder / LABELS
+    replace_file(path, text.getvalue().encode("utf-8", "replace"))
+    return path
+
+
+def read_label_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a file of labels. `id` and `label` are needed, other columns may be missing."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read the labels: {error}", where=str(path)) from None
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    if not {"id", "label"} <= set(reader.fieldnames or ()):
+        raise UsageError(
+            "a file of labels needs the columns id and label", where=str(path), fix="write one with --label 40"
+        )
+    return [{k: v or "" for k, v in row.items() if k is not None} for row in reader]
+
+
+def parse_label(text: str, where: str) -> float | None:
+    """A label as a score: yes, no, partial, or a number from 0 to 1; None where it is empty."""
+    word = text.strip().casefold()
+    if not word:
+        return None
+    if word in RIGHT | WRONG | HALF:
+        return 1.0 if word in RIGHT else 0.5 if word in HALF else 0.0
+    try:
+        value = float(word)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise UsageError(f"{text!r} is not a label", where=where, fix="write yes, no, partial or a number from 0 to 1")
+    return value
+
+
+def write_draw(folder: Path, draw: Draw) -> None:
+    replace_file(folder / DRAW, encode_pretty(draw))
+
+
+def read_draw(folder: Path) -> Draw | None:
+    try:
+        return msgspec.json.decode((folder / DRAW).read_bytes(), type=Draw)
+    except (OSError, msgspec.DecodeError):
+        return None
