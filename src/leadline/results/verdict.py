@@ -103,7 +103,7 @@ def effective_in(run: Run, samples: Observations, line: Line | None = None) -> E
     answered = len(np.unique(samples.counted().length))
     if answered < (1 if run.rule and len(run.table.lengths) > 1 else 2):
         return None
-    found = effective_length(samples, line, claimed=run.window)
+    found = effective_length(samples, line or run.line, claimed=run.window)
     return anytime_effective(samples, found) if run.rule else found
 
 
