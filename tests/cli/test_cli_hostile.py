@@ -13,7 +13,8 @@ from leadline.core.errors import TokenizerError
 from leadline.text.chat import ChatTemplate
 from support.commands import Say
 from support.fake_server import FakeServer, Faults
-from support.fuzz import CHAT, ENDLESS, HARMFUL_TEXT, fuzz, write_good_files
+from support.fuzz import fuzz, good_files
+from support.fuzz_files import CHAT, ENDLESS, HARMFUL_TEXT
 from support.leadline_process import call
 from support.planted_runs import decay, planted_records, write_run
 
@@ -23,7 +24,7 @@ CALLS = 40
 
 @pytest.mark.parametrize("part", [1, 2])
 def test_fuzzed_calls_end_in_a_result_or_in_what_where_and_fix(part: int, tmp_path: Path) -> None:
-    good = write_good_files(tmp_path / "good")
+    good = good_files(tmp_path / "good")
     assert [str(problem) for problem in fuzz(good, seed=10 + part, calls=CALLS)] == []
 
 
