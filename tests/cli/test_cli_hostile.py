@@ -168,3 +168,49 @@ def test_a_figure_that_the_memory_limit_forbids_is_a_note_after_the_table(words:
     assert "planned" in out
     assert "no figure" in err or "no heatmap" in err
     assert "ulimit -v" in err
+
+
+# --- the cache folder
+
+
+def _damage(file: Path, kind: str) -> None:
+    data = file.read_bytes()
+    file.unlink()
+    if kind == "a folder":
+        file.mkdir()
+    elif kind == "one byte":
+        at = len(data) * 2 // 3
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    else:
+        file.write_bytes({"empty": b"", "garbage": b"\x00garbage" * 50, "cut": data[: len(data) // 2]}[kind])
+
+
+@pytest.mark.parametrize("kind", ["empty", "garbage", "cut", "one byte", "a folder"])
+def test_a_damaged_cache_file_is_named_and_made_anew(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled grammars, pieces of the standard library, counted tokens: every file that two runs leave behind."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("LEADLINE_CACHE", str(cache))
+
+    def build(number: int) -> tuple[str, list[bytes]]:
+        said, made = "", []
+        for haystack in ("chat", "python-docs"):
+            out = tmp_path / f"{haystack}{number}.jsonl"
+            options = ["--tokenizer", "bytes", "--lengths", "2k", "--depths", "1", "--samples", "1"]
+            code, _, err = call("build", "niah", "-o", str(out), *options, "--set", f"haystack={haystack}")
+            assert code == 0, err
+            said += err
+            made.append(out.read_bytes())
+        return said, made
+
+    _, good = build(0)
+    files = sorted(file for file in cache.rglob("*") if file.is_file())
+    assert {file.parent.name for file in files} == {"banks", "compiled", "pieces"}
+    for file in files:
+        _damage(file, kind)
+    said, made = build(1)
+    assert made == good
+    assert all(f"the cache {file} cannot be used" in said for file in files)
+    said, made = build(2)
+    assert (made, "cannot be used" in said) == (good, False)
