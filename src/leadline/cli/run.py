@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.many_models import Models, Shard, finish_models, listed_models, measure_models, model_runs
+from leadline.cli.many_models import (
+    IncludeModel,
+    Models,
+    Shard,
+    finish_models,
+    listed_models,
+    measure_models,
+    model_runs,
+)
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
@@ -17,7 +25,6 @@ from leadline.core.errors import (
     FailedSamples,
     JudgeRefused,
     LeadlineError,
-    RenderError,
     RunStopped,
     ServerError,
     UsageError,
@@ -59,6 +66,7 @@ def run(
     step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",
     models: Models = None,
+    include_model: IncludeModel = None,
     shard: Shard = "",
     submission: Annotated[
         Path | None,
@@ -72,7 +80,7 @@ def run(
     A list (--models, or `models` in the spec) gives one run per model in a common folder, and one page for all. With
     --ray a model runs as replicas on several GPUs, and several models run at the same time.
     """
-    listed = listed_models(flags, models, shard)
+    listed = listed_models(flags, models, shard, include_model)
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
     if listed:
@@ -183,6 +191,9 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
             echo(found["saving"])
     if run.totals.failed > run.totals.failures["left_out"]:
         raise failed_samples(run)
+    if problem := run.totals.server_problem:
+        did, _, fix = problem.partition("; ")
+        raise FailedSamples(f"the model was not measured: {did}", where=str(run.folder), fix=fix)
     if run.totals.missing:
         raise RunStopped(
             f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",
@@ -207,6 +218,14 @@ def failed_samples(run: Run) -> FailedSamples:
 
 def _draw(run: Run) -> Path | None:
     """The main figure of a run. A figure that cannot be drawn is a warning: the run itself is complete."""
+    try:
+        return _write_main_figure(run)
+    except (LeadlineError, OSError, MemoryError, ImportError, RuntimeError) as error:  # RuntimeError: no more threads
+        warn(f"no figure: {error.what if isinstance(error, LeadlineError) else error}")
+        return None
+
+
+def _write_main_figure(run: Run) -> Path:
     from leadline.report.charts.heatmap import heatmap  # altair
     from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
@@ -217,11 +236,7 @@ def _draw(run: Run) -> Path | None:
         name, figure = "log-probabilities", logprob_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
-    try:
-        return write_figure(figure, run.folder / name, ["png"])[0]
-    except RenderError as error:
-        warn(f"no figure: {error.what}")
-        return None
+    return write_figure(figure, run.folder / name, ["png"])[0]
 
 
 def _show(run: Run, *, figure: bool) -> None:
