@@ -219,8 +219,10 @@ def test_a_file_of_no_task_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("word", "stemmed"),
-    [("running", "run"), ("relational", "relat"), ("skies", "sky"), ("happily", "happili"),
-     ("agreed", "agre"), ("flies", "fli"), ("hopping", "hop"), ("falling", "fall"), ("geology", "geolog"), ("controll", "control"), ("2019", "2019")],
+    [
+        ("running", "run"), ("relational", "relat"), ("skies", "sky"), ("happily", "happili"), ("agreed", "agre"),
+        ("flies", "fli"), ("hopping", "hop"), ("falling", "fall"), ("geology", "geolog"), ("controll", "control"),
+    ],
 )  # fmt: skip
 def test_words_are_stemmed_as_nltk_does(word: str, stemmed: str) -> None:
     assert stem(word) == stemmed

@@ -195,7 +195,7 @@ class LongBenchScorer:
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         text = completion.text
-        if self.variant in ("google", "google_lsum"):
+        if self.variant == "google" or self.variant == "google_lsum":
             rule, name = (rouge_l_google, "rougeL") if self.variant == "google" else (rouge_lsum_google, "rougeLsum")
             if (one := LONGBENCH.get(probe.labels.get("dataset", ""))) and one.first_line:
                 text = first_line(text)
