@@ -1,4 +1,4 @@
-"""The pass: every missing cell is built, asked, scored, classed and recorded.
+"""Executing a run: every missing cell is built, asked, scored, classed and recorded.
 
 This module has the only thread pool. A worker takes a document and a probe, asks, and writes the record before it takes
 the next one, so only requests in flight can be lost. Recording and taking happen under one lock (`Queue.turn`), because
@@ -98,7 +98,7 @@ def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL
     )
 
 
-# --- the pass
+# --- every missing cell
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
