@@ -20,7 +20,7 @@ from leadline.cli.output import (
     warn,
 )
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, sanitise
+from leadline.core.format import format_count, format_span, sanitise
 from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
@@ -152,7 +152,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             f"{100 * d.base:.1f}",
             f"{100 * d.candidate:.1f}",
             f"{100 * d.estimate.mean:+.1f}",
-            f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}",
+            format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f"),
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",

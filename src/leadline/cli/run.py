@@ -32,6 +32,7 @@ from leadline.core.errors import (
 from leadline.core.spec import Judging, Spec
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
+from leadline.results.verdict import failures_fix
 from leadline.run.engine import measure
 
 TRACKER_HELP = (
@@ -205,14 +206,11 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
 def failed_samples(run: Run) -> FailedSamples:
     totals = run.totals
     kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
-    fix = "run the same command again: only these are asked"
-    if totals.truncated:
-        fix = f"give the server a longer context, or ask shorter --lengths; then {fix}"
     answer = "valid answer" if totals.truncated else "answer"
     return FailedSamples(
         f"{totals.failed:,} of {totals.planned:,} samples have no {answer} ({kinds})",
         where=str(run.folder),
-        fix=fix,
+        fix=failures_fix(run),
     )
 
 

@@ -18,6 +18,7 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
+    format_span,
     format_time,
     sanitise,
 )
@@ -134,7 +135,7 @@ def metric_table(run: Run, *, plain: bool) -> Grid:
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
             name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
-            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
+            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", format_span(low, high)]
             grid.add_row(*map(Text, row), Text(sanitise(metric.unit, 60)))
     return grid
 
@@ -294,7 +295,7 @@ def _stacked(cell: ValueCell) -> Text:
 def _estimate_cell(found: Estimate | None) -> ValueCell:
     if found is None:
         return ValueCell(NO_NUMBER, "")
-    return ValueCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
+    return ValueCell(f"{found.mean:.4g}", format_span(found.interval.low, found.interval.high))
 
 
 def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:

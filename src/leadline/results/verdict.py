@@ -141,11 +141,40 @@ def format_refusals(run: Run) -> str:
     if count < REFUSED_SHARE * totals.asked or not count:
         return ""
     why = refused.most_common(1)[0][0]
-    fix = "ask shorter --lengths, or give the server a longer context" if why == "context_length" else ""
+    fix = too_long_fix(run) if why == "context_length" else ""
     return (
         f"{count:,} of {format_count(totals.asked, 'prompt')} got no answer ({why}: "
         f"{sanitise(totals.messages[why], 120)}){f'; {fix}' if fix else ''}. What follows is about the others alone. "
     )
+
+
+_WINDOW_FLAGS = {"vllm": "--max-model-len", "sglang": "--context-length", "llamacpp": "--ctx-size"}
+
+
+def too_long_fix(run: Run) -> str:
+    """What helps against prompts that are longer than the model accepts: `ask --lengths 1k,2k, or ...`."""
+    table = run.table
+    inside = [format_length(n) for n in table.lengths if table.by_length[n].done and not table.by_length[n].failed]
+    shorter = f"ask --lengths {','.join(inside)}" if inside else "ask shorter --lengths"
+    if run.manifest.spec.get("model", "").startswith("openai:"):
+        server = run.manifest.fingerprints.get("model.server", "").partition(" ")[0]
+        flag = f" ({_WINDOW_FLAGS[server]} {max(table.lengths, default=0)})" if server in _WINDOW_FLAGS else ""
+        return f"{shorter}, or start the server with a longer context{flag}"
+    return f"{shorter}, or give the model a longer window"
+
+
+def failures_fix(run: Run) -> str:
+    """What to do about the failed samples of a run. Asking the same again helps only against what may pass."""
+    again, failures = "run the same command again: only these are asked", run.totals.failures
+    if failures["context_length"]:
+        return f"{too_long_fix(run)}; then {again}"
+    if failures["input_truncated"]:
+        return f"give the server a longer context, or ask shorter --lengths; then {again}"
+    if failures["out_of_memory"]:
+        return f"ask shorter --lengths, or use a smaller dtype or a larger device; then {again}"
+    if failures["refused_request"] or failures["unsupported"]:
+        return f"look at the message: the same request will be refused again; when its cause is gone, {again}"
+    return again
 
 
 def claim(run: Run, found: EffectiveLength | None) -> str:

@@ -14,6 +14,7 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
+    format_span,
     sanitise,
 )
 from leadline.report.charts.heatmap import (
@@ -245,7 +246,7 @@ def format_few(documents: int) -> str:
 def points(d: Difference) -> str:
     """`-4.2 (95%: -6.0 to -2.4)`."""
     interval = d.estimate.interval
-    return f"{100 * d.estimate.mean:+.1f} (95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+    return f"{100 * d.estimate.mean:+.1f} (95%: {format_span(100 * interval.low, 100 * interval.high, '+.1f')})"
 
 
 def _part(d: Difference) -> str:
