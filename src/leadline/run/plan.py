@@ -278,7 +278,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener) -> Plan:
     _check_readings(spec, tasks)
     model = (open_ or open_model)(spec)
     try:
-        fitter = _make_fitter(tasks, model)
+        fitter = _make_fitter(spec, tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)
@@ -286,7 +286,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener) -> Plan:
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed, fitter))
-        overlaps = overlap_notes(spec, tasks, built)
+        overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
         )
@@ -297,7 +297,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener) -> Plan:
         raise
 
 
-def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
+def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     """One for the whole plan. Refuses a model without log-probabilities if a task needs them."""
     for title, task in tasks.items():
         if task.request == "logprobs":
@@ -305,7 +305,9 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
     plain = model.plain if isinstance(model, LogprobModel) else None
     chat = model.frame.form == "chat"
     untemplated = model.frame if not chat else plain if model.grain == "document" else None
-    return Fitter(model.tokenizer, model.frame, plain, untemplated)
+    fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
+    fitter.depths = spec.depths
+    return fitter
 
 
 def open_model(spec: Spec) -> Model:
