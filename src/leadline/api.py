@@ -117,7 +117,7 @@ class Run(results.Run):
     ) -> EffectiveLength | None:
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
-        line = Line(share=share) if share is not None else Line() if threshold is None else Line(threshold)
+        line = Line(share=share) if share is not None else self.line if threshold is None else Line(threshold)
         samples = self.table.samples
         if task is not None:
             samples = samples.take(samples.task == task)
@@ -140,7 +140,7 @@ class Run(results.Run):
             )
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
-            results.refuse_truncated(run.folder, run.totals.truncated)
+            results.refuse_unmeasured(run.folder, run.totals)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 

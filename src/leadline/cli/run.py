@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.many_models import Models, Shard, finish_models, listed_models, measure_models, model_runs
+from leadline.cli.many_models import (
+    IncludeModel,
+    Models,
+    Shard,
+    finish_models,
+    listed_models,
+    measure_models,
+    model_runs,
+)
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
@@ -58,6 +66,7 @@ def run(
     step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",
     models: Models = None,
+    include_model: IncludeModel = None,
     shard: Shard = "",
     submission: Annotated[
         Path | None,
@@ -71,7 +80,7 @@ def run(
     A list (--models, or `models` in the spec) gives one run per model in a common folder, and one page for all. With
     --ray a model runs as replicas on several GPUs, and several models run at the same time.
     """
-    listed = listed_models(flags, models, shard)
+    listed = listed_models(flags, models, shard, include_model)
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
     if listed:
@@ -182,6 +191,9 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
             echo(found["saving"])
     if run.totals.failed > run.totals.failures["left_out"]:
         raise failed_samples(run)
+    if problem := run.totals.server_problem:
+        did, _, fix = problem.partition("; ")
+        raise FailedSamples(f"the model was not measured: {did}", where=str(run.folder), fix=fix)
     if run.totals.missing:
         raise RunStopped(
             f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",

@@ -11,19 +11,24 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
-from leadline.core.errors import TruncatedPrompts
+from leadline.core.errors import NotMeasured, TruncatedPrompts
+from leadline.core.format import format_count
 from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
+from leadline.stats.effective import Line
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
+from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
+UNANSWERED_SHARE = 0.5
+"""Of the answers: with this many empty ones the server was measured and not the model."""
 ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
 """Options of a model that say where it is, not what it is: left out of its name in titles."""
 
@@ -123,6 +128,20 @@ class Totals:
         return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
 
     @property
+    def server_problem(self) -> str:
+        """What the server did for half of its answers or more, with the option that may help; empty if it answered.
+        Such a run is no measurement of the model."""
+        if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
+            did, count = "used the whole allowance for thinking", self.only_thinking
+            fix = "allow more output with max_tokens=4096 in the model's name, or switch thinking off with thinking=off"
+        elif self.empty + self.only_thinking and self.empty + self.only_thinking >= UNANSWERED_SHARE * self.done:
+            did, count = "returned an empty text", self.empty + self.only_thinking
+            fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log"
+        else:
+            return ""
+        return f"the server {did} in {count:,} of {format_count(self.done, 'answer')}; {fix}"
+
+    @property
     def asked(self) -> int:
         return self.done + self.failed
 
@@ -194,11 +213,13 @@ class Run:
         records: Iterable[Record],
         failures: Failures = "excluded",
         unreadable: Sequence[UnreadableLine] = (),
+        line: Line | None = None,
     ) -> None:
         """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
-        means."""
+        means; `line` is what a length must reach to be an effective one."""
         self.folder = folder
         self.manifest = manifest
+        self.line = line or Line()
         self.totals = Totals()
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
@@ -234,10 +255,10 @@ class Run:
         """Lines that are not records."""
 
     @classmethod
-    def open(cls, folder: Path | str, failures: Failures = "excluded") -> Self:
+    def open(cls, folder: Path | str, failures: Failures = "excluded", line: Line | None = None) -> Self:
         unreadable: list[UnreadableLine] = []
         records = read_records(folder, unreadable)
-        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, line)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -255,6 +276,21 @@ class Run:
     @cached_property
     def verdict(self) -> Verdict:
         return verdict(self)
+
+    @cached_property
+    def suite(self) -> SuiteSummary | None:
+        """Scores by task and length with RULER's averages, of the whole and of every category; None without answers."""
+        table = self.table
+        if not len(table.samples.counted(table.failures)):
+            return None
+        categories = {task: self.category(task) or task for task in table.tasks}
+        return suite_summary(
+            table.samples,
+            categories,
+            published=table.published,
+            failures=table.failures,
+            threshold=round(100 * self.line.threshold, 9),
+        )
 
     @property
     def name(self) -> str:
@@ -301,19 +337,31 @@ class Run:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
-def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
-    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means."""
-    return Run.open(folder, failures)
+def load_run(folder: Path | str, failures: Failures = "excluded", line: Line | None = None) -> Run:
+    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means, `line` what
+    a length must reach to be an effective one."""
+    return Run.open(folder, failures, line)
 
 
-def refuse_truncated(folder: Path | str, truncated: int) -> None:
-    """A gate needs every prompt read as sent: answers to a shorter text say nothing about the model."""
-    if truncated:
+def totals_of(records: Iterable[Record]) -> Totals:
+    """Of records without their run."""
+    totals = Totals()
+    for record in records:
+        totals.add(record)
+    return totals
+
+
+def refuse_unmeasured(folder: Path | str, totals: Totals) -> None:
+    """A gate needs every prompt read as sent, and texts in answer: anything else says nothing about the model."""
+    if totals.truncated:
         raise TruncatedPrompts(
-            f"no gate can be applied: {truncated:,} prompts of a run were not read as sent",
+            f"no gate can be applied: {totals.truncated:,} prompts of a run were not read as sent",
             where=str(folder),
             fix="give the server a longer context and run the same command again: only these are asked",
         )
+    if problem := totals.server_problem:
+        did, _, fix = problem.partition("; ")
+        raise NotMeasured(f"no gate can be applied: {did}", where=str(folder), fix=fix)
 
 
 def kind_of(task: Mapping[str, Any]) -> RecordKind:

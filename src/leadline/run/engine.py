@@ -380,5 +380,5 @@ def carry_out(
 
 def plan(spec: Spec) -> Plan:
     """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
-    with prepare(spec) as made:
+    with prepare(spec, planning=True) as made:
         return made

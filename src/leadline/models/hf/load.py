@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def load(name: str, options: HF) -> Loaded:
     """Load the model, ready to read. Every failure is an error that says what to do."""
     folder, gguf, revision = _locate(name, options)
     source = {"gguf_file": gguf.name} if gguf else {}
-    config = _configure(folder, name, options, source)
+    config = read_config(folder, name, options, source)
     device, dtype = _device_and_dtype(options, config, where=f"hf:{name}")
     model = _load_weights(folder, name, options, config, device, dtype, source)
     tokenizer_folder = _tokenizer_folder(folder, gguf, options.trust_remote_code)
@@ -85,8 +86,18 @@ def _sampled_digest(files: list[Path], *, samples: int = 16, size: int = 1 << 14
 # --- configuration ------------------------------------------------------------------------------
 
 
-def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> Any:
-    where = f"hf:{name}"
+def without_weights(name: str) -> Path | None:
+    """The folder, if it has a configuration and no file of weights."""
+    folder = Path(name).expanduser()
+    if not (folder / "config.json").is_file():
+        return None
+    weights = {".safetensors", ".bin", ".gguf", ".pt", ".pth"}
+    return None if any(weights & set(path.suffixes) for path in folder.iterdir()) else folder
+
+
+def read_config(folder: Path, name: str, options: HF, source: Mapping[str, str] | None = None) -> Any:
+    """The model's configuration, with the scaling of positions that the options ask for."""
+    where, source = f"hf:{name}", source or {}
     if not source and not (folder / "config.json").is_file():
         files = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         fix = f"give the folder that transformers saved; this one holds {files}"
