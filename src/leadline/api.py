@@ -126,7 +126,7 @@ class Run(results.Run):
     def compare(self, base: results.Run, gate: str = "", *, failures: Failures = "excluded") -> RunComparison:
         """This run as the candidate against `base`. Raises UsageError when the two were not asked the same.
 
-        `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
+        `gate` has clauses such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
         old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))

@@ -18,7 +18,7 @@ from leadline.cli.output import (
     warn,
 )
 from leadline.cli.progress import HarmlessConsole
-from leadline.core.errors import StoreError, UsageError
+from leadline.core.errors import RenderError, StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
@@ -88,11 +88,14 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
 
 
 def _write_heatmap(run: Run, *, required: bool) -> list[Path]:
-    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place."""
+    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place; a figure
+    that cannot be drawn is a warning, here and on the page."""
     try:
         return write_figure(heatmap(run), run.folder / "heatmap")
     except StoreError as error:
         if required:
             raise StoreError(error.what, where=error.where, fix="write the page elsewhere with -o FILE") from None
         warn(f"no heatmap was written to the run's folder: {error.what}")
-        return []
+    except RenderError as error:
+        warn(f"no heatmap: {error.what}")
+    return []

@@ -25,7 +25,6 @@ from leadline.core.errors import (
     FailedSamples,
     JudgeRefused,
     LeadlineError,
-    RenderError,
     RunStopped,
     ServerError,
     UsageError,
@@ -217,6 +216,14 @@ def failed_samples(run: Run) -> FailedSamples:
 
 def _draw(run: Run) -> Path | None:
     """The main figure of a run. A figure that cannot be drawn is a warning: the run itself is complete."""
+    try:
+        return _write_main_figure(run)
+    except (LeadlineError, OSError, MemoryError, ImportError, RuntimeError) as error:  # RuntimeError: no more threads
+        warn(f"no figure: {error.what if isinstance(error, LeadlineError) else error}")
+        return None
+
+
+def _write_main_figure(run: Run) -> Path:
     from leadline.report.charts.heatmap import heatmap  # altair
     from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
@@ -227,11 +234,7 @@ def _draw(run: Run) -> Path | None:
         name, figure = "log-probabilities", logprob_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
-    try:
-        return write_figure(figure, run.folder / name, ["png"])[0]
-    except RenderError as error:
-        warn(f"no figure: {error.what}")
-        return None
+    return write_figure(figure, run.folder / name, ["png"])[0]
 
 
 def _show(run: Run, *, figure: bool) -> None:

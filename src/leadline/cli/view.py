@@ -47,7 +47,7 @@ def view(
 
     if host not in LOCAL_HOSTS:
         warn(f"listening on {host}: everyone who can reach this address can read these runs")
-    headlines = cache_folder() / f"headlines-{leadline.__version__}.json"
+    headlines = cache_folder() / f"headlines-{leadline.__version__}.cache"
     server = DashboardServer(folders or [Path("runs")], host, port, headlines)
     echo(server.address)
     say("Press Ctrl-C to stop.")

@@ -194,6 +194,10 @@ def receipt_notes(receipts: Receipts) -> list[str]:
     return notes
 
 
+MANY_CELLS = 20
+"""Of so many, one is expected to lie outside its 95 % interval."""
+
+
 def footnotes(run: Run) -> list[str]:
     """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
@@ -217,10 +221,10 @@ def footnotes(run: Run) -> list[str]:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
-    if len(cells) > 1:
+    if len(cells) >= MANY_CELLS:
         lines.append(
-            f"Each interval is for its own number: of {len(cells):,} cells about {max(1, round(0.05 * len(cells))):,} "
-            "will lie outside theirs."
+            f"Intervals are not adjusted for multiple comparisons: of {len(cells):,} cells about "
+            f"{round(0.05 * len(cells)):,} are expected to lie outside theirs."
         )
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(

@@ -15,7 +15,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.core.files import cache_folder
+from leadline.core.files import cache_folder, say_damaged
 from leadline.core.seeds import digest, digest_bytes
 from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
@@ -219,16 +219,20 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
         return folder
     origin = _sampled_digest([gguf] if gguf else sorted(p for p in folder.iterdir() if "token" in p.name))
     kept = cache_folder() / "tokenizers" / f"{(gguf or folder).stem}-{origin}"
-    if (kept / "tokenizer.json").is_file():
+    problem = smollm2.damage_in(kept, ("tokenizer.json",))
+    if not problem:
         return kept
+    if kept.exists():
+        say_damaged(kept, problem)
     source = {"gguf_file": gguf.name} if gguf else {}
-    kept.parent.mkdir(parents=True, exist_ok=True)
     try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **source)
         with tempfile.TemporaryDirectory(dir=kept.parent) as made:
             tokenizer.save_pretrained(made)
             if not (Path(made) / "tokenizer.json").is_file():
                 raise ValueError("transformers has no fast tokenizer for it")
+            smollm2.remove(kept)
             shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
         fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"

@@ -221,14 +221,14 @@ def sentence(found: Comparison) -> str:
     # With one task, the task is the whole.
     parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
     changed = [d for d in parts if d.verdict in ("worse", "better")]
-    if overall.verdict == "no difference seen" and not changed:
+    if overall.verdict == "not significant" and not changed:
         interval = overall.estimate.interval
         if interval.low <= 0 <= interval.high:
             return f"No difference seen: {total}."
         # With few documents or many tests, an interval without zero can still be chance.
         return f"Not settled: {total}, which may still be chance (p {overall.adjusted:.2g} after correction)."
     listed = "".join(f"; {d.verdict} {_part(d)}, {points(d)}" for d in changed)
-    verdict = "mixed" if overall.verdict == "no difference seen" else overall.verdict
+    verdict = "mixed" if overall.verdict == "not significant" else overall.verdict
     return f"{verdict.capitalize()}: {total}{listed}."
 
 
