@@ -31,6 +31,8 @@ LAST_CANDIDATES = 12
 LONG_PIECE = 400
 """Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
 stops, are left out where the text has enough others: no fact could be placed inside them."""
+MOST_TEXT = 4
+"""Times the text needed that is drawn in search of pieces that are not long."""
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
 SPARE_PIECES = 24
@@ -68,6 +70,8 @@ def order_pieces(
         share = _share_of_counted(order[:SHARE_PIECES], counted)
         reached = np.cumsum(np.where(short, counts, 0)) * share
         if len(order) < wanted or reached[-1] >= goal:
+            break
+        if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
     if counted.bank.alike:
