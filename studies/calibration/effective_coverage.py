@@ -22,7 +22,7 @@ from leadline.stats.observations import FloatArray, observations
 from support.planted_runs import planted_record
 
 SEED = 20240602
-RUNS = 40
+RUNS = 120
 LINE = RULER_THRESHOLD
 LENGTHS = tuple(4096 * 2**i for i in range(8))
 OCTAVES = np.arange(8.0)

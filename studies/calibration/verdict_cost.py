@@ -30,7 +30,7 @@ from leadline.stats.observations import BoolArray, FloatArray, IntArray
 from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
 
 SEED = 20240605
-RULER_RUNS, NEEDLE_RUNS = 100, 3
+RULER_RUNS, NEEDLE_RUNS = 100, 8
 RULER_LINE = 0.856
 NEEDLE_LENGTHS = "1k,2k,4k,8k"
 NEEDLE_MODELS = {
