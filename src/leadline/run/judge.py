@@ -198,6 +198,8 @@ class _Grader:
         self._limits = limits
         self._listen = listen
         self._fitter = Fitter(judge.model.tokenizer, judge.model.frame)
+        self._families = families(judge.name, judge.model.card.name)
+        self._is_remote = isinstance(judge.model, Remote)
         self._stop = Stop()
         self._retrier = Retrier(judge.model, limits, self._stop, lambda waiting: None)
         self._turn = threading.Lock()
@@ -205,7 +207,7 @@ class _Grader:
 
     def run(self, phase: str, wanted: Sequence[Job] | Iterator[Job], result: JudgeResult) -> int:
         """Asks for every verdict that is missing; returns how many were asked for."""
-        missing = [job for job in wanted if not self._writer.is_done(self._key(job))]
+        missing = [(key, job) for job in wanted if not self._writer.is_done(key := self._key(job))]
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
         workers = min(self._judge.at_once or self._limits.workers, len(missing))
@@ -249,15 +251,15 @@ class _Grader:
 
     # --- in the workers
 
-    def _work(self, queue: Iterator[Job]) -> None:
+    def _work(self, queue: Iterator[tuple[str, Job]]) -> None:
         try:
             while not self._stop.is_set:
                 with self._turn:
-                    job = next(queue, None)
+                    key, job = next(queue, ("", None))
                     if job is None:
                         return
                     prompt = make_prompt(self._rubric, sample := job.make())
-                verdict = self._grade(job, sample, prompt)
+                verdict = self._grade(key, job, sample, prompt)
                 if verdict is None:
                     return
                 with self._turn:
@@ -266,12 +268,12 @@ class _Grader:
         except BaseException as error:
             self._stop.because(error)
 
-    def _grade(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
+    def _grade(self, key: str, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
         """The verdict after one reply, or after a second one if the first has none; None when the run stops."""
         judge, rubric = self._judge, self._rubric
         verdict = JudgeVerdict(
-            key=self._key(job), cell=job.cell, judge=judge.name, identity=judge.identity,
-            families=families(judge.name, judge.model.card.name), own_family=self._own, rubric=rubric.title,
+            key=key, cell=job.cell, judge=judge.name, identity=judge.identity,
+            families=self._families, own_family=self._own, rubric=rubric.title,
             rubric_digest=rubric.digest, answer=job.answer, canary=job.canary, expected=job.expected,
             evidence=len(sample.evidence), status="unparsed",
         )  # fmt: skip
@@ -291,7 +293,7 @@ class _Grader:
     def _ask(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
         document, probe = self._document(job.cell, prompt)
         probe = replace(probe, schema=reply_schema(prompt.items))
-        if not isinstance(self._judge.model, Remote):  # a simulated judge starts from the probe's target
+        if not self._is_remote:  # a simulated judge starts from the probe's target
             expected = plain_answers(sample, prompt.items, job.expected)
             target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
             probe = replace(probe, targets=(target,))
@@ -301,7 +303,7 @@ class _Grader:
     def _document(self, cell: Cell, prompt: JudgePrompt) -> tuple[Document, Probe]:
         """The prompt as a document with one probe. For a server nothing is tokenized: it counts itself."""
         model = self._judge.model
-        if not isinstance(model, Remote):
+        if not self._is_remote:
             question = Question(
                 cell=cell, text=prompt.sample, answer_prefix="", targets=(), allowance=ALLOWANCE, scorers=()
             )
