@@ -128,7 +128,9 @@ class Run(results.Run):
 
         `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
-        obstacles = comparability(base.manifest.compared(), self.manifest.compared())
+        pairs = pair(base.table.samples, self.table.samples, failures=failures)
+        old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
+        obstacles = comparability(old, new, pairs)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(
@@ -139,7 +141,6 @@ class Run(results.Run):
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
             results.refuse_truncated(run.folder, run.totals.truncated)
-        pairs = pair(base.table.samples, self.table.samples, failures=failures)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 

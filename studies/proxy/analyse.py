@@ -3,7 +3,8 @@
     python studies/proxy/analyse.py studies/proxy/results
 
 Accuracy is the mean over lengths and tasks of the questions that every variant was asked. A proxy is its mean over
-lengths, turned round where lower is better. Cost is tokens put through the model.
+lengths, turned round where lower is better. Cost is tokens put through the model. `targets.jsonl.gz` has accuracy on
+tasks of another kind.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 import numpy as np
 from cost_curve import Curve, cost_curves
 from cost_figure import cost_figure
-from records import Proxy, Records, Scores
+from records import Proxy, Question, Records, Scores
 from zoo import ZOO
 
 from leadline.report.charts.correlation import scatter
@@ -114,18 +115,23 @@ def at_each_length(records: Records) -> dict[str, dict[str, float]]:
 
 
 def reliability(records: Records) -> dict[str, float]:
-    """How well accuracy agrees with itself: one half of the documents against the other, 200 times, and what that
-    says of all of them (Spearman and Brown). No proxy can be expected to agree better than the root of it."""
+    """How well accuracy agrees with itself. No proxy can be expected to agree better than the root of it."""
+    return _split_half(records, records.common)
+
+
+def _split_half(records: Records, questions: Sequence[Question]) -> dict[str, float]:
+    """One half of the documents against the other, 200 times, and what that says of all of them (Spearman and
+    Brown)."""
     draw, halves = np.random.default_rng(0), []
-    documents = sorted({q.document for q in records.common})
+    documents = sorted({q.document for q in questions})
     for _ in range(200):
         chosen = set(draw.choice(documents, len(documents) // 2, replace=False))
-        one = records.accuracy([q for q in records.common if q.document in chosen])
-        other = records.accuracy([q for q in records.common if q.document not in chosen])
+        one = records.accuracy([q for q in questions if q.document in chosen])
+        other = records.accuracy([q for q in questions if q.document not in chosen])
         halves.append(spearman(list(one.values()), list(other.values())))
     half = float(np.median(halves))
     whole = 2 * half / (1 + half)
-    return {"half": round(half, 3), "whole": round(whole, 3), "best_expected": round(math.sqrt(whole), 3)}
+    return {"half": round(half, 3), "whole": round(whole, 3), "best_expected": round(math.sqrt(max(whole, 0)), 3)}
 
 
 def against_perplexity(records: Records, target: Scores) -> dict[str, list[float]]:
@@ -139,6 +145,46 @@ def against_perplexity(records: Records, target: Scores) -> dict[str, list[float
         )
         found[proxy.name] = [round(v, 3) for v in (gap, interval.low, interval.high)]
     return found
+
+
+def validity(records: Records, target: Scores, others: Records) -> dict[str, Any]:
+    """Tasks of another kind: how well accuracy on needles and each proxy rank the variants by them.
+
+    A task that the model hardly ever gets right ranks nothing; its reliability says so.
+    """
+    found: dict[str, Any] = {}
+    predictors = {"needle accuracy": target, **{p.name: p.scores(records, lengths_of(p, records)) for p in PROXIES}}
+    for task in dict.fromkeys(q.task for q in others.common):
+        questions = [q for q in others.common if q.task == task]
+        scores = others.accuracy(questions)
+        rows = {}
+        for name, predictor in predictors.items():
+            models, xs, ys = paired(predictor, scores)
+            low, high = by_family(models, xs, ys)
+            rows[name] = [round(v, 3) for v in (spearman(xs, ys), low, high)]
+        found[task] = {
+            "questions": len(questions),
+            "accuracy": [round(v, 3) for v in np.quantile(list(scores.values()), [0, 0.5, 1]).tolist()],
+            "reliability": _split_half(others, questions)["whole"],
+            "spearman": rows,
+        }
+    return found
+
+
+def validity_table(found: Mapping[str, Any]) -> str:
+    tasks = list(found)
+    lines = [
+        "| | " + " | ".join(f"`{task}`" for task in tasks) + " |",
+        "|---|" + "---|" * len(tasks),
+        "| accuracy: lowest, median, highest | "
+        + " | ".join(", ".join(f"{v:.2f}" for v in found[task]["accuracy"]) for task in tasks)
+        + " |",
+        "| reliability | " + " | ".join(f"{found[task]['reliability']:.2f}" for task in tasks) + " |",
+    ]
+    for name in found[tasks[0]]["spearman"]:
+        cells = (_cell(found[task]["spearman"][name]) for task in tasks)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def with_all_questions(records: Records) -> dict[str, float]:
@@ -209,6 +255,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
     records = Records.read(folder / "records.jsonl.gz")
+    others = Records.read(folder / "targets.jsonl.gz")
     target = records.accuracy(records.common)
     curves = cost_curves(records, target, CHANCE, [NEEDLE_NLL, GAIN, PERPLEXITY])
     write_figure(cost_figure(curves, records), folder / "figures" / "cost", ["png"])
@@ -221,6 +268,7 @@ def main() -> None:
         "accuracy": {v: round(a, 4) for v, a in sorted(target.items(), key=lambda item: -item[1])},
         "reliability": reliability(records),
         "proxies": compare(records, target, folder),
+        "validity": validity(records, target, others),
         "better_than_perplexity": against_perplexity(records, target),
         "at_each_length": at_each_length(records),
         "with_all_questions": with_all_questions(records),
@@ -229,8 +277,8 @@ def main() -> None:
         "published": PUBLISHED,
     }
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    print(table(results["proxies"]), curve_table(curves), sep="\n\n")
-    print(json.dumps({k: v for k, v in results.items() if k not in ("proxies", "cost")}, indent=1))
+    print(table(results["proxies"]), validity_table(results["validity"]), curve_table(curves), sep="\n\n")
+    print(json.dumps({k: v for k, v in results.items() if k not in ("proxies", "cost", "validity")}, indent=1))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Measures the zoo: every variant by retrieval accuracy and by every proxy, at the same lengths.
 
-    python studies/proxy/measure.py OUT --seconds 400               all of it, on a GPU
+    python studies/proxy/measure.py OUT --seconds 400               proxies and needles, on a GPU
+    python studies/proxy/measure.py OUT --seconds 400 --no-proxies --size targets --tasks kv,vt,fwe,qa,cwe
+                                                                    targets of another kind
     python studies/proxy/measure.py OUT --size tiny --rounds 0-0    to see whether it works
 
 Each variant is measured in a process of its own, all of them side by side; one that fails is named, the others go on.
@@ -33,13 +35,19 @@ EVALUATOR = "native"
 METRICS = ["retrieval_gain", "retrieval_nll", "mean_nll", "tail_loss", "tail_vs_head"]
 ANCHORS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]
 DEPTHS = [0.05, 0.35, 0.65, 0.95]
-NEEDLE = {"name": "niah", "haystack": "prose", "answer_tokens": 12}
+NEEDLE = {"name": "niah_single", "haystack": "prose", "answer_tokens": 12}
 TASKS: dict[str, tuple[dict[str, Any], str]] = {
     "single": ({**NEEDLE, "label": "single"}, "fresh"),
     "keys": ({**NEEDLE, "label": "keys"}, "shared"),
+    "kv": ({"name": "kv", "key_kind": "words", "value_kind": "numbers", "answer_tokens": 12}, "shared"),
+    "vt": ({"name": "vt", "hops": 1}, "fresh"),
+    "fwe": ({"name": "fwe", "placement": "anywhere"}, "fresh"),
+    "qa": ({"name": "qa_fiction_1", "label": "qa", "namesakes": 0, "answer_tokens": 16}, "shared"),
+    "cwe": ({"name": "cwe", "placement": "anywhere", "num_cw": 5, "answer_tokens": 50}, "fresh"),
 }
 """What is asked, and how it is read. In shared reading a document carries four needles and is asked for each of them: a
-needle among three others, as in RULER's multi-key task, for a quarter of the reading."""
+needle among three others, as in RULER's multi-key task, for a quarter of the reading. The targets of another kind have
+options that this model can do something with: with RULER's it finds next to nothing even at 1k."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +67,7 @@ class Size:
 
 SIZES = {
     "full": Size({2048: 16, 4096: 16, 8192: 12, 16384: 8}, {2048: 6, 4096: 6, 8192: 4, 16384: 2}, 8192),
+    "targets": Size({1024: 0, 2048: 0, 4096: 0, 8192: 0}, {1024: 6, 2048: 6, 4096: 4, 8192: 2}, 8192),
     "tiny": Size({512: 2, 1024: 2}, {512: 1, 1024: 1}, 1024),
 }
 
@@ -87,10 +96,11 @@ def proxy_runs(size: Size) -> Iterator[Run]:
 
 def accuracy_runs(size: Size, tasks: list[str], number: int) -> Iterator[Run]:
     """A round: every task at every length, with samples that no other round has."""
-    for length in size.lengths:
-        for name in tasks:
+    for name in tasks:
+        for length in size.lengths:
             task, reading = TASKS[name]
-            grid = {"depths": DEPTHS, "samples": size.samples[length], "reading": reading, "seed": number}
+            samples = size.samples[length] * (len(DEPTHS) if task.get("placement") == "anywhere" else 1)
+            grid = {"depths": DEPTHS, "samples": samples, "reading": reading, "seed": number}
             yield Run(f"accuracy-{length}-{name}-{number}", length, {"tasks": [task], **grid})
 
 
@@ -199,11 +209,11 @@ class Measuring:
         stretch_for(self.model, self.variant, run.length)
         read = self.model.engine.reader.tokens_read
         spec = make_spec({"model": f"hf:{self.given.model}", "lengths": run.length, **run.values})
-        summary = measure(spec, self.place / run.name)
+        answered = measure(spec, self.place / run.name).totals.done
         seconds, tokens = time.time() - begin, self.model.engine.reader.tokens_read - read
         cost = {"length": run.length, "seconds": round(seconds, 3), "tokens": tokens}
         (self.place / run.name / "cost.json").write_text(json.dumps(cost))
-        print(f"{run.name}: {summary.done} in {seconds:.1f} s, {self.given.until - time.time():.0f} s left", flush=True)
+        print(f"{run.name}: {answered} in {seconds:.1f} s, {self.given.until - time.time():.0f} s left", flush=True)
 
     def evaluated_longppl(self) -> None:
         """LongPPL on the key tokens of the evaluator, whose run is waited for."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from leadline.cli.main import run_command
+from leadline.core.types import Record
+from leadline.store.runs import read_records
+from support.fake_kinds import BOS, TEMPLATE
+from support.fake_server import FakeServer
 
 ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "12", "--no-figure"]
 
@@ -112,3 +118,86 @@ def test_runs_with_different_settings_are_refused_and_the_setting_is_named(
 
 def test_a_folder_without_a_run_is_a_clear_error(runs: Path, tmp_path: Path) -> None:
     assert run_command(["compare", str(runs / "good"), str(tmp_path)]) >= 64
+
+
+# --- two engines of one model
+
+
+def ask_server(server: FakeServer, out: Path, options: str) -> list[Record]:
+    model = f"openai:fake?base_url={server.base_url}&prefill=no&{options}"
+    grid = ["--lengths", "1k", "--depths", "2", "--samples", "2", "--no-figure", "--out", str(out)]
+    assert run_command(["run", "niah", "--model", model, *grid]) == 0
+    return list(read_records(out))
+
+
+def template_folder(folder: Path, template: str) -> Path:
+    folder.mkdir()
+    config = {"chat_template": template, "bos_token": BOS, "eos_token": "</s>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One model behind two engines, each of which gives its template and tokenizer in its own way."""
+    folder = tmp_path_factory.mktemp("engines")
+    own = template_folder(folder / "own", TEMPLATE)
+    other = template_folder(folder / "other", TEMPLATE.replace("{{ m.content }}", "Hello. {{ m.content }}"))
+    with FakeServer(kind="vllm", window=4096, keep_bodies=True) as server:
+        records = ask_server(server, folder / "vllm", "tokenizer=server")
+        seen = {record.cell.key: record.prompt_digest for record in records}
+        sent = {hashlib.sha256(text.encode()).hexdigest()[:16] for text in prompts_of(server)}
+        assert set(seen.values()) <= sent
+        assert len(set(seen.values())) == 4
+    with FakeServer(kind="plain", window=4096) as server:
+        ask_server(server, folder / "plain", f"tokenizer=bytes&template={own}")
+        ask_server(server, folder / "greeting", f"tokenizer=bytes&template={other}&anyway=true")
+    return folder
+
+
+def prompts_of(server: FakeServer) -> list[str]:
+    """The text that the model behind the server reads, as its template has it."""
+    return [
+        f"{BOS}<|im_start|>user\n{request.body['messages'][0]['content']}<|im_end|>\n<|im_start|>assistant\n"
+        for request in server.completions
+    ]
+
+
+def test_engines_that_read_the_same_text_are_compared_without_a_warning(
+    engines: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prints = [json.loads((engines / n / "manifest.json").read_text())["fingerprints"] for n in ("vllm", "plain")]
+    assert prints[0]["model.template"] != prints[1]["model.template"]
+    assert prints[0]["model.tokenizer"] != prints[1]["model.tokenizer"]
+    capsys.readouterr()
+    assert run_command(["compare", str(engines / "vllm"), str(engines / "plain")]) == 0
+    said = capsys.readouterr()
+    assert "template" not in said.err
+    assert "tokenizer" not in said.err
+    assert "all with the same text" in said.out
+
+
+def test_prompts_with_another_text_are_counted(engines: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert run_command(["compare", str(engines / "plain"), str(engines / "greeting"), "--json"]) == 0
+    said = capsys.readouterr()
+    assert "text of 4 of 4 paired prompts differs" in said.err
+    found = json.loads(said.out)
+    assert (found["same_text"], found["other_text"]) == (0, 4)
+    assert any("chat template" in line for line in found["differing"])
+
+
+def test_a_run_without_digests_is_compared_by_its_fingerprints(
+    engines: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(engines / "plain", old)
+    lines = [json.loads(line) for line in (old / "records.jsonl").read_text().splitlines()]
+    for line in lines:
+        del line["prompt_digest"]
+    (old / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    capsys.readouterr()
+    assert run_command(["compare", str(engines / "vllm"), str(old)]) == 0
+    said = capsys.readouterr()
+    assert "tokenizer differs" in said.err
+    assert "same text" not in said.out

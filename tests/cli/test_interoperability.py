@@ -376,7 +376,7 @@ def test_no_context_asks_each_question_without_its_document_too(say: Say, tmp_pa
         scores.setdefault(record.cell.task, set()).add(record.score)
     assert scores == {"qa_fiction_1": {1.0}, "qa_fiction_1[no context]": {0.0}}
     assert "[no context]" in said.out
-    assert "none of the tasks is a question-answering task" in say("run", "niah", *ask[2:]).err
+    assert "none of the tasks asks questions over documents" in say("run", "niah", *ask[2:]).err
     planned = json.loads(say("plan", *ask[1:-1], "--json").out)["tasks"]
     assert planned["qa_fiction_1[no context]"]["prompt_tokens"] < 4 * 40 < planned["qa_fiction_1"]["prompt_tokens"]
 

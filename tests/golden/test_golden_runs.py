@@ -17,7 +17,7 @@ from golden.doors import TaskSpec, make_spec, registry, say
 from golden.freeze import COMMANDS, write_quick
 from golden.tools import check, check_names, digest, json_of, numbers, rounded, thaw, write_haystack
 
-PUBLISHED = ("longbench", "longbench-e", "longbench-v2", "infinitebench")
+PUBLISHED = ("longbench", "longbench-e", "longbench-mini", "longbench-v2", "infinitebench")
 """Suites of published data, which has to be downloaded: tests/tasks/test_published.py has their documents."""
 SUITES = [name for name in registry.names("suites") if name not in (*PUBLISHED, "ruler-original")]  # need files
 MODEL = "sim:decay?window=2k"

@@ -161,7 +161,7 @@ def test_a_wrong_answer_is_wrong_in_the_ways_of_real_models() -> None:
         score = ALL.score(probe, completion)
         assert score.value == 0.0
         classes.add(classify(probe, completion, {"match.all": score}, Receipt(1, 1))[0])
-    assert classes - {"refused"} == {"distractor", "not_found", "wrong_format"}
+    assert classes - {"refused"} == {"distractor", "not_found", "wrong"}
 
 
 # --- failing ------------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ def test_a_wrong_answer_is_wrong_in_the_ways_of_real_models() -> None:
 
 @pytest.mark.parametrize(
     ("archetype", "expected"),
-    [("refuses", "refused"), ("empty", "empty"), ("wanders", "wrong_format"), ("cuts-off", "cut_off")],
+    [("refuses", "refused"), ("empty", "empty"), ("wanders", "wrong"), ("cuts-off", "cut_off")],
 )
 def test_a_failing_model_never_yields_a_score_and_is_called_by_name(
     archetype: str, expected: FailureClass, documents: list[Document]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from leadline.core.errors import RunStopped
+from leadline.core.errors import RunStopped, ServerError
 from leadline.core.spec import make_spec
 from leadline.core.types import Completion, Failure
 from leadline.models.openai import discovery
@@ -30,8 +30,9 @@ SAMPLES = 100
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeServer]:
-    monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.01)
-    monkeypatch.setattr(discovery, "FIRST_WAIT_SECONDS", 0.01)
+    for module in (attempts, discovery):
+        monkeypatch.setattr(module, "FIRST_WAIT_SECONDS", 0.01)
+        monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 0.1)
     with FakeServer(kind="vllm") as running:
         yield running
 
@@ -44,9 +45,11 @@ def run(
     tokenizer: str = "bytes",
     kind: Kind = "vllm",
     listen: Listener = ignore,
+    opening: Faults = Faults(),  # noqa: B008 (frozen)
     **limits: Any,
 ) -> Totals:
-    """A run whose server begins to misbehave once it is opened, or to be of another kind."""
+    """A run whose server begins to misbehave once it is opened, or to be of another kind. `opening` has its faults
+    until then."""
 
     def misbehave(event: Event) -> None:
         if isinstance(event, Started):
@@ -64,7 +67,7 @@ def run(
             "limits": {"workers": 8, **limits},
         }
     )
-    server.faults, server.kind = Faults(), "vllm"
+    server.faults, server.kind = opening, "vllm"
     return measure(spec, folder, listen=misbehave).totals
 
 
@@ -153,6 +156,49 @@ def test_a_server_that_counts_tokens_again_soon_is_waited_for(server: FakeServer
     summary = run(server, tmp_path / "run", Faults(), samples=40, tokenizer="server", listen=misbehave)
     assert (summary.done, summary.failed, summary.receipts.equal) == (40, 0, 40)
     assert waited
+
+
+@pytest.mark.parametrize("retry_after", [None, 0.0])
+def test_a_server_that_limits_everything_for_a_while_ends_no_run(
+    server: FakeServer, tmp_path: Path, retry_after: float | None
+) -> None:
+    """More refusals in a row than the breaker or any sample's attempts would survive."""
+    waited = list[Waiting]()
+
+    def heal(event: Event) -> None:
+        waited.extend([event] if isinstance(event, Waiting) else [])
+        if sum(r.fault == "rate_429" for r in server.requests) > 100:
+            server.faults = Faults()
+
+    limited = Faults(rate_429=1.0, attempts=None, retry_after=retry_after)
+    summary = run(server, tmp_path / "run", limited, samples=20, listen=heal, attempts=2, breaker=3)
+    assert (summary.done, summary.failed) == (20, 0)
+    assert all(event.why.startswith("rate limit of the server") for event in waited)
+
+
+def test_a_server_that_limits_everything_for_longer_than_allowed_stops_the_run(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    limited = Faults(rate_429=1.0, attempts=None, retry_after=None)
+    with pytest.raises(RunStopped, match="rate_limited"):
+        run(server, tmp_path / "run", limited, attempts=2, breaker=10, rate_limit_wait=0.1)
+    assert run(server, tmp_path / "run", Faults()).done == SAMPLES
+
+
+def test_a_server_that_limits_the_first_small_requests_is_opened_all_the_same(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    opening = Faults(limited_first=12, retry_after=None)
+    assert run(server, tmp_path / "run", Faults(), samples=8, opening=opening).done == 8
+    assert server.limited == 12
+
+
+def test_a_server_that_limits_the_first_small_requests_for_too_long_is_an_error_that_says_so(
+    server: FakeServer, tmp_path: Path
+) -> None:
+    opening = Faults(limited_first=10_000, retry_after=None)
+    with pytest.raises(ServerError, match="429"):
+        run(server, tmp_path / "run", Faults(), samples=8, opening=opening, rate_limit_wait=0)
 
 
 def test_a_server_that_is_gone_is_not_asked_to_count_for_another_of_its_kind(tmp_path: Path) -> None:

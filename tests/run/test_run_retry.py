@@ -65,10 +65,78 @@ def test_a_sample_that_is_put_off_while_others_are_answered_has_its_turn_in_the_
     assert (asked.answer.outcome, asked.attempts) == (RIGHT, 9)
 
 
-def test_a_sample_that_is_put_off_by_a_server_that_answers_nobody_is_given_up() -> None:
+class Clock:
+    """Stands still but for the waits of the run."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.waits: list[float] = []
+        monkeypatch.setattr(attempts, "FIRST_WAIT_SECONDS", 0.5)
+        monkeypatch.setattr("leadline.run.retry.time.monotonic", lambda: self.now)
+        monkeypatch.setattr(Stop, "wait", lambda stop, seconds: self._wait(stop, seconds))
+
+    def _wait(self, stop: Stop, seconds: float) -> bool:
+        self.now += seconds
+        self.waits.append(seconds)
+        return stop.is_set
+
+
+def limited_until(clock: Clock, seconds: float, retry_after: float | None) -> Script:
+    busy = Failure("rate_limited", "too many", transient=True, retry_after=retry_after, status=429)
+    end = clock.now + seconds
+    return lambda probe, attempt: busy if clock.now < end else RIGHT
+
+
+@pytest.mark.parametrize("retry_after", [None, 0.0, 0.001, 5.0, 59.0])
+@pytest.mark.parametrize("seconds", [60, 900])
+def test_a_rate_limit_is_waited_for(monkeypatch: pytest.MonkeyPatch, retry_after: float | None, seconds: int) -> None:
+    clock = Clock(monkeypatch)
+    (asked,), model = ask(limited_until(clock, seconds, retry_after), limit=2)
+    assert asked.answer.outcome == RIGHT
+    assert asked.attempts == len(model.asked) <= 10 + seconds / (retry_after or 15)  # and not asked without a pause
+
+
+@pytest.mark.parametrize("retry_after", [None, 0.0, 20.0])
+def test_a_rate_limit_is_waited_for_no_longer_than_the_limits_allow(
+    monkeypatch: pytest.MonkeyPatch, retry_after: float | None
+) -> None:
+    clock = Clock(monkeypatch)
+    document = document_of(1)
+    model = ScriptedModel(limited_until(clock, 1e9, retry_after))
+    asker = Retrier(model, Limits(attempts=2, rate_limit_wait=300), Stop(), lambda event: None)
+    (asked,) = asker.ask(document, document.probes)
+    assert isinstance(asked.answer.outcome, Failure)
+    assert asked.answer.outcome.why == "rate_limited"
+    assert 300 <= sum(clock.waits) < 300 + 40
+
+
+def test_without_patience_a_rate_limit_uses_up_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    document = document_of(1)
+    asker = Retrier(
+        ScriptedModel(limited_until(clock, 1e9, None)),
+        Limits(attempts=3, rate_limit_wait=0),
+        Stop(),
+        lambda event: None,
+    )
+    (asked,) = asker.ask(document, document.probes)
+    assert asked.attempts == 3
+
+
+def test_a_rate_limit_says_how_long_it_has_lasted(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, told = Clock(monkeypatch), list[Waiting]()
+    document = document_of(1)
+    Retrier(ScriptedModel(limited_until(clock, 100, 10.0)), Limits(), Stop(), told.append).ask(
+        document, document.probes
+    )
+    assert told[0].why == "rate limit of the server (status 429)"
+    assert "so far" in told[-1].why
+
+
+def test_other_failures_between_rate_limits_use_up_attempts() -> None:
     busy = Failure("rate_limited", "too many", transient=True, status=429)
-    (asked,), model = ask(fails_first(99, busy), limit=3)
-    assert (asked.answer.outcome, asked.attempts, len(model.asked)) == (busy, 3, 3)
+    (asked,), _ = ask(lambda probe, attempt: BUSY if attempt % 3 == 0 else busy, limit=2)
+    assert (asked.answer.outcome, asked.attempts) == (BUSY, 6)
 
 
 def test_a_permanent_failure_is_final_at_once() -> None:
@@ -127,7 +195,7 @@ def test_a_named_time_is_waited_for_by_everyone() -> None:
 
 def test_a_server_that_wants_to_be_left_alone_for_long_is_not_waited_for() -> None:
     tomorrow = Failure("rate_limited", "tomorrow", transient=True, retry_after=86_400, status=429)
-    (asked,), model = ask(fails_first(99, tomorrow), timeout=60)
+    (asked,), model = ask(fails_first(99, tomorrow))
     assert (asked.answer.outcome, len(model.asked)) == (tomorrow, 1)
 
 

@@ -83,6 +83,9 @@ MATCHES = [
     (("4821907",), "The number is 4821907", 1, 1, 0),
     (("4821907",), "4,821,907", 0, 0, 1),  # not RULER's spelling, so no credit beyond ruler.v1
     (("4821907",), "4821908", 0, 0, 0),
+    (("4821907",), "-4821907", 0, 0, 0),
+    (("-12",), "It is -12.", 1, 1, 0),
+    (("12",), "It is -12.", 0, 0, 0),
     (("4821907",), "", 0, 0, 0),
     (("red", "blue", "green", "grey"), "Red and GREEN", 0.5, 1, 0),
     (("red", "Red"), "red", 1, 1, 1),
@@ -213,6 +216,30 @@ GIVES_THE_VALUE = [
     "7654321\n\nNo other numbers were found", "Not only 7654321 but also 3", "It is 7654321, not the other one",
     "7654321 is not 1234567", "If I am not mistaken it is 7654321", "It cannot be anything other than 7654321",
     "There is nothing but 7654321", "No problem! 7654321", "I can't believe it: 7654321", "7654321,1234567",
+    "Don't forget: 7654321", "Don't forget that it is 7654321", "Do not forget 7654321", "No problem: 7654321",
+    "Don't worry: 7654321", "No worries, 7654321", "It's no secret that it is 7654321", "It is no wonder it is 7654321",
+    "I don't see anything else but 7654321", "I don't see anything but 7654321", "I see nothing except 7654321",
+    "I could not find any number other than 7654321", "There is no other number in the text: 7654321",
+    "No need to search further: 7654321", "I am not sure: 7654321", "Not sure, 7654321",
+    "I have no doubt it is 7654321",
+    "You can't miss it: 7654321", "Isn't it 7654321?", "It's 7654321, isn't it?", "I cannot deny that it is 7654321",
+    "It is nothing else than 7654321", "It is no less than 7654321", "The number that is not repeated is 7654321",
+    "You might think 1234567, but it is 7654321", "Some may say 1234567, however the answer is 7654321",
+    "1234567 is wrong. 7654321", "1234567. Wait, no: 7654321", "~~1234567~~ 7654321", "1234567? No. 7654321.",
+    "At first I thought it was 1234567, but the number is 7654321", "Although 1234567 appears, the answer is 7654321",
+    "Which one, 1234567? That is wrong, it is 7654321.", "I think 7654321, but I am not sure", "I would say 7654321",
+    "It seems to be 7654321, but I am not certain", "7654321, but 1234567 is mentioned too",
+    "7654321, but there is also 1234567", "The answer is 7654321, but it is sometimes given as 1234567",
+    "7654321 is the number for misty-harbor, but 1234567 is the one for calm-brook", "7654321 (not 1234567)",
+    "7654321 is not hard to find", "'7654321'", "\u201c7654321\u201d", "`7654321`", "_7654321_",
+    "__7654321__", "$7654321$",
+    "\\boxed{7654321}", "# 7654321", "- 7654321", "* 7654321", "--7654321", "+7654321", "(7654321)", "[7654321]",
+    "-7654321\n-1234567", "...7654321", "misty-harbor: 7654321", "the number\u20147654321", "7654321.00", "7654321!",
+    '{"found": false, "number": "7654321"}', "7654321. This is not the number for calm-brook.",
+    "<think>Perhaps 1234567.</think>\n7654321", "<think>It is not 7654321? It is.</think> So: 7654321",
+    "Besides 1234567 there is 7654321", "I ignored 1234567. 7654321", "Ignoring the other numbers, it is 7654321",
+    "7654321 can't be missed", "No wonder you ask! 7654321", "Not surprisingly, 7654321",
+    "It is 7654321. You may wonder about 1234567, but that is another key.", "1234567 was replaced by 7654321",
 ]  # fmt: skip
 DOES_NOT_GIVE_IT = [
     "17654321", "76543210", "x7654321", "7654321-22", "7654321.5", "0.7654321", "7654321km", "17654321.0", "7654321_2",
@@ -227,6 +254,28 @@ DOES_NOT_GIVE_IT = [
     "nobody mentions 7654321", "The text lacks 7654321", "7654321 (not found)",
     "anything but 7654321", "I doubt it is 7654321", "7654321 (incorrect)", "none of 1234567, 7654321", "7654321,000",
     "neither 1234567, 7654321 nor 5555555", "It isn\u2019t 7654321", "I do not see 7654321 anywhere",
+    "-7654321", "It is -7654321.", "\u22127654321", "(-7654321)", "**-7654321**", '"-7654321"', ".7654321",
+    "= -7654321.0",
+    "You might think 7654321, but it is 1234567", "You might think it is 7654321, but it is 1234567.",
+    "Some may say 7654321, however the answer is 1234567", "One could say 7654321. However, it is 1234567.",
+    "Many people think 7654321, but they are wrong", "I first thought it was 7654321, but it is 1234567",
+    "At first glance 7654321, but really 1234567", "It might look like 7654321, but it is 1234567",
+    "It seems to be 7654321, but the number is 1234567", "Although 7654321 appears, the answer is 1234567",
+    "While 7654321 is mentioned, the correct answer is 1234567", "not 7654321 but 1234567", "Not 7654321, 1234567",
+    "7654321 is wrong", "7654321 is wrong, it is 1234567", "7654321 was incorrect", "7654321, which is wrong",
+    "7654321, but that is wrong", "7654321 would be wrong", "7654321 is a distractor; it is 1234567",
+    "7654321. Wait, no: 1234567", "7654321. Actually, it is 1234567.", "7654321... sorry, 1234567",
+    "7654321, I mean 1234567", "7654321, or rather 1234567", "7654321 - no, 1234567", "7654321 (correction: 1234567)",
+    "7654321. Correction: 1234567", "7654321. On second thought, 1234567", "7654321. That is not right: 1234567",
+    "~~7654321~~ 1234567", "<del>7654321</del> 1234567", "<think>Maybe 7654321.</think> 1234567",
+    "Wrong: 7654321", "It is not: 7654321", "Incorrect answer: 7654321", "I could not find it: 7654321",
+    "All numbers but 7654321", "everything except 7654321", "a number other than 7654321", "different from 7654321",
+    "Ignore 7654321", "We can rule out 7654321", "as opposed to 7654321", "Is it 7654321? I don't know.",
+    "My first guess was 7654321, but the text says 1234567", "You'd think 7654321, but no, 1234567",
+    "The obvious answer is 7654321, but the real one is 1234567", "7654321 was changed to 1234567",
+    "It is tempting to say 7654321, but it is actually 1234567", "It used to be 7654321",
+    "There is no evidence it is 7654321",
+    "The answer is 7654321, but the correct one is 1234567", "7654321 is not the answer", "7654321 isn't right",
 ]  # fmt: skip
 
 
@@ -269,8 +318,11 @@ def test_a_denied_candidate_costs_nothing() -> None:
     assert STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
 
 
-PIECES = ["7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not", "no", "cannot find",
-          ", ", ". ", " ", "\n", " or ", "\x00", "-", "7654321.0", "５５", "is", "?"]  # fmt: skip
+PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not",
+          "no", "cannot find",
+          ", ", ". ", " ", "\n", " or ", "\x00", "-", "7654321.0", "５５", "is", "?", ": ", " but it is ",
+          "You might think ", "~~", " is wrong", "Wait, no", "Don't forget", "nothing but ", "<think>",
+          "</think>"]  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None)
@@ -303,6 +355,8 @@ HOSTILE = {
     "line breaks": "\n" * 1_000_000,
     "hyphens": "-a" * 100_000,
     "null characters": "\x00" * 200_000,
+    "thinking without end": "<think>" * 50_000 + "</think>" * 50_000,
+    "denials without end": "not but no, never except " * 20_000,
 }
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
 from leadline.scorers import failure
-from leadline.scorers.answer_forms import says_not_found, says_refusal
+from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, EXACT
 from support.scorer_probes import make_probe, said
@@ -47,15 +47,21 @@ ANSWERS = [
     (NUMBERS, "4821907 and 5512345. That is all there is, and now for something else", "length", "partial", ""),
     (NUMBER, "5512345", "stop", "distractor", failure.ANOTHER_VALUE),
     (NUMBER, "5512345 is what it says, and more text follows", "length", "distractor", failure.ANOTHER_VALUE),
-    (NUMBER, "55123456", "stop", "wrong_format", ""),  # not the planted 5512345: whole words only
+    (NUMBER, "55123456", "stop", "wrong", failure.NO_VALUE),  # not the planted 5512345: whole words only
     (NUMBER, "9999999", "stop", "wrong", ""),
     (NUMBER, "9999999 and so on with other things", "length", "wrong", ""),
-    (NUMBER, "48219", "stop", "wrong_format", "incomplete number"),
+    (NUMBER, "48219", "stop", "wrong", "incomplete number"),
+    (NUMBER, "The special magic number is 1000.", "stop", "wrong", failure.NO_VALUE),
+    (NUMBER, "4 821 907", "stop", "wrong_format", failure.OTHER_FORM),
+    (NUMBER, "It is 4.821.907, I think", "stop", "wrong_format", failure.OTHER_FORM),
+    (NUMBER, "It is not 4 821 907", "stop", "wrong", "incomplete number"),
+    (NUMBER, "-4821907", "stop", "wrong", failure.NO_VALUE),
+    (NUMBER, "You might think 4821907, but it is 1234567", "stop", "wrong", ""),
     (NUMBER, "48219", "length", "cut_off", failure.INSIDE_THE_VALUE),
-    (NUMBER, "Rivers and mountains were described.", "stop", "wrong_format", ""),
+    (NUMBER, "Rivers and mountains were described.", "stop", "wrong", failure.NO_VALUE),
     (NUMBER, "Let me go through the text from its beginning. It first speaks of", "length", "cut_off",
      failure.BEFORE_ANY_VALUE),
-    (NUMBER, "The sky is blue. " * 30, "length", "wrong_format", failure.REPEATS),
+    (NUMBER, "The sky is blue. " * 30, "length", "wrong", failure.REPEATS),
     (NUMBER, "", "stop", "empty", ""),
     (NUMBER, " \n\u200b\x1b[0m ... ", "stop", "empty", ""),
     (NUMBER, "", "content_filter", "refused", failure.CONTENT_FILTER),
@@ -63,13 +69,15 @@ ANSWERS = [
     (NUMBER, "I'm sorry, but I can't help with that.", "stop", "refused", ""),
     (PAIR, "Sure, misty-harbor", "stop", "correct", ""),
     (PAIR, "Okay, let me see where it stood", "length", "cut_off", failure.BEFORE_ANY_VALUE),
-    (PAIR, "Okay, that would be the harbor.", "stop", "wrong_format", ""),
+    (PAIR, "Okay, that would be the harbor.", "stop", "wrong", failure.NO_VALUE),
+    (PAIR, "It is Misty Harbor.", "stop", "wrong_format", failure.OTHER_FORM),
     (PAIR, "It is calm-meadow.", "stop", "wrong", ""),
-    (PAIR, "For calm-brook it is indeed calm-brook.", "stop", "wrong_format", failure.ECHO),
+    (PAIR, "For calm-brook it is indeed calm-brook.", "stop", "wrong", failure.ECHO),
     (PAIR, "It is bold-arrow.", "stop", "distractor", failure.ANOTHER_VALUE),
     (ID, UUID, "stop", "correct", ""),
-    (ID, UUID[:18], "stop", "wrong_format", "incomplete uuid"),
-    (ID, UUID[9:], "stop", "wrong_format", "incomplete uuid"),
+    (ID, UUID.replace("-", ""), "stop", "wrong_format", failure.OTHER_FORM),
+    (ID, UUID[:18], "stop", "wrong", "incomplete uuid"),
+    (ID, UUID[9:], "stop", "wrong", "incomplete uuid"),
     (ID, UUID[:24], "length", "cut_off", failure.INSIDE_THE_VALUE),
     (ID, OTHER_UUID, "stop", "distractor", failure.ANOTHER_VALUE),
     (ID, UUID[:-1] + "0", "stop", "wrong", ""),
@@ -79,7 +87,7 @@ ANSWERS = [
     (CHAIN, "QXJTL and WWERT", "stop", "partial", failure.ANOTHER_CHAIN),
     (CHAIN, "QXJTL HUY PLM", "stop", "partial", failure.DEMONSTRATION),
     (CHAIN, "AAAAA, BBBBB", "stop", "wrong", ""),
-    (CHAIN, "variables are assigned in many places", "stop", "wrong_format", ""),
+    (CHAIN, "variables are assigned in many places", "stop", "wrong", failure.NO_VALUE),
     (COUNT, "the, of, to", "stop", "wrong", failure.STOP_WORDS),
     (COUNT, "cloud, tree, bird", "stop", "wrong", ""),
     (COUNT, "fire, the, of", "stop", "partial", failure.STOP_WORDS),
@@ -146,8 +154,8 @@ def test_the_first_scorer_decides() -> None:
 @pytest.mark.parametrize(
     ("answer", "classed"),
     [
-        ("14821907", ("wrong_format", "")),
-        ("48219070", ("wrong_format", "")),
+        ("14821907", ("wrong", failure.NO_VALUE)),
+        ("48219070", ("wrong", failure.NO_VALUE)),
         ("I cannot find 4821907 in the text.", ("not_found", "")),
         ("1234567, not 4821907", ("wrong", "")),
         ("5512345, not 4821907", ("distractor", failure.ANOTHER_VALUE)),
@@ -183,7 +191,7 @@ def test_after_an_answer_prefix_many_words_without_a_value_are_off_the_way() -> 
     begun = replace(PAIR, answer_prefix="The word for calm-brook is")
     nothing = {"match.all": Score(0.0)}
     assert classify(PAIR, rambling, nothing, HONEST) == ("cut_off", failure.BEFORE_ANY_VALUE)
-    assert classify(begun, rambling, nothing, HONEST) == ("wrong_format", "")
+    assert classify(begun, rambling, nothing, HONEST) == ("wrong", failure.NO_VALUE)
 
 
 def test_hidden_thinking_alone_is_told_apart_from_nothing() -> None:

@@ -323,7 +323,7 @@ FRAME = {"before": "<user>", "after": "<bot>", "form": "chat", "prefill": True, 
             {"prefill": False, "system": "Be kind."},
             ["chat template differs (f1 / f2)", "place of the answer prefix differs (begins the answer / ends"],
         ),
-        ({}, ["chat template differs (f1 / f2)"]),
+        ({}, []),  # two engines that make fingerprints of one text in their own ways
     ],
 )
 def test_what_differs_around_a_question_is_told_by_name(change: dict[str, object], told: list[str]) -> None:

@@ -58,6 +58,8 @@ class Faults:
     """Reports this many tokens as cached, and prompt_tokens without them."""
     adds_tokens: int = 0
     """Reports this many tokens more than were sent, as for a longer template."""
+    limited_first: int = 0
+    """So many requests, of whatever kind, are answered with a 429 before any other."""
     tokenize_status: int = 200
     """Another status makes /tokenize fail."""
     tokenize_seconds: float = 0.0

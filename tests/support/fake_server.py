@@ -91,6 +91,8 @@ class FakeServer:
         self.keep_bodies = keep_bodies
         self.requests: list[Request] = []
         self.connections = 0
+        self.limited = 0
+        """Requests refused for `Faults.limited_first`."""
         self.peak_in_flight = 0
         self._in_flight = 0
         self._words = tokens == "whitespace"
@@ -147,6 +149,9 @@ class FakeServer:
             return self._control(path, raw)
         if self.api_key and headers.get("authorization") != f"Bearer {self.api_key}":
             return json_response(401, {"error": {"message": "Incorrect API key provided", "code": "invalid_api_key"}})
+        if self.limited < self.faults.limited_first:
+            self.limited += 1
+            return faulty("rate_429", self.faults, {})
         if path.endswith("completions") and method == "POST":
             return await self._answered(path, raw)
         self.requests.append(Request(path, at=time.time()))

@@ -15,9 +15,12 @@ from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Completion, Document, Failure, Record
+from leadline.results.run import load_run
 from leadline.run.engine import measure
-from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
+from leadline.stats.comparability import mixed_variants
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample
 from leadline.store.runs import read_records
+from leadline.tasks.longbench import LongBench, mini_samples, sample_digest
 from leadline.tasks.wording import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
@@ -208,6 +211,48 @@ def test_infinitebench_asks_in_the_order_of_its_families(tmp_path: Path, family:
         assert draft.questions[0].allowance == INFINITEBENCH[name].new_tokens
 
 
+def test_the_mini_edition_asks_the_samples_that_minilongbench_chose(tmp_path: Path) -> None:
+    rows = [longbench_row(n, 200 + n) for n in range(6)]
+    write_rows(tmp_path / "hotpotqa.jsonl", rows)
+    options = {"dataset": "hotpotqa", "data": str(tmp_path), "edition": "mini"}
+    with pytest.raises(SourceError, match=r"0 of the \d+ samples of MiniLongBench") as caught:
+        registry.task(TaskSpec(name="longbench_dataset", options=options)).sources()
+    assert "hotpotqa.jsonl" in str(caught.value.where)
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
+@pytest.mark.parametrize("name", ["multifieldqa_zh", "passage_retrieval_zh"])
+def test_the_mini_edition_is_the_published_prompts_of_minilongbench(tmp_path: Path, name: str) -> None:
+    """The contexts and questions of the samples chosen stand in the prompts that MiniLongBench published."""
+    for archive in ("longbench_data", "minilongbench"):
+        with tarfile.open(SHARED / f"{archive}.tar.xz") as file:
+            file.extractall(tmp_path, filter="data")
+    [published] = tmp_path.rglob(f"MiniLongBench_{name}.json")
+    prompts = [row["origin_prompt"] for row in json.loads(published.read_text()).values()]
+    options = {"dataset": name, "data": str(tmp_path / "longbench_data"), "edition": "mini"}
+    task = registry.task(TaskSpec(name="longbench_dataset", options=options))
+    assert isinstance(task, LongBench)
+    samples = task.opened().samples
+    assert len(samples) == len(prompts) == 15
+    assert all(s.context in prompt and s.question in prompt for s, prompt in zip(samples, prompts, strict=True))
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
+def test_the_samples_of_minilongbench_are_all_among_those_of_longbench(tmp_path: Path) -> None:
+    """Published predictions have the references and lengths of every sample, in the order of the data."""
+    with tarfile.open(SHARED / "longbench.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    for name, chosen in mini_samples().items():
+        rows = [
+            json.loads(line)
+            for line in (tmp_path / f"longbench/pred/llama3-8b-instruct/{name}.jsonl").read_text().splitlines()
+        ]
+        found = [
+            sample_digest(BenchmarkSample("", "", "", r["answers"], groups={"length": str(r["length"])})) for r in rows
+        ]
+        assert [digest for digest in found if digest in chosen] == chosen
+
+
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the golden files")
 def test_the_real_files_are_read_and_a_perfect_reader_gets_full_marks(tmp_path: Path) -> None:
     with tarfile.open(SHARED / "longbench_data.tar.xz") as archive:
@@ -229,3 +274,80 @@ def test_a_template_file_has_a_section_for_each_data_set(folder: Path) -> None:
     first, second = with_templates(tasks, templates)
     assert first.options["wording"] == {"question": ("\n\nQ: {input}\nA:",)}
     assert second.options["wording"] == {"instruction": ("Type?\n",)}
+
+
+# --- in the report ---------------------------------------------------------------------------------
+
+
+def test_the_score_without_the_text_stands_beside_each_data_set(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that has read nothing but the question names the keeper it asks for in two of five."""
+    model = folder / "model.py"
+    model.write_text(
+        "import re\n"
+        "def generate(prompt: str) -> str:\n"
+        "    number = int(re.search(r'Who keeps lamp (\\d+)', prompt)[1])\n"
+        "    return f'Keeper {number}' if 'word0' in prompt or number < 2 else 'I do not know'\n"
+    )
+    call = [
+        "run", "longbench_dataset", "--set", "dataset=hotpotqa", "--set", f"data={folder}", "--no-context",
+        "--model", f"{model}:generate", "--lengths", "8k", "--samples", "5", "--out", str(folder / "run"),
+    ]  # fmt: skip
+    assert run_command(call) == 0
+    shown = capsys.readouterr().out
+    assert "no text" in shown
+    [whole, bin_] = load_run(folder / "run").published
+    assert (whole.group, bin_.group) == ("all", "0-4k")
+    assert whole.score is not None
+    assert whole.memory is not None
+    assert (whole.score.mean, whole.memory.mean, whole.memory.n) == (1.0, 0.4, 5)
+    assert whole.memory.interval.low < 0.4 < whole.memory.interval.high
+    assert run_command(["report", str(folder / "run"), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)["published"][0]
+    assert values["score_without_text"]["percent"] == pytest.approx(40)
+    assert run_command(["report", str(folder / "run")]) == 0
+    page = (folder / "run" / "report.html").read_text()
+    assert '<th scope="col">no text</th>' in page
+    assert "<td>40.00</td>" in page
+
+
+@pytest.mark.parametrize("family", ["gpt4", "kimi", "claude2"])
+def test_without_its_text_a_question_is_still_asked(tmp_path: Path, family: str) -> None:
+    write_rows(tmp_path / "longbook_qa_eng.jsonl", [infinitebench_row(7)])
+    options = {"data": str(tmp_path), "family": family, "no_context": True}
+    draft = registry.task(TaskSpec(name="infinitebench_dataset", options=options)).write(
+        [Cell("q", 999, None, 0)], seed=0
+    )
+    assert "Who keeps lamp 7?" in draft.head + draft.questions[0].text
+    assert "word0" not in draft.head + draft.questions[0].text
+
+
+def test_two_variants_of_one_metric_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [longbench_row(n, 50, answers=[f"total += item.price * {n}"]) for n in range(4)]
+    write_rows(tmp_path / "lcc.jsonl", rows)
+    base = [
+        "run", "longbench_dataset", "--set", "dataset=lcc", "--set", f"data={tmp_path}", "--model", "sim:perfect",
+        "--lengths", "4k", "--samples", "4",
+    ]  # fmt: skip
+    first, second = str(tmp_path / "first"), str(tmp_path / "second")
+    for folder in (first, second):
+        assert run_command([*base, "--out", folder]) == 0
+    assert run_command(["rescore", second, "--scorer", "longbench.levenshtein", "--only"]) == 0
+    capsys.readouterr()
+    assert run_command(["compare", first, second]) != 0
+    assert "not graded alike" in capsys.readouterr().err
+    assert run_command(["compare", first, second, "--anyway"]) == 0
+    assert "variants of code similarity; on the same answers they differ by 1.4 to 3.2" in capsys.readouterr().err
+    assert run_command(["report", first, second, "-o", str(tmp_path / "page.html")]) == 0
+    assert "code similarity is not one metric here" in capsys.readouterr().err
+    assert run_command(["report", first, "-o", str(tmp_path / "page.html")]) == 0
+    assert "not one metric" not in capsys.readouterr().err
+
+
+def test_only_different_variants_of_the_same_metric_are_named() -> None:
+    assert mixed_variants([("gov_report", "rouge"), ("vcsum", "rouge_zh"), ("qasper", "qa_f1")]) == []
+    [said] = mixed_variants([("gov_report", "rouge"), ("longbook_sum_eng", "summary"), ("lcc", "code_similarity")])
+    assert said.startswith("ROUGE-L is not one metric here")
+    assert "gov_report" in said
+    assert "up to ten points" in said

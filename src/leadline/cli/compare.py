@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,13 +24,14 @@ from leadline.report.comparison import (
     junit_xml,
 )
 from leadline.results.decisions import format_gate
+from leadline.results.published import scored_by
 from leadline.results.run import refuse_truncated
 from leadline.stats.comparability import Obstacle, comparability
-from leadline.stats.compare import Comparison, pair
+from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import observations
-from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.manifest import read_manifest
 from leadline.store.runs import UnreadableLine, read_records
 
 
@@ -64,15 +65,17 @@ def compare(
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
-    obstacles = _check_comparable(*manifests, anyway)
-    truncated = [_count_truncated(run) for run in (base, candidate)]
+    (lost, metrics), (lost_too, metrics_too) = _look_at(base), _look_at(candidate)
+    truncated = [lost, lost_too]
+    pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
+    graded = {**manifests[0].compared(), "metrics": metrics}, {**manifests[1].compared(), "metrics": metrics_too}
+    obstacles = _check_comparable(*graded, pairs, anyway)
     sides = compared_runs((base, candidate), manifests, truncated)
     for side in sides:
         if clauses:
             refuse_truncated(side.run, side.truncated)
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
-    pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     found = compare_pairs(pairs, correction=correction)
     result = judge(pairs, clauses) if clauses else None
     if junit is not None and result is not None:
@@ -92,20 +95,28 @@ def compare(
     return result.exit_code if result else 0
 
 
-def _count_truncated(run: Path) -> int:
-    """Prompts that were not read as sent. Also names lines that cannot be read: comparing leaves them out."""
+def _look_at(run: Path) -> tuple[int, dict[str, str]]:
+    """The number of prompts that were not read as sent, and the metric of each task. Also names lines that cannot be
+    read: comparing leaves them out."""
     unreadable: list[UnreadableLine] = []
-    truncated = sum(record.truncated for record in read_records(run, unreadable))
+    truncated = 0
+    metrics: dict[str, str] = {}
+    for record in read_records(run, unreadable):
+        truncated += record.truncated
+        if record.scores:
+            metrics.setdefault(record.cell.task, scored_by(record))
     for line in unreadable[:3]:
         warn(f"{run}: {line}")
     if unreadable:
         warn(f"{run}: {format_count(len(unreadable), 'line')} left out")
-    return truncated
+    return truncated, metrics
 
 
-def _check_comparable(base: Manifest, candidate: Manifest, anyway: bool) -> list[Obstacle]:
+def _check_comparable(
+    base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: Pairs, anyway: bool
+) -> list[Obstacle]:
     """The settings that differ. Raises if a score difference could be due to them and not to the model."""
-    obstacles = comparability(base.compared(), candidate.compared())
+    obstacles = comparability(base, candidate, pairs)
     refused = [o for o in obstacles if o.severity == "refuse"]
     if refused and not anyway:
         raise UsageError(
@@ -142,8 +153,9 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     failed = f", {found.failed:,} without an answer excluded" if found.failed else ""
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
+    text = ", all with the same text" if found.same_text == found.pairs else ""
     echo(
-        f"\n{format_pairs(found.pairs, found.documents)} in both runs{failed}{only}. "
+        f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. "
         "p-values are corrected for multiple tests "
         f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
     )

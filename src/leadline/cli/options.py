@@ -28,7 +28,8 @@ from leadline.tasks.wording import with_templates
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 MAX_SAMPLES_UNTIL = 100
 """The default of --samples with --until."""
-QUESTION_ANSWERING = "question answering"
+FROM_MEMORY = ("question answering", "published")
+"""Categories of tasks whose questions can be asked without the document."""
 UNTIL_HELP = (
     'Stop as soon as the result is certain: effective, "cell +-0.10" or "verdict 0.95". '
     f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]"
@@ -101,6 +102,13 @@ class RunOptions:
     timeout: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Seconds until a request times out. [default: 600]")
     ] = None
+    rate_limit_wait: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Seconds that a server's rate limit (429) is waited for while it answers nothing. [default: 3600]",
+        ),
+    ] = None
     ray: Annotated[
         int | None, typer.Option(metavar="N", help="Ray replicas of an in-process model; 0 is one per GPU.")
     ] = None
@@ -118,7 +126,7 @@ class RunOptions:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "ray", "anyway")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -205,13 +213,13 @@ def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:
 
 
 def without_context(tasks: Sequence[TaskSpec]) -> list[TaskSpec]:
-    """A copy of each question-answering task that asks without the document."""
-    answering = [t for t in tasks if registry.task(t).category == QUESTION_ANSWERING]
+    """A copy of each task on questions over documents that asks without the document."""
+    answering = [t for t in tasks if registry.task(t).category in FROM_MEMORY]
     if not answering:
         raise UsageError(
-            "none of the tasks is a question-answering task",
+            "none of the tasks asks questions over documents",
             where="--no-context",
-            fix="use it with qa_1, qa_2 or qa_fiction_1, or set no_context=true for a task",
+            fix="use it with qa_1, qa_fiction_1 or longbench_dataset, or set no_context=true for a task",
         )
     return [
         t.model_copy(update={"label": f"{t.title}[no context]", "options": {**t.options, "no_context": True}})

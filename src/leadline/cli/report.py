@@ -19,6 +19,7 @@ from leadline.report.page import write_page
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
+from leadline.stats.comparability import mixed_variants
 
 
 def report(
@@ -44,6 +45,10 @@ def report(
         console = HarmlessConsole()
         for run in loaded:
             show_run(run, console)
+    if len(loaded) > 1:
+        scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
+        for sentence in mixed_variants(scored):
+            warn(sentence)
     written = _write(loaded, output, figures, data)
     if markdown:
         echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))

@@ -108,7 +108,11 @@ class ServerError(LeadlineError):
 
 
 class ServerAway(ServerError):
-    """A temporary outage: retrying later may succeed."""
+    """A temporary outage: retrying later may succeed. `rate_limited`: the server answers 429."""
+
+    def __init__(self, what: str, *, where: str = "", fix: str = "", rate_limited: bool = False) -> None:
+        super().__init__(what, where=where, fix=fix)
+        self.rate_limited = rate_limited
 
 
 class MissingExtra(LeadlineError):

@@ -66,6 +66,12 @@ class Limits(FrozenModel):
     workers: int = Field(16, ge=1, le=1024, description="concurrent requests to a server")
     timeout: float = Field(600.0, gt=0, le=1e6, description="seconds until a request times out")
     attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
+    rate_limit_wait: float = Field(
+        3600.0,
+        ge=0,
+        le=1e6,
+        description="seconds that a server's rate limit (429) is waited for while it answers nothing",
+    )
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
     anyway: bool = Field(False, description="measure although the tokenizer is not the server's")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkab
 import msgspec
 
 from leadline.core.errors import UsageError
+from leadline.core.seeds import digest_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -417,6 +418,10 @@ class Document:
 
         return np.concatenate([self.ids[: probe.cut], probe.closing_ids])
 
+    def prompt_digest(self, probe: Probe) -> str:
+        """Of the prompt's text, so the same for every engine that is given the same text."""
+        return digest_text(self.prompt_text(probe))
+
     def planted(self, probe: Probe) -> tuple[Planted, ...]:
         """The facts that the probe needs, with their positions."""
         return tuple(f for f in self.facts if f.id in probe.facts)
@@ -569,6 +574,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     detail: str = ""
     """A finer class, such as 'copied the demonstration'."""
     labels: dict[str, str] = {}
+    prompt_digest: str = ""
+    """Of the prompt's text, template included as far as it is known; empty in older runs."""
     attempts: int
     started: float
     seconds: float

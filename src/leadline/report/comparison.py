@@ -171,7 +171,9 @@ def differences_from_first(
 
 def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> RunDifference:
     (base, candidate), name = runs, f"{names[1]} compared with {names[0]}"
-    obstacles = comparability(base.manifest.compared(), candidate.manifest.compared())
+    pairs = pair(base.table.samples, candidate.table.samples)
+    old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in runs)
+    obstacles = comparability(old, new, pairs)
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
     warnings = tuple(filter(None, map(truncation_note, names, runs))) + warnings
@@ -180,7 +182,7 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     if refusals:
         return RunDifference(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
     try:
-        found = compare(pair(base.table.samples, candidate.table.samples))
+        found = compare(pairs)
     except UsageError as error:
         return RunDifference(name, f"Not compared: {error.what}.", None, None, warnings)
     figure = difference_map(found, names, narrow=narrow, titled=titled)

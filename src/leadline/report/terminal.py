@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rich import box
@@ -26,10 +26,11 @@ from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, 
 from leadline.report.judged import show_judged
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.published import means_over_tasks
+from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
 from leadline.results.table import Tally, detail_rows
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
+from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.stats.no_context import FromMemory, from_memory
@@ -102,25 +103,39 @@ def detail_table(run: Run, *, plain: bool) -> Grid:
 
 
 def published_table(run: Run, *, plain: bool) -> Grid:
-    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets."""
-    grid = _grid("data set", "limit", "group", "samples", "score", "95% interval", "cut", "not sent", plain=plain)
-    grid.title = "published benchmarks, official scores"
-    scores = run.published
+    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets. Columns in
+    which nothing would stand are left out, so that the others fit a screen."""
+    scores, limits = run.published, {one.length for one in run.published}
+    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: sanitise(one.group, 40)}
+    if len(limits) > 1:
+        columns["limit"] = lambda one: format_length(one.length)
+    columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
+    columns["score"] = lambda one: _published_score(one.score)
+    if any(one.memory for one in scores):
+        columns["no text"] = lambda one: _published_score(one.memory)
+    if any(one.cut for one in scores):
+        columns["cut"] = lambda one: f"{one.cut:,}" if one.cut else ""
+    if any(one.not_sent for one in scores):
+        columns["not sent"] = lambda one: f"{one.not_sent:,}" if one.not_sent else ""
+    grid = _grid("data set", *columns, plain=plain)
+    grid.title = "published benchmarks, official scores with 95% intervals"
+    grid.title += "" if len(limits) > 1 else f", prompts of at most {format_length(min(limits))}"
+    grid.columns[1].no_wrap = False
+    grid.columns[0].min_width, grid.columns[1].min_width = 8, 6
     for one in scores:
-        score = one.score
-        grid.add_row(
-            Text(sanitise(one.task, 40) if one.group == "all" or plain else ""),
-            format_length(one.length),
-            Text(sanitise(one.group, 40)),
-            f"{score.n:,}" if score else "0",
-            f"{100 * score.mean:.2f}" if score else "",
-            f"{100 * score.interval.low:.1f}–{100 * score.interval.high:.1f}" if score else "",
-            f"{one.cut:,}" if one.cut else "",
-            f"{one.not_sent:,}" if one.not_sent else "",
-        )
+        name = Text(sanitise(one.task, 40) if one.group == "all" or plain else "")
+        grid.add_row(name, *(Text(cell(one)) for cell in columns.values()))
     for (length, group), mean in means_over_tasks(scores).items():
-        grid.add_row("mean", format_length(length), Text(sanitise(group, 40)), "", f"{mean:.2%}".removesuffix("%"))
+        value = {"group": sanitise(group, 40), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
+        grid.add_row("mean", *(Text(value.get(column, "")) for column in columns))
     return grid
+
+
+def _published_score(score: Estimate | None) -> str:
+    """A score to the digits that benchmarks print, and its interval."""
+    if score is None:
+        return ""
+    return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
 
 
 def metric_table(run: Run, *, plain: bool) -> Grid:
@@ -218,6 +233,7 @@ def footnotes(run: Run) -> list[str]:
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
     lines += format_scorer_gaps(run.table)
+    lines += mixed_variants(run.metrics.items())
     if run.no_context.tasks:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:

@@ -29,16 +29,19 @@ class GroupScore:
     """Prompts that were refused or left out for their length, or got no answer."""
     whole: Estimate | None
     """Of the samples that were not cut, where some were."""
+    memory: Estimate | None = None
+    """Of the same samples asked without their text (`--no-context`), where they were."""
 
 
 @dataclass(slots=True)
 class _Samples:
     values: list[float] = field(default_factory=list)
     uncut: list[float] = field(default_factory=list)
+    memory: list[float] = field(default_factory=list)
     metrics: dict[str, None] = field(default_factory=dict)
     missing: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record, without: float | None) -> None:
         score = record.score
         if score is None:
             self.missing += 1
@@ -46,23 +49,38 @@ class _Samples:
         self.values.append(score)
         if "fit" not in record.labels:
             self.uncut.append(score)
-        name, first = next(iter(record.scores.items()))
-        self.metrics[first.explanation if name in ("longbench", "infinitebench") else name] = None
+        if without is not None:
+            self.memory.append(without)
+        self.metrics[scored_by(record)] = None
 
 
-def group_scores(records: Iterable[Record]) -> list[GroupScore]:
+def scored_by(record: Record) -> str:
+    """The metric behind a record's score: of a scorer that has one for each data set the metric it chose."""
+    name, first = next(iter(record.scores.items()))
+    return first.explanation if name in _BY_DATASET else name
+
+
+_BY_DATASET = ("longbench", "longbench.levenshtein", "longbench.strict", "infinitebench")
+
+
+def group_scores(records: Iterable[Record], without_text: Iterable[Record] = ()) -> list[GroupScore]:
     """In the order of tasks and limits, all samples first. Records of other tasks are left out."""
     published = [record for record in records if "sample_id" in record.labels]
+    memory = {_sample(r): r.score for r in without_text if "sample_id" in r.labels}
     tasks = {(record.labels["dataset"], record.cell.task) for record in published}
     once = len({dataset for dataset, _ in tasks}) == len(tasks)  # a sweep of data sets needs no other name
     found: dict[tuple[str, int, str], _Samples] = {}
     for record in published:
         task = record.labels["dataset"] if once else record.cell.task
         for group in (ALL, *(record.labels[name] for name in DIVISIONS if record.labels.get(name))):
-            found.setdefault((task, record.cell.length, group), _Samples()).add(record)
+            found.setdefault((task, record.cell.length, group), _Samples()).add(record, memory.get(_sample(record)))
     order = list(dict.fromkeys(task for task, _, _ in found))
     places = sorted(found, key=lambda place: (order.index(place[0]), place[1], place[2] != ALL, place[2]))
     return [_score(*place, found[place]) for place in places]
+
+
+def _sample(record: Record) -> tuple[str, str, int]:
+    return record.labels["dataset"], record.labels["sample_id"], record.cell.length
 
 
 def _score(task: str, length: int, group: str, samples: _Samples) -> GroupScore:
@@ -76,6 +94,7 @@ def _score(task: str, length: int, group: str, samples: _Samples) -> GroupScore:
         cut,
         samples.missing,
         _estimate(samples.uncut) if cut else None,
+        _estimate(samples.memory),
     )
 
 

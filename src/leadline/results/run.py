@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from leadline.core.errors import TruncatedPrompts
 from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
-from leadline.results.published import GroupScore, group_scores
+from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
 from leadline.stats.intervals import Estimate
@@ -200,6 +200,8 @@ class Run:
         self.folder = folder
         self.manifest = manifest
         self.totals = Totals()
+        self.metrics: dict[str, str] = {}
+        """By task, the metric behind its scores."""
         self._published: list[Record] = []
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
@@ -212,6 +214,8 @@ class Run:
                 counter.add(record)
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
+                    if record.scores:
+                        self.metrics.setdefault(record.cell.task, scored_by(record))
                     if "sample_id" in record.labels:
                         self._published.append(record)
                     yield record
@@ -221,6 +225,7 @@ class Run:
         stopped = bool(self.rule)
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
         self.no_context: Table = tabulate(aside["no_context"], planned_grid(manifest, "no_context"), stopped=stopped)
+        self._published_alone = [record for record in aside["no_context"] if "sample_id" in record.labels]
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
         self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
@@ -290,7 +295,7 @@ class Run:
     @cached_property
     def published(self) -> list[GroupScore]:
         """Scores of published benchmarks by length bin, difficulty and domain; empty without such tasks."""
-        return group_scores(self._published)
+        return group_scores(self._published, self._published_alone)
 
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))

@@ -95,6 +95,7 @@ def published_values(one: GroupScore) -> dict[str, Any]:
         "cut": one.cut,
         "not_sent": one.not_sent,
         "score_of_whole": estimate_values(one.whole),
+        "score_without_text": estimate_values(one.memory),
     }
 
 

@@ -12,6 +12,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -39,6 +40,8 @@ from leadline.core.types import Cell, Document, Frame
 from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes, samples_of
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
+from leadline.run.retry import Retrier
+from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
@@ -266,10 +269,10 @@ def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ig
     """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
     what is waited for."""
     with saying_waits(listen):
-        return _prepare(spec, open_)
+        return _prepare(spec, open_, listen)
 
 
-def _prepare(spec: Spec, open_: OpenModel | None) -> Plan:
+def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener) -> Plan:
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
@@ -278,7 +281,8 @@ def _prepare(spec: Spec, open_: OpenModel | None) -> Plan:
         fitter = _make_fitter(tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
-        built = {title: _smallest_and_largest(spec, title, task, fitter) for title, task in tasks.items()}
+        patient = Retrier(model, spec.limits, Stop(), listen)
+        built = {title: _smallest_and_largest(spec, title, task, fitter, patient) for title, task in tasks.items()}
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed, fitter))
@@ -311,7 +315,7 @@ def open_model(spec: Spec) -> Model:
     if spec.limits.ray is not None:
         return _open_replicas(spec.model, provider, spec.limits.ray)
     known = type(provider).model_fields.keys() - provider.model_fields_set
-    limits: dict[str, Any] = {"timeout": spec.limits.timeout, "anyway": spec.limits.anyway}
+    limits: dict[str, Any] = spec.limits.model_dump(include={"timeout", "anyway", "rate_limit_wait"})
     provider = provider.model_copy(update={option: value for option, value in limits.items() if option in known})
     return provider.open(name.name)
 
@@ -435,10 +439,11 @@ def _unchanged_before(spec: Spec, title: str, task: Task, fitter: Fitter) -> flo
     return min(1.0, common / (depths[-2] * len(a)))
 
 
-def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter) -> list[Document]:
+def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> list[Document]:
     """Built for real, so that a document that cannot exist is known before anything is sent."""
     rows = first_rows(spec, title, task)
     tried = [rows[0], *rows[1:][-1:]]
     if task.request == "logprobs":  # a corpus may have too few documents for all samples
         tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
-    return [task.document(row, seed=spec.seed, fitter=fitter) for row in tried]
+    build = partial(task.document, seed=spec.seed, fitter=fitter)
+    return [patient.patiently(partial(build, row)) for row in tried]

@@ -95,6 +95,7 @@ class Recorder:
             failure_class=failure_class,
             detail=detail,
             labels=dict(probe.labels),
+            prompt_digest=document.prompt_digest(probe),
             attempts=asked.attempts,
             started=asked.started,
             seconds=answer.seconds,
@@ -187,12 +188,14 @@ def bare_probe(
     family: Family = "",
     value_kind: ValueKind | None = None,
     demonstration: Sequence[str] = (),
+    labels: Mapping[str, str] | None = None,
 ) -> Probe:
     """As much of a probe as scorers look at, for an answer that was given before."""
     return Probe(
         cell=cell, cut=0, cut_characters=0, tail="", closing_ids=np.empty(0, np.int32), prompt_tokens=0,
         question=question, answer_prefix="", targets=tuple(targets), distractors=(), facts=(), allowance=0, scorers=(),
         match=match, family=family, value_kind=value_kind, demonstration=tuple(demonstration),
+        labels=labels or {},
     )  # fmt: skip
 
 
@@ -210,6 +213,7 @@ def probe_of_record(record: Record) -> Probe:
         family=families.get(labels.get("family", ""), ""),
         value_kind=kinds.get(labels.get("value_kind", "")),
         demonstration=labels.get("demonstration", "").split(),
+        labels=labels,
     )
 
 

@@ -2,8 +2,8 @@
 
 Models classify failures (`Failure.transient`, `retry_after`); this module decides. A transient failure is asked again,
 up to `limits.attempts` times, after a wait that doubles and is drawn at random. When a server names the time itself
-(Retry-After), all workers wait for it. A rate-limited sample (429) has not used up an attempt while the server answers
-others: there are more workers than the server takes requests. Building a document that needs a server to count its
+(Retry-After), all workers wait for it. A rate limit (429) is waited for: it uses up no attempt until the server has
+answered nothing at all for `limits.rate_limit_wait` seconds. Building a document that needs a server to count its
 tokens is retried in the same way.
 """
 
@@ -14,9 +14,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeVar
 
+from leadline.core.activity import waiting_for
 from leadline.core.errors import LeadlineError, ServerAway
+from leadline.core.format import format_duration
 from leadline.core.spec import Limits
 from leadline.core.types import Answer, Document, Failure, Probe
 from leadline.run.events import Waiting
@@ -26,6 +29,8 @@ T = TypeVar("T")
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 30.0
+_DOUBLINGS = 20
+"""More make no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +56,14 @@ class Retrier:
         self._stop = stop
         self._notify = notify
         self._pause = Pause()
-        self._answered = 0
-        """Samples answered so far, by any thread."""
+        self._rate_limit = RateLimit(limits.rate_limit_wait)
 
     def ask(self, document: Document, probes: Sequence[Probe]) -> list[Asked]:
         """One final answer per probe, in order. Probes abandoned because the run stops are left out; they are asked
         again when the run is resumed."""
         final: dict[str, Asked] = {}
         transient: dict[str, Asked] = {}
-        attempt = used = 0
-        before = self._answered
+        attempt = used = limited = 0
         while True:
             attempt += 1
             self._pause.wait(self._stop)
@@ -72,54 +75,96 @@ class Retrier:
             for asked in self._attempt(document, pending, attempt):
                 (transient if self._may_retry(asked.answer) else final)[asked.probe.cell.key] = asked
             failures = [a.answer.outcome for a in transient.values() if isinstance(a.answer.outcome, Failure)]
-            # Being rate-limited uses no attempt while the server answers other samples.
-            only_limited = all(failure.why == "rate_limited" for failure in failures)
-            used += not only_limited or self._answered == before
-            before = self._answered
-            if not transient or used >= self._limits.attempts:
+            is_limited = all(failure.why == "rate_limited" for failure in failures)
+            used, limited = used + (not is_limited), limited + is_limited
+            over = limited >= self._limits.attempts and self._rate_limit.is_over
+            if not transient or used >= self._limits.attempts or over:
                 break
-            self._stop.wait(self._seconds_to_wait(failures, attempt))
+            self._wait(failures, attempt)
         final |= transient
         return [final[p.cell.key] for p in probes if p.cell.key in final]
 
     def patiently(self, make: Callable[[], T]) -> T:
         """Calls `make` again while the server that it needs is away, as often as a sample is asked. Raises the last
         error, and does so at once when the run stops."""
-        for attempt in range(1, self._limits.attempts):
+        used = limited = 0
+        while True:
             try:
                 return make()
             except ServerAway as away:
-                seconds = _backoff(attempt)
-                self._notify(Waiting(seconds, away.what, everyone=True))
-                if self._stop.wait(seconds):
+                used, limited = used + (not away.rate_limited), limited + away.rate_limited
+                if away.rate_limited:
+                    self._rate_limit.met()
+                over = limited >= self._limits.attempts and self._rate_limit.is_over
+                if used >= self._limits.attempts or over:
                     raise
-        return make()
+                seconds = _backoff(used + limited)
+                self._notify(Waiting(seconds, away.what, everyone=True))
+                with waiting_for(partial("another attempt: {}".format, away.what)):
+                    if self._stop.wait(seconds):
+                        raise
 
     def _attempt(self, document: Document, probes: Sequence[Probe], attempt: int) -> list[Asked]:
         started = time.time()
         answers = self._model.answer(document, probes)
         if len(answers) != len(probes):
             raise LeadlineError(f"the model gave {len(answers)} answers to {len(probes)} questions", where=document.id)
-        self._answered += sum(not isinstance(a.outcome, Failure) for a in answers)
+        outcomes = [answer.outcome for answer in answers]
+        if any(not isinstance(outcome, Failure) for outcome in outcomes):
+            self._rate_limit.lifted()
+        elif any(isinstance(outcome, Failure) and outcome.why == "rate_limited" for outcome in outcomes):
+            self._rate_limit.met()
         return [Asked(probe, answer, attempt, started) for probe, answer in zip(probes, answers, strict=True)]
 
     def _may_retry(self, answer: Answer) -> bool:
-        """A server that asks for a longer wait than a request may take is not waited for."""
+        """A server that asks for a longer wait than the limits allow is not waited for."""
         failure = answer.outcome
         if not isinstance(failure, Failure) or not failure.transient:
             return False
-        return failure.retry_after is None or failure.retry_after <= self._limits.timeout
+        longest = self._limits.rate_limit_wait if failure.why == "rate_limited" else self._limits.timeout
+        return failure.retry_after is None or failure.retry_after <= longest
 
-    def _seconds_to_wait(self, failures: Sequence[Failure], attempt: int) -> float:
+    def _wait(self, failures: Sequence[Failure], attempt: int) -> None:
+        """Until the failed samples may be asked again, or the run stops."""
         why = f"{failures[0].why} (status {failures[0].status})" if failures[0].status else failures[0].why
-        retry_after = max((f.retry_after for f in failures if f.retry_after is not None), default=None)
-        if retry_after is not None:
-            self._pause.ask_for(retry_after)
-            self._notify(Waiting(retry_after, why, everyone=True))
-            return retry_after + random.uniform(0, min(1.0, 0.1 + retry_after / 10))
-        seconds = _backoff(attempt)
-        self._notify(Waiting(seconds, why, everyone=False))
-        return seconds
+        if failures[0].why == "rate_limited":
+            why = f"{self._rate_limit} (status {failures[0].status})"
+        retry_after = max((f.retry_after for f in failures if f.retry_after is not None), default=0.0)
+        named = retry_after >= FIRST_WAIT_SECONDS  # 0 is no time: with it, a rate limit would be asked without a pause
+        seconds = retry_after if named else _backoff(attempt)
+        if named:
+            self._pause.ask_for(seconds)
+        self._notify(Waiting(seconds, why, everyone=named))
+        with waiting_for(lambda: f"the server, which asked for it: {why}" if named else f"another attempt: {why}"):
+            self._stop.wait(seconds + (random.uniform(0, min(1.0, 0.1 + seconds / 10)) if named else 0.0))
+
+
+class RateLimit:
+    """For how long a server has answered requests with nothing but 429, in any thread."""
+
+    def __init__(self, limit_seconds: float) -> None:
+        self._limit = limit_seconds
+        self._since: float | None = None
+
+    def met(self) -> None:
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def lifted(self) -> None:
+        """A sample was answered."""
+        self._since = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has been waited for as long as the limits allow."""
+        since = self._since
+        return since is not None and time.monotonic() - since >= self._limit
+
+    def __str__(self) -> str:
+        since = self._since
+        lasted = 0.0 if since is None else time.monotonic() - since
+        so_far = f", for {format_duration(lasted)} so far" if lasted >= 1 else ""
+        return f"rate limit of the server{so_far}"
 
 
 class Pause:
@@ -141,5 +186,5 @@ class Pause:
 
 def _backoff(attempt: int) -> float:
     """Seconds to wait after this attempt."""
-    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+    longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempt - 1, _DOUBLINGS))
     return random.uniform(longest / 2, longest)

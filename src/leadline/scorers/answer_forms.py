@@ -1,4 +1,4 @@
-"""What can be read from the text of an answer: its words, the values it gives, "not found" and refusals.
+"""What can be read from the text of an answer: its words and the values it gives.
 
 Strict scoring and failure classes share these functions, so that they agree.
 """
@@ -6,11 +6,12 @@ Strict scoring and failure classes share these functions, so that they agree.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from leadline.core.types import Probe
-from leadline.scorers.normalise import bare, clean, folded, visible
+from leadline.scorers.denials import SCOPE_CHARACTERS, denies
+from leadline.scorers.normalise import clean, folded, visible
 
 Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 
@@ -18,13 +19,19 @@ Form = Literal["numbers", "uuids", "names", "pairs", "words"]
 # Han and kana are written without spaces, so each sign is a word.
 _LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PART = rf"[^\W_{_LONE_SIGN}]+"
-_WORD = re.compile(rf"[{_LONE_SIGN}]|{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*")
+# The minus of a number and the point before its digits belong to it: -7654321 and .7654321 are other numbers.
+_SIGN = r"(?:(?<![\w)\]\-])-\.?|(?<![\w.)\]])\.)(?=\d+(?:[.,]\d+)*(?![\w-]))"
+_WORD = re.compile(
+    rf"[{_LONE_SIGN}]|(?:{_SIGN})?{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*"
+)
 _POINT_ZERO = re.compile(r"(?<=\d)\.0+$|(?<=\w)'s$")
 """`7654321.0` is the number 7654321, and `Arden's` the word Arden."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
 _UUID_LIKE = re.compile(r"(?=[0-9a-f-]*[0-9])[0-9a-f]+(?:-[0-9a-f]+)*")
 _PAIR = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)+")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"-?\d*(?:\.?\d+)")
+_BULLET = re.compile(r"(?m)^([ \t]*)-(?=\d)")
+_THINKING_END = re.compile(r"</think(?:ing)?>(?=\s*\S)")
 _LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
 _ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
 _LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
@@ -70,7 +77,7 @@ class Words:
     """The words of one answer, searchable for phrases. Each phrase length is indexed once."""
 
     def __init__(self, text: str) -> None:
-        self._text = folded(text)
+        self._text = _without_bullets(folded(text))
         self._spans = [match.span() for match in _WORD.finditer(self._text)]
         self.list = words(self._text)
         self._phrases: dict[int, dict[tuple[str, ...], list[int]]] = {}
@@ -88,14 +95,32 @@ class Words:
         return list(seen.values())
 
     def affirmed(self, phrases: Iterable[str]) -> list[str]:
-        """The phrases that occur in the answer, each once, and are not denied where they are said last."""
-        return [phrase for phrase in self.found(phrases) if not self._denied(words(clean(phrase)))]
+        """The phrases that occur in the answer, each once, and are neither denied nor corrected where they are said
+        last. What is said in a block of thinking before the answer does not count."""
+        phrases = list(phrases)
+        beside = frozenset(map(clean, phrases))
+        answer_start = max((match.end() for match in _THINKING_END.finditer(self._text)), default=0)
+        return [p for p in self.found(phrases) if not self._denied(words(clean(p)), beside, answer_start)]
 
-    def _denied(self, phrase: Sequence[str]) -> bool:
+    def in_another_form(self, phrases: Iterable[str]) -> list[str]:
+        """The phrases that the answer gives, not denied, with other separators: `7 654 321`, `misty harbor`."""
+        found = []
+        for phrase in phrases:
+            signs = re.sub(r"[\W_]+", "", clean(phrase))
+            spread = r"[ \u00a0\u202f.,'_-]?".join(map(re.escape, signs))
+            places = list(re.finditer(rf"(?<![\w-]){spread}(?![\w-]|[.,]\d)", self._text)) if len(signs) > 3 else []
+            if places and not self._denied_at(*places[-1].span()):
+                found.append(phrase)
+        return found
+
+    def _denied(self, phrase: Sequence[str], beside: Collection[str], answer_start: int) -> bool:
         last = self._places(phrase)[-1]
         start, end = self._spans[last][0], self._spans[last + len(phrase) - 1][1]
-        before, after = self._text[max(0, start - _SCOPE_CHARACTERS) : start], self._text[end : end + _SCOPE_CHARACTERS]
-        return _denies(before, after)
+        return start < answer_start or self._denied_at(start, end, beside)
+
+    def _denied_at(self, start: int, end: int, beside: Collection[str] = ()) -> bool:
+        before, after = self._text[max(0, start - SCOPE_CHARACTERS) : start], self._text[end : end + SCOPE_CHARACTERS]
+        return denies(before, self._text[start:end], after, beside)
 
     def _places(self, phrase: Sequence[str]) -> Sequence[int]:
         """Where a phrase begins, as numbers of words."""
@@ -171,116 +196,15 @@ def _items(targets: Sequence[str], answer: str) -> list[str]:
 
 
 def _without_markers(answer: str) -> str:
-    return _LIST_MARKER.sub("\n", visible(answer))
+    return _LIST_MARKER.sub("\n", _without_bullets(visible(answer)))
 
 
-# --- "not found", refusals and loops ---
-#
-# English phrases, searched only at the beginning of an answer: that is where models say such things, and text echoed
-# from the document further on must not be mistaken for them.
+def _without_bullets(text: str) -> str:
+    """A dash before the number is a bullet where several lines begin with one; a single one is a minus."""
+    return _BULLET.sub(r"\1  ", text) if len(_BULLET.findall(text)) > 1 else text
 
-_BEGINNING_CHARACTERS = 600
+
 _LOOP_WORDS = 2000
-
-_NOT = r"(?:\w+n't|cannot|(?:can|could|do|does|did|was|were|am|is|are|has|have) not|unable to|not able to|failed to)"
-_FEW = r"(?:[\w'-]+ ){0,3}?"
-_NOT_FOUND = re.compile(
-    "|".join(
-        (
-            rf"\b{_NOT} {_FEW}(?:find|found|locate|see|seen|spot|identify|determine|recall|remember|know|be found)\b",
-            r"\b(?<!i )(?:does not|doesn't|do not|don't|did not|didn't) (?:[\w'-]+ ){0,2}?"
-            r"(?:mention|contain|include|specify|state|provide|say|give|appear|list|reveal|tell|exist|have)\b",
-            rf"\b(?:is|are|was|were)(?: not|n't) {_FEW}"
-            r"(?:mentioned|given|provided|found|specified|stated|present|included|listed|available|known|in the)\b",
-            r"\bthere (?:is|are|was|were|isn't|aren't) (?:no|not|any|nothing)\b[^.]{0,60}"
-            r"\b(?:mention|mentioned|information|such|record|reference|given|provided|text|document|passage|context)\b",
-            r"\bno (?:mention|information|record|reference|such|matching|relevant|indication)\b",
-            r"\b(?:not enough|insufficient|lack of) (?:information|context|detail)",
-            r"\bhave (?:no|any|enough|sufficient) (?:[\w'-]+ )?(?:information|context|knowledge|idea)\b",
-        )
-    )
-)
-_NOT_FOUND_ALONE = frozenset(
-    ("none", "n/a", "na", "unknown", "nothing", "null", "not found", "no answer", "unanswerable", "not mentioned",
-     "not available", "not given", "not in the text")
-)  # fmt: skip
-_REFUSED = re.compile(
-    "|".join(
-        (
-            r"\b(?:i|we)(?: am| are|'m|'re)?(?: \w+){0,2}? "
-            r"(?:cannot|can't|can not|won't|will not|unable to|not able to|must decline|decline|refuse)\b"
-            r"[^.\n]{0,80}?\b(?:help|assist|comply|provide|share|answer|fulfil|fulfill|do|disclose|reveal|continue|"
-            r"engage|support|discuss|complete|respond|to)\b",
-            r"\bas an? (?:ai|artificial intelligence|(?:large )?language model)\b",
-            r"\bagainst (?:my|our|the) (?:\w+ )?(?:policy|policies|guidelines|rules|principles)\b",
-            r"\b(?:not (?:allowed|permitted|comfortable)|isn't appropriate|not appropriate)\b",
-        )
-    )
-)
-
-
-# --- denials ---
-#
-# "1234567, not 7654321" does not answer 7654321, and neither does "I cannot find 7654321 in the text". A negation right
-# before a value holds up to the next comma, "not found" up to the end of the sentence, unless a new clause begins.
-
-_SCOPE_CHARACTERS = 240
-_SENTENCE_END = re.compile(
-    r"[.!?](?=\s|$)|[\n;\u3002]|</?\w+>|\s-\s|(?<!anything )\b(?:but|however|although|though|yet|instead(?! of)|so)\b"
-)
-_CLAUSE = re.compile(r",(?=[^,]*\b(?:is|are|was|were|it's|that's|has|have|must|should|would|seems?|belongs?|equals)\b)")
-_DOUBLE = re.compile(
-    r"\b(?:not|isn't|no|without)(?: an?| any| the)? (?:only|just|merely|doubt|question|problem|further ado)\b"
-    r"|\b(?:not|\w+n't|cannot) (?:mistaken|wrong|incorrect|doubt(?: that)?|believe it)\b"
-    r"|\b(?:no|none|nothing|no one|nobody|not|\w+n't|cannot)(?: [\w'-]+){0,2} (?:other than|except(?: for)?|besides)\b"
-    r"|\bnothing (?:else )?but\b"
-)
-_NEGATION = re.compile(
-    r"\b(?:not|no|never|neither|nor|none|nobody|nowhere|lacks|cannot|\w+n't|without|except(?: for)?|excluding|unlike"
-    r"|wrong(?:ly)?|incorrect(?:ly)?|false|(?:instead|rid) of|(?:rather|other) than|unable to|fail(?:s|ed)? to"
-    r"|refuse to|decline to|doubt(?:s|ful)?|anything but)(?![\w'-])"
-)
-_LISTED_AS_DENIED = re.compile(r"\b(?:neither|none of|not any of)(?: [\w-]+,?){1,8},?(?: (?:and|or|nor))? ?$")
-_MODAL = r"(?:is|are|was|were|does|do|did|has|have|had|can|could|will|would|should|must|may|might)"
-_DENIED_AFTER = re.compile(
-    r"[\s\"'`*)\]]*(?:"
-    r"(?:(?!(?:is|are|was|that|which|who|and|or|so|as)\b)[\w'-]+ ){0,4}?"
-    rf"(?:{_MODAL}(?: not\b|n't\b| never\b)(?! [\"'`*]*\d)|cannot\b|can't\b|won't\b"
-    r"|(?:is|was|would be|seems) (?:also )?(?:wrong|incorrect|false|absent|missing|nowhere|no )\b)"
-    r"|[(\[]\s*(?:wrong|incorrect|false)\b"
-    r"|[-:(]?\s*(?:not|nowhere) (?:to be )?(?:found|in|mentioned|present|there|given|listed|correct|right)\b"
-    r"|\?\W*(?:no|not|nope|wrong)\b)"
-)
-
-
-_INTERROGATIVE = re.compile(r"[^.!?\n]*\?")
-
-
-def asks_for_what_is_not(question: str) -> bool:
-    """Whether the question itself is negative, as in "Who did not come?", so that a right answer may be negative."""
-    return any(_NEGATION.search(sentence) for sentence in _INTERROGATIVE.findall(folded(question)))
-
-
-def _denies(before: str, after: str) -> bool:
-    """Whether the text around a value denies it. Both are folded; `before` ends and `after` begins at the value."""
-    sentence = _SENTENCE_END.split(_DOUBLE.sub(" ", before))[-1]
-    clause = _CLAUSE.split(sentence + "\x00")[-1]
-    if _NEGATION.search(clause.rpartition(",")[2]) or _NOT_FOUND.search(clause):
-        return True
-    if _LISTED_AS_DENIED.search(clause.rstrip("\x00")):
-        return True
-    return _DENIED_AFTER.match(after) is not None
-
-
-def says_not_found(answer: str) -> bool:
-    """Whether the model says that the text does not have it, or that it does not know."""
-    start = _beginning(answer)
-    return bare(start) in _NOT_FOUND_ALONE or _NOT_FOUND.search(start) is not None
-
-
-def says_refusal(answer: str) -> bool:
-    """Whether the model declines to answer."""
-    return _REFUSED.search(_beginning(answer)) is not None
 
 
 def repeats_itself(answer: str) -> bool:
@@ -288,7 +212,3 @@ def repeats_itself(answer: str) -> bool:
     given = words(clean(answer[: _LOOP_WORDS * 12]))[:_LOOP_WORDS]
     phrases = list(zip(given, given[1:], given[2:], strict=False))
     return len(phrases) >= 20 and len(set(phrases)) < 0.3 * len(phrases)
-
-
-def _beginning(answer: str) -> str:
-    return clean(answer[: _BEGINNING_CHARACTERS * 2])[:_BEGINNING_CHARACTERS]

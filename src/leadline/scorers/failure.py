@@ -11,13 +11,12 @@ wording, and wording before form:
  4  empty            nothing visible; cut_off when hidden thinking used up the allowance
  5  cut_off          the allowance ran out inside a missing value, or while values were still being listed
     partial          some targets, not all
- 6  wrong_format     the right value is there, but not in the form the scorer takes
+ 6  wrong_format     the right value is there, not denied, but not in the form the scorer takes
  7  distractor       no target, but another planted value, one of another line, or the demonstration's
  8  not_found        the model says it is not there, or that it does not know
  9  refused          the model declines
 10  cut_off          the allowance ran out before any value, and the answer was neither a loop nor unrelated
-11  wrong_format     no value of the form asked for
-12  wrong            a value of the right form that was not planted: made up, misread or remembered
+11  wrong            anything else: a value made up, misread or remembered, a piece of one, or no value at all
 
 Details follow the error analysis of the RULER paper (arXiv 2404.06654, section 5) where a single answer can show them.
 """
@@ -34,11 +33,10 @@ from leadline.scorers.answer_forms import (
     form_of,
     listed_items,
     repeats_itself,
-    says_not_found,
-    says_refusal,
     values_of_form,
     words,
 )
+from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.normalise import clean
 
 _LENGTH = frozenset(("length", "max_tokens"))
@@ -63,6 +61,7 @@ INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}
 STOP_WORDS = "stop words"
 REPEATS = "repeats itself"
 ECHO = "only what the question said"
+NO_VALUE = "no value of the form asked for"
 
 Classification = tuple[FailureClass, str]
 
@@ -92,7 +91,7 @@ def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) 
     answer = _WrongAnswer(probe, outcome, text)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
-    if answer.right:
+    if answer.right or answer.words.in_another_form(probe.targets):
         return "wrong_format", OTHER_FORM
     if answer.foreign:
         return "distractor", answer.foreign
@@ -116,11 +115,7 @@ def _classify_wording(answer: _WrongAnswer) -> Classification | None:
 def _classify_form(answer: _WrongAnswer) -> Classification:
     if answer.unfinished:
         return "cut_off", answer.unfinished
-    if answer.loops:
-        return "wrong_format", REPEATS
-    if answer.values or answer.slip == STOP_WORDS:
-        return "wrong", answer.slip
-    return "wrong_format", answer.slip
+    return "wrong", answer.slip or ("" if answer.values else NO_VALUE)
 
 
 class _WrongAnswer:

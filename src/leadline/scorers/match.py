@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.answer_forms import Words, asks_for_what_is_not
+from leadline.scorers.answer_forms import Words, words
+from leadline.scorers.denials import asks_for_what_is_not
 from leadline.scorers.normalise import VERSION, bare, clean, post_process
 
 _SHOWN_CHARACTERS = 200
@@ -26,7 +27,8 @@ def given_targets(probe: Probe, answer: str) -> list[str]:
     said = Words(answer)
     plain = post_process(answer).lower()
     given = said.found if asks_for_what_is_not(probe.question) else said.affirmed
-    return [t for t in probe.targets if t.lower() in plain and (given([t]) or _is_only_signs(t))]
+    stated = set(map(clean, given(probe.targets)))
+    return [t for t in probe.targets if t.lower() in plain and (clean(t) in stated or _is_only_signs(t))]
 
 
 def _is_only_signs(target: str) -> bool:
@@ -71,7 +73,8 @@ class MatchExact:
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         said = bare(completion.text)
-        right = bool(said) and said in {bare(t) for t in probe.targets}
+        given = words(clean(completion.text))  # with the sign of a number, which is no punctuation
+        right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in probe.targets)
         return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
 
 

@@ -12,8 +12,9 @@ import string
 import unicodedata
 from functools import cache
 
-VERSION = "2"
-"""Of all scorers: raised whenever an answer could get another score. 2: whole words that are not denied."""
+VERSION = "3"
+"""Of all scorers: raised whenever an answer could get another score. 2: whole words that are not denied. 3: signs of
+numbers, corrections and harmless negations are read."""
 
 _PUNCTUATION = string.punctuation + " \u2026"
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from leadline.stats.compare import Pairs
+
 TEMPLATE = "chat template"
+TOKENIZER = "tokenizer"
+FORM = "form of the prompt"
+PREFIX = "place of the answer prefix"
+IN_THE_TEXT = (TEMPLATE, TOKENIZER, FORM, PREFIX)
+"""What makes no difference where the text that the model reads is the same."""
+NOT_GRADED_ALIKE = "answers were not graded alike: grade one run again with `leadline rescore`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,21 +29,36 @@ class Obstacle:
 
     def __str__(self) -> str:
         verb = "differ" if self.what in ("lengths", "depths", "samples") else "differs"
-        return f"{self.what} {verb} ({self.base} / {self.candidate}): {self.why}"
+        values = f" ({self.base} / {self.candidate})" if self.base or self.candidate else ""
+        return f"{self.what} {verb}{values}: {self.why}"
 
 
-def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> list[Obstacle]:
+def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: Pairs | None = None) -> list[Obstacle]:
     """What differs between two runs, from their identities {"spec": ..., "fingerprints": ...}; refusals first.
 
     The model, its revision and its weights are expected to differ: they are what is compared. Where both say how a turn
-    was wrapped ("frame"), the parts that differ are named.
+    was wrapped ("frame"), the parts that differ are named; where both have the metric of each task ("metrics"), other
+    variants of the same metric are. Engines make fingerprints of templates and tokenizers in different ways, so the
+    texts of `pairs` decide where their records have digests of them.
     """
     found = [*_spec(base.get("spec", {}), candidate.get("spec", {}))]
-    wrapped = [*_frame(base.get("frame", {}), candidate.get("frame", {}))]
+    found += _metrics(base.get("metrics", {}), candidate.get("metrics", {}))
+    frames = base.get("frame", {}), candidate.get("frame", {})
     for obstacle in _fingerprints(base.get("fingerprints", {}), candidate.get("fingerprints", {})):
         # The fingerprint of a frame is of all its parts: it says that something differs, and not what.
-        found += wrapped if wrapped and obstacle.what == TEMPLATE else [obstacle]
+        found += _frame(*frames) if all(frames) and obstacle.what == TEMPLATE else [obstacle]
+    if pairs is not None and all(map(_is_known, frames)):
+        if pairs.same_text == len(pairs):
+            found = [o for o in found if o.what not in IN_THE_TEXT]
+        elif pairs.other_text and not any(o.severity == "refuse" for o in found):
+            what = f"text of {pairs.other_text:,} of {pairs.same_text + pairs.other_text:,} paired prompts"
+            found.append(Obstacle(what, "warn", "", "", "a part of the difference may be the prompt's"))
     return sorted(dict.fromkeys(found), key=lambda o: o.severity != "refuse")
+
+
+def _is_known(frame: Mapping[str, Any]) -> bool:
+    """Whether the text around a turn is known. Hosted servers apply a chat template that they do not show."""
+    return bool(frame.get("form") == "completion" or frame.get("before") or frame.get("after"))
 
 
 def _spec(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
@@ -64,13 +87,14 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
         if old == new:
             continue
         kind, *rest = name.split(".")
-        if kind == "task" and rest and rest[0] in titles:
+        if kind == "task" and rest[-1:] == ["scorers"]:
+            yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
+        elif kind == "task" and rest and rest[0] in titles:
             yield _obstacle(name, "refuse", old, new, "another task version or option asks another question")
         elif kind == "source" and old is not None and new is not None:
             yield _obstacle(name, "refuse", old, new, "another haystack is another document")
         elif kind == "scorer" and old is not None and new is not None:
-            why = "answers were not graded alike: grade one run again with `leadline rescore`"
-            yield _obstacle(name, "refuse", old, new, why)
+            yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
         elif kind == "model":
             yield from _model(rest[0] if rest else name, old, new)
 
@@ -78,7 +102,7 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
 def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
     if "tokenizer" in name:
         why = "as many tokens are not as much text, and pairs are not the same document"
-        yield _obstacle("tokenizer", "warn", old, new, why)
+        yield _obstacle(TOKENIZER, "warn", old, new, why)
     elif name in ("frame", "template"):
         yield _obstacle(TEMPLATE, "warn", old, new, "a part of the difference may be the template's")
     elif "decoding" in name:
@@ -86,22 +110,20 @@ def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
 
 
 def _frame(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obstacle]:
-    """The parts of the prompt around a question that differ; none where one of the runs has no record of them."""
-    if not base or not candidate:
-        return
+    """The parts of the prompt around a question that differ."""
 
     def differs(*names: str) -> bool:
         return any(base.get(name) != candidate.get(name) for name in names)
 
     if differs("form"):
         why = "a conversation and a text to go on with are different questions to a model"
-        yield _obstacle("form of the prompt", "warn", base.get("form"), candidate.get("form"), why)
+        yield _obstacle(FORM, "warn", base.get("form"), candidate.get("form"), why)
     elif differs("before", "after", "system"):
         why = "a part of the difference may be the template's"
         yield _obstacle(TEMPLATE, "warn", base.get("fingerprint"), candidate.get("fingerprint"), why)
     if differs("prefill"):
         old, new = ("begins the answer" if side.get("prefill") else "ends the question" for side in (base, candidate))
-        yield _obstacle("place of the answer prefix", "warn", old, new, "these are different questions to a model")
+        yield _obstacle(PREFIX, "warn", old, new, "these are different questions to a model")
     if differs("extra_tokens"):
         why = "there is something in one prompt that is not in the other"
         name, what = "extra_tokens", "number of tokens that the server adds"
@@ -119,3 +141,67 @@ def _obstacle(what: str, severity: Literal["refuse", "warn"], base: Any, candida
 def _shown(value: Any) -> str:
     text = "absent" if value is None else str(value)
     return text if len(text) <= 40 else f"{text[:36]} ..."
+
+
+# --- variants of one metric
+
+
+_ROUGE, _CODE, _CHINESE = "ROUGE-L", "code similarity", "F1 of Chinese texts"
+_VARIANTS = {
+    "rouge": (_ROUGE, "of the package rouge (LongBench)"),
+    "rouge_zh": (_ROUGE, "of the package rouge (LongBench)"),
+    "rouge.google": (_ROUGE, "of the package rouge_score"),
+    "summary": (_ROUGE, "as rougeLsum of rouge_score (InfiniteBench)"),
+    "code_similarity (difflib)": (_CODE, "by difflib"),
+    "code_similarity (levenshtein)": (_CODE, "by python-Levenshtein"),
+    "qa_f1_zh": (_CHINESE, "over words of jieba (LongBench)"),
+    "chinese_f1": (_CHINESE, "over characters (InfiniteBench)"),
+    "longbench_v2": ("accuracy of LongBench v2", "with 0 for an answer without a letter"),
+    "longbench_v2.compensated": ("accuracy of LongBench v2", "with 0.25 for an answer without a letter"),
+    **{f"match.{which}": ("string match", "of whole words (match)") for which in ("all", "any")},
+    "ruler.v1": ("string match", "anywhere in the answer (ruler.v1)"),
+    "ruler.strict": ("string match", "without other candidates (ruler.strict)"),
+}
+"""By the name of a metric on records: what people call it, and which of several it is."""
+_EFFECTS = {
+    _ROUGE: "on the same texts they differ by up to ten points",
+    _CODE: "on the same answers they differ by 1.4 to 3.2 points",
+}
+
+
+def variant_of(metric: str) -> tuple[str, str] | None:
+    """What people call a metric and which of its variants it is; None for one without variants."""
+    strict = metric.removesuffix(", strict")
+    for name in ("count", "retrieval", "retrieval_zh", "classification"):
+        if strict == name:
+            return name, "by the official rule" if strict == metric else "without credit for lists of guesses"
+    return _VARIANTS.get(metric)
+
+
+def mixed_variants(scored: Iterable[tuple[str, str]]) -> list[str]:
+    """A sentence for every metric of which several variants were used, from pairs of what was scored and its metric."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for what, metric in scored:
+        if variant := variant_of(metric):
+            names = found.setdefault(variant[0], {}).setdefault(variant[1], [])
+            if what not in names:
+                names.append(what)
+    return [
+        f"{name} is not one metric here: {'; '.join(f'{how} for {_some(what)}' for how, what in hows.items())}. "
+        f"{_EFFECTS.get(name, 'They do not give the same number').capitalize()}, so these scores do not compare."
+        for name, hows in found.items()
+        if len(hows) > 1
+    ]
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def _metrics(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iterator[Obstacle]:
+    for task in sorted(base.keys() & candidate.keys()):
+        old, new = base[task], candidate[task]
+        first, second = variant_of(old), variant_of(new)
+        if first and second and first[0] == second[0] and first != second:
+            why = f"these are variants of {first[0]}; {_EFFECTS.get(first[0], 'they do not give the same number')}"
+            yield _obstacle(f"metric of {task}", "warn", old, new, why)

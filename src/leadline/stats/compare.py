@@ -103,6 +103,20 @@ class Pairs:
         return len(self.base)
 
     @property
+    def same_text(self) -> int:
+        """Pairs whose prompts have the same text."""
+        return int(np.sum(self._texts_known & (self.base.prompt == self.candidate.prompt)))
+
+    @property
+    def other_text(self) -> int:
+        """Pairs whose prompts have different texts. Pairs of older runs, without digests, are in neither count."""
+        return int(np.sum(self._texts_known & (self.base.prompt != self.candidate.prompt)))
+
+    @property
+    def _texts_known(self) -> BoolArray:
+        return np.asarray((self.base.prompt != 0) & (self.candidate.prompt != 0))
+
+    @property
     def difference(self) -> Observations:
         return replace(self.base, value=self.candidate.value - self.base.value)
 
@@ -140,6 +154,9 @@ class Comparison:
     alpha: float
     discordance: float
     """The share of prompts whose score changed: what to plan the next comparison with."""
+    same_text: int = 0
+    """Pairs whose prompts have the same text; `other_text`, different texts. Older runs have no digests of them."""
+    other_text: int = 0
 
     @property
     def overall(self) -> Difference:
@@ -197,6 +214,8 @@ def compare(
         correction=correction,
         alpha=1 - confidence,
         discordance=float(np.mean(pairs.base.value != pairs.candidate.value)),
+        same_text=pairs.same_text,
+        other_text=pairs.other_text,
     )
 
 
@@ -285,7 +304,7 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
         cells=np.bincount(np.unique(code * size + cell) // size, minlength=len(keys)),
         unit=all(bool(np.all((side >= 0) & (side <= 1))) for side in (base, candidate)),
         prompts=1 / np.bincount(code, weights=weight**2, minlength=len(keys)),
-        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), -1) ** 2, axis=1), 1e-300),
+        documents=1 / np.maximum(np.sum(by_document.reshape(len(keys), len(clusters)) ** 2, axis=1), 1e-300),
     )
 
 

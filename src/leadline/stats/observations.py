@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 WordArray = npt.NDArray[np.str_]
+DigestArray = npt.NDArray[np.uint64]
 
 Failures = Literal["excluded", "zero"]
 Column = Literal["task", "length", "depth", "sample"]
@@ -45,6 +46,12 @@ class Observations:
     """The haystack: samples of one are correlated, and so are the differences of two models on them."""
     value: FloatArray
     failed: BoolArray
+    prompt: DigestArray = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
+    """The digest of the prompt's text as a number; 0 where it is not known."""
+
+    def __post_init__(self) -> None:
+        if len(self.prompt) != len(self.value):
+            object.__setattr__(self, "prompt", np.zeros(len(self.value), dtype=np.uint64))
 
     def __len__(self) -> int:
         return len(self.value)
@@ -52,7 +59,7 @@ class Observations:
     def take(self, rows: BoolArray | IntArray) -> Observations:
         return Observations(
             self.task[rows], self.length[rows], self.depth[rows], self.sample[rows],
-            self.cluster[rows], self.value[rows], self.failed[rows],
+            self.cluster[rows], self.value[rows], self.failed[rows], self.prompt[rows],
         )  # fmt: skip
 
     def joined(self, other: Observations) -> Observations:
@@ -114,7 +121,15 @@ def observations(records: Iterable[Record], *, scorer: str | None = None) -> Obs
         cluster=np.array([_SWEEP.sub("", latest[c].cluster) for c in cells], dtype=np.str_),
         value=np.array([np.nan if v is None else v for v in values], dtype=np.float64),
         failed=np.array([v is None for v in values], dtype=np.bool_),
+        prompt=np.array([_number(latest[c].prompt_digest) for c in cells], dtype=np.uint64),
     )
+
+
+def _number(digest: str) -> int:
+    try:
+        return int(digest[:16], 16)
+    except ValueError:  # none, or that of a damaged record
+        return 0
 
 
 def _value(record: Record, scorer: str | None) -> float | None:

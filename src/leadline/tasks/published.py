@@ -1,4 +1,4 @@
-"""LongBench, LongBench-E, LongBench v2 and InfiniteBench on their own data, as published.
+"""Published benchmarks on their own data: what they have in common, LongBench v2 and InfiniteBench.
 
 The texts are real, so a sample has the length it has: the length of a cell is the limit for prompt and answer. `fit`
 decides about samples that are longer. Prompts have the published structure in our own words; --templates takes the
@@ -8,6 +8,7 @@ official wording. docs/longbench.md says what is the same as published and what 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -15,34 +16,24 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Origin
-from leadline.core.errors import UnknownName
 from leadline.core.seeds import bulk_rng
 from leadline.core.spec import Suite
 from leadline.core.types import Cell, Draft, Question, document_name
 from leadline.store.benchmark_files import (
     INFINITEBENCH,
     LETTERS,
-    LONGBENCH,
     BenchmarkFile,
     BenchmarkSample,
     open_infinitebench,
-    open_longbench,
     open_longbench_v2,
 )
 from leadline.tasks.wording import PromptPart, WordedTask
 from leadline.text.downloads import find_data
 
-LongBenchName = Literal[
-    "narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader",
-    "gov_report", "qmsum", "multi_news", "vcsum", "trec", "triviaqa", "samsum", "lsht", "passage_count",
-    "passage_retrieval_en", "passage_retrieval_zh", "lcc", "repobench-p",
-]  # fmt: skip
 InfiniteBenchName = Literal[
     "passkey", "number_string", "kv_retrieval", "longbook_sum_eng", "longbook_qa_eng", "longbook_choice_eng",
     "longdialogue_qa_eng", "longbook_qa_chn", "code_debug", "code_run", "math_calc", "math_find",
 ]  # fmt: skip
-E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
-"""LongBench-E's length bins, by the length in words that its files state."""
 
 
 class PublishedTask(WordedTask):
@@ -60,25 +51,28 @@ class PublishedTask(WordedTask):
     def has_depth(self) -> bool:
         return False
 
+    @abstractmethod
     def opened(self) -> BenchmarkFile:
-        raise NotImplementedError
+        """The data, read and checked."""
 
+    @abstractmethod
     def scores(self) -> tuple[str, ...]:
-        raise NotImplementedError
+        """The scorers, the official one first."""
 
+    @abstractmethod
     def new_tokens(self) -> int:
-        raise NotImplementedError
+        """The published number of tokens for an answer."""
+
+    @abstractmethod
+    def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
+        """The text before the context, and the text after it."""
+
+    @abstractmethod
+    def label(self, sample: BenchmarkSample) -> dict[str, str]:
+        """Labels for the record: what scorers need, and what results are broken down by."""
 
     def templated(self) -> bool:
         return True
-
-    def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
-        """The text before the context, and the text after it."""
-        raise NotImplementedError
-
-    def label(self, sample: BenchmarkSample) -> dict[str, str]:
-        """Labels for the record: what scorers need, and what results are broken down by."""
-        raise NotImplementedError
 
     def sources(self) -> Sequence[Origin]:
         return (self.opened(),)
@@ -119,148 +113,6 @@ class PublishedTask(WordedTask):
         return find_data(self.data or download, folders=True)
 
 
-# --- LongBench ------------------------------------------------------------------------------------
-
-
-def _parts(instruction: str, question: str) -> dict[str, PromptPart]:
-    needs = ("input",) if "{input}" in question else ()
-    return {
-        "instruction": PromptPart((instruction,), opens=True),
-        "question": PromptPart((question,), needs=needs, asks=True),
-    }
-
-
-_BRIEF = "in as few words as possible, without explanation"
-_PASSAGES = _parts(
-    f"Below are several passages. Answer a question from them {_BRIEF}.\n\n",
-    f"\n\nAnswer the question from the passages above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
-)
-_EXAMPLES = {"question": PromptPart(("\n{input}",), needs=("input",), asks=True)}
-_SUMMARY = "\n\nWrite a one-page summary of the {text} above.\n\nSummary:"
-LONGBENCH_PARTS: dict[str, dict[str, PromptPart]] = {
-    "narrativeqa": _parts(
-        f"Below is a story, a book or a film script. Answer a question about it {_BRIEF}.\n\nStory:\n",
-        f"\n\nAnswer the question about the story above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
-    ),
-    "qasper": _parts(
-        f"Below is a scientific article. Answer a question about it {_BRIEF}; if the article does not answer it, write "
-        '"unanswerable"; answer a yes/no question with "yes", "no" or "unanswerable".\n\nArticle:\n',
-        f"\n\nAnswer the question about the article above {_BRIEF}; if the article does not answer it, write "
-        '"unanswerable"; answer a yes/no question with "yes", "no" or "unanswerable".\n\nQuestion: {input}\nAnswer:',
-    ),
-    "multifieldqa_en": _parts(
-        "Read the text below and answer a question about it briefly.\n\n",
-        f"\n\nAnswer the question about the text above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
-    ),
-    "multifieldqa_zh": _parts(
-        "请先通读下面的文章，再用简短的话回答一个问题。\n\n",
-        "\n\n请根据上面的文章回答问题，只写答案，不要解释。\n\n问题：{input}\n回答：",
-    ),
-    "hotpotqa": _PASSAGES,
-    "2wikimqa": _PASSAGES,
-    "musique": _PASSAGES,
-    "dureader": _parts(
-        "请先通读下面的几篇文章，再回答一个问题。\n\n文章：\n",
-        "\n\n请根据上面的文章回答问题。\n\n问题：{input}\n回答：",
-    ),
-    "gov_report": _parts(
-        "Below is a report of a government agency. Write a one-page summary of it.\n\nReport:\n",
-        _SUMMARY.format(text="report"),
-    ),
-    "qmsum": _parts(
-        "Below is the transcript of a meeting. Answer a question about it in one or more sentences.\n\nTranscript:\n",
-        "\n\nAnswer the question about the meeting above in one or more sentences.\n\nQuestion: {input}\nAnswer:",
-    ),
-    "multi_news": _parts(
-        "Below are several news articles. Write a one-page summary of all of them.\n\nNews:\n",
-        _SUMMARY.format(text="news"),
-    ),
-    "vcsum": _parts(
-        "下面是一次会议的记录，请写一段话概括其内容。\n\n会议记录：\n", "\n\n请概括上面的会议内容。\n\n会议总结："
-    ),
-    "trec": {
-        "instruction": PromptPart(("Name the type of the question. Solved examples come first.\n\n",), opens=True),
-        **_EXAMPLES,
-    },
-    "triviaqa": {
-        "instruction": PromptPart(
-            ("Answer the question from its passage, with the answer alone. Solved examples come first.\n\n",),
-            opens=True,
-        ),
-        **_EXAMPLES,
-    },
-    "samsum": {
-        "instruction": PromptPart(
-            ("Summarise the dialogue in a few short sentences. Solved examples come first.\n\n",), opens=True
-        ),
-        **_EXAMPLES,
-    },
-    "lsht": {"instruction": PromptPart(("请判断新闻属于哪一类，先看几个例子。\n\n",), opens=True), **_EXAMPLES},
-    "passage_count": _parts(
-        "Below are paragraphs, some of which may be repeated. Find out how many different paragraphs there are.\n\n",
-        "\n\nHow many paragraphs are left when every repetition is removed? Answer with the number alone, such as 1, 2 "
-        "or 3.\n\nThe number is:",
-    ),
-    "passage_retrieval_en": _parts(
-        "Below are 30 numbered paragraphs, and after them a summary of one of them. Find out which.\n\n",
-        "\n\nThe summary is:\n\n{input}\n\nWhich paragraph is it a summary of? Answer in the form "
-        '"Paragraph 1", "Paragraph 2" and so on.\n\nThe answer is:',
-    ),
-    "passage_retrieval_zh": _parts(
-        "下面有若干编号的段落，最后给出其中一段的摘要，请找出是哪一段。\n\n",
-        "\n\n摘要如下：\n\n{input}\n\n这是哪一段的摘要？请按“段落1”“段落2”的格式回答。\n\n答案是：",
-    ),
-    "lcc": _parts("Complete the code below with its next line.\n", "\nThe next line of code is:\n"),
-    "repobench-p": _parts("Complete the code below with its next line.\n", "\n{input}\nThe next line of code is:\n"),
-}
-UNTEMPLATED = frozenset(("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"))
-"""Few-shot and code data sets, which are published without chat template."""
-
-
-class LongBench(PublishedTask):
-    """A data set of LongBench (arXiv 2308.14508): real texts in English, Chinese and code, with its own metric."""
-
-    version: ClassVar[str] = "1"
-
-    dataset: LongBenchName = Field("multifieldqa_en", description="data set; several make a sweep")
-    edition: Literal["v1", "e"] = Field("v1", description="v1, or e for LongBench-E with its even length bins")
-
-    def parts(self) -> Mapping[str, PromptPart]:
-        return LONGBENCH_PARTS[self.dataset]
-
-    def opened(self) -> BenchmarkFile:
-        if self.edition == "e" and not LONGBENCH[self.dataset].in_e:
-            raise UnknownName("data set of LongBench-E", self.dataset, [n for n, d in LONGBENCH.items() if d.in_e])
-        return open_longbench(self.place("longbench"), self.dataset + ("_e" if self.edition == "e" else ""))
-
-    def scores(self) -> tuple[str, ...]:
-        metric = LONGBENCH[self.dataset].metric
-        beside = {
-            "code_similarity": ("longbench.levenshtein",),
-            "rouge": ("rouge.google",),
-            **dict.fromkeys(("count", "retrieval", "retrieval_zh", "classification"), ("longbench.strict",)),
-        }
-        return ("longbench", *beside.get(metric, ()))
-
-    def new_tokens(self) -> int:
-        return LONGBENCH[self.dataset].new_tokens
-
-    def templated(self) -> bool:
-        return self.dataset not in UNTEMPLATED
-
-    def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
-        return self.fill("instruction"), self.fill("question", input=sample.question)
-
-    def label(self, sample: BenchmarkSample) -> dict[str, str]:
-        words = int(float(sample.groups["length"] or 0))
-        found = {
-            "dataset": self.dataset,
-            "words": str(words),
-            "bin": next(name for end, name in E_BINS if end is None or words < end),
-        }
-        return found | ({"classes": json.dumps(sample.classes, ensure_ascii=False)} if sample.classes else {})
-
-
 # --- LongBench v2 ---------------------------------------------------------------------------------
 
 V2_PARTS = {
@@ -295,7 +147,8 @@ class LongBenchV2(PublishedTask):
 
     def ask(self, sample: BenchmarkSample) -> tuple[str, str]:
         choices = dict(zip("abcd", sample.options, strict=True))
-        return self.fill("instruction"), self.fill("question", question=sample.question, **choices)
+        question = self.fill("question", question=sample.question, **choices)
+        return self.fill("instruction"), question.removeprefix("\n</text>") if self.no_context else question
 
     def label(self, sample: BenchmarkSample) -> dict[str, str]:
         return {"dataset": "longbench-v2", **sample.groups, "bin": sample.groups["length"]}
@@ -367,7 +220,7 @@ class InfiniteBench(PublishedTask):
     def parts(self) -> Mapping[str, PromptPart]:
         about, task, opening = INFINITEBENCH_TEXTS[self.dataset]
         needs = tuple(name for name in ("input", "options") if f"{{{name}}}" in task)
-        if self.family == "kimi":
+        if self.family == "kimi" and not self.no_context:  # without a text, the question is all there is
             return {
                 "instruction": PromptPart((f"{about}{task}\n\n",), needs=needs, may=("input", "options"), opens=True),
                 "question": PromptPart(("\n\nNow give the answer.",), may=("input", "options"), asks=True),
@@ -404,34 +257,20 @@ class InfiniteBench(PublishedTask):
 # --- suites ---------------------------------------------------------------------------------------
 
 
-def _suite(name: str, summary: str, task: str, datasets: Sequence[str], length: str, **options: Any) -> Suite:
+def published_suite(name: str, summary: str, task: str, datasets: Sequence[str], length: str, **options: Any) -> Suite:
+    """A suite of all data sets of a benchmark, with every sample they have."""
     tasks = [{"name": task, "label": one, "options": {"dataset": one, **options}} for one in datasets]
     return Suite(
         name=name, summary=summary, values={"tasks": tasks, "lengths": length, "samples": 1000, "reading": "fresh"}
     )
 
 
-LONGBENCH_SUITE = _suite(
-    "longbench",
-    "LongBench: 21 data sets, 4,750 samples, prompts of at most 32k",
-    "longbench_dataset",
-    list(LONGBENCH),
-    "32k",
-)
-LONGBENCH_E_SUITE = _suite(
-    "longbench-e",
-    "LongBench-E: 13 data sets in even length bins",
-    "longbench_dataset",
-    [name for name, one in LONGBENCH.items() if one.in_e],
-    "32k",
-    edition="e",
-)
 LONGBENCH_V2_SUITE = Suite(
     name="longbench-v2",
     summary="LongBench v2: 503 questions with four choices, prompts of at most 120k",
     values={"tasks": [{"name": "longbench_v2"}], "lengths": "120000", "samples": 503, "reading": "fresh"},
 )
-INFINITEBENCH_SUITE = _suite(
+INFINITEBENCH_SUITE = published_suite(
     "infinitebench",
     "InfiniteBench: 12 data sets, prompts of at most 128k",
     "infinitebench_dataset",

@@ -15,13 +15,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
 from leadline.core.errors import SourceError, UsageError
-from leadline.core.files import decode_json, read_bytes
 from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
 from leadline.core.types import Filler, PieceBank, Room
+from leadline.store.benchmark_files import FileDocument, RawQuestion, read_questions
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -220,7 +219,7 @@ class QuestionCorpus:
 @cache
 def open_corpus(path: Path, *, form: str, split: Split, most: int) -> QuestionCorpus:
     """The documents and questions of a file in one split, with at most `most` questions drawn from it (0: all)."""
-    asked = _on_side(list(_read(path)), split)
+    asked = _on_side(list(read_questions(path)), split)
     if most and len(asked) > most:
         asked = rng("questions", path.name).sample(asked, most)
     everything = dict.fromkeys(d for question in asked for d in (*question.gold, *question.related))
@@ -254,121 +253,10 @@ def split_number(form: str) -> tuple[str, str]:
     return form[:place], form[place:]
 
 
-# --- formats ------------------------------------------------------------------------------------
+# --- selection of questions ---------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _FileDocument:
-    title: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class _RawQuestion:
-    text: str
-    answers: tuple[str, ...]
-    gold: tuple[_FileDocument, ...]
-    related: tuple[_FileDocument, ...]
-
-
-class _SquadAnswer(msgspec.Struct):
-    text: str
-
-
-class _SquadQuestion(msgspec.Struct):
-    question: str
-    answers: list[_SquadAnswer] = []
-    is_impossible: bool = False
-
-
-class _Paragraph(msgspec.Struct):
-    context: str
-    qas: list[_SquadQuestion]
-
-
-class _Article(msgspec.Struct):
-    paragraphs: list[_Paragraph]
-    title: str = ""
-
-
-class _Squad(msgspec.Struct):
-    data: list[_Article]
-
-
-class _HotpotQuestion(msgspec.Struct):
-    question: str
-    answer: str
-    context: list[tuple[str, list[str]]]
-    supporting_facts: list[tuple[str, int]]
-
-
-class _MusiqueParagraph(msgspec.Struct):
-    title: str
-    paragraph_text: str
-    is_supporting: bool = False
-
-
-class _MusiqueQuestion(msgspec.Struct):
-    question: str
-    answer: str
-    paragraphs: list[_MusiqueParagraph]
-    answer_aliases: list[str] = []
-    answerable: bool = True
-
-
-def _read(path: Path) -> Iterator[_RawQuestion]:
-    """SQuAD is an object with `data`, HotpotQA (and 2WikiMultihopQA) a list of questions with `context`, MuSiQue a
-    question with its `paragraphs` on every line."""
-    what, fix = "not in the format of SQuAD, HotpotQA or MuSiQue", "see docs/questions.md for the fields that are read"
-    text = read_bytes(path, fix=fix)
-    if text.lstrip()[:1] == b"[":
-        return _from_hotpot(decode_json(text, list[_HotpotQuestion], str(path), what=what, fix=fix))
-    if _is_musique(text):
-        return _from_musique(
-            [
-                decode_json(line, _MusiqueQuestion, f"{path}:{number}", what=what, fix=fix)
-                for number, line in enumerate(text.split(b"\n"), 1)
-                if line.strip()
-            ]
-        )
-    return _from_squad(decode_json(text, _Squad, str(path), what=what, fix=fix))
-
-
-def _from_squad(file: _Squad) -> Iterator[_RawQuestion]:
-    for article in file.data:
-        title = article.title.replace("_", " ")
-        documents = tuple(_FileDocument(title, p.context) for p in article.paragraphs)
-        for document, paragraph in zip(documents, article.paragraphs, strict=True):
-            for question in paragraph.qas:
-                if question.answers and not question.is_impossible:
-                    answers = tuple(a.text for a in question.answers)
-                    yield _RawQuestion(question.question, answers, (document,), documents)
-
-
-def _is_musique(text: bytes) -> bool:
-    try:
-        msgspec.json.decode(text.lstrip().split(b"\n", 1)[0], type=_MusiqueQuestion)
-    except (msgspec.DecodeError, RecursionError):
-        return False
-    return True
-
-
-def _from_musique(questions: list[_MusiqueQuestion]) -> Iterator[_RawQuestion]:
-    for question in questions:
-        if question.answerable:
-            documents = tuple(_FileDocument(p.title, p.paragraph_text) for p in question.paragraphs)
-            gold = tuple(d for d, p in zip(documents, question.paragraphs, strict=True) if p.is_supporting)
-            yield _RawQuestion(question.question, (question.answer,), gold, documents)
-
-
-def _from_hotpot(questions: list[_HotpotQuestion]) -> Iterator[_RawQuestion]:
-    for question in questions:
-        documents = {title: _FileDocument(title, "".join(sentences)) for title, sentences in question.context}
-        gold = tuple(documents[t] for t in dict.fromkeys(t for t, _ in question.supporting_facts) if t in documents)
-        yield _RawQuestion(question.question, (question.answer,), gold, tuple(documents.values()))
-
-
-def _on_side(asked: list[_RawQuestion], split: Split) -> list[_RawQuestion]:
+def _on_side(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
     """Questions whose own documents are all in this split, with the related documents of this split."""
     sides: dict[str, Split] = {}
     for document in (d for question in asked for d in question.related):
@@ -376,7 +264,7 @@ def _on_side(asked: list[_RawQuestion], split: Split) -> list[_RawQuestion]:
             sides[document.text] = split_of(document.text)
 
     related: dict[
-        int, tuple[_FileDocument, ...]
+        int, tuple[FileDocument, ...]
     ] = {}  # the paragraphs of an article are one tuple for all its questions
     kept = []
     for question in asked:
@@ -384,15 +272,12 @@ def _on_side(asked: list[_RawQuestion], split: Split) -> list[_RawQuestion]:
             continue
         if id(question.related) not in related:
             related[id(question.related)] = tuple(d for d in question.related if sides[d.text] == split)
-        kept.append(_RawQuestion(question.text, question.answers, question.gold, related[id(question.related)]))
+        kept.append(RawQuestion(question.text, question.answers, question.gold, related[id(question.related)]))
     return kept
 
 
-# --- selection of questions ---------------------------------------------------------------------
-
-
 def _keep(
-    asked: Iterable[_RawQuestion], numbers: Mapping[_FileDocument, int], bodies: Sequence[str]
+    asked: Iterable[RawQuestion], numbers: Mapping[FileDocument, int], bodies: Sequence[str]
 ) -> Iterator[FileQuestion]:
     """Questions that their own documents answer and few others could; each text once."""
     index = _WordIndex(bodies)

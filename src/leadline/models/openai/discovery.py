@@ -10,10 +10,13 @@ import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from leadline.core.activity import waiting_for
 from leadline.core.errors import ServerAway, ServerError, UnknownName
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error
@@ -22,6 +25,8 @@ ServerKind = Literal["plain", "vllm", "sglang", "llamacpp"]
 
 ATTEMPTS = 5
 FIRST_WAIT_SECONDS = 0.2
+LONGEST_WAIT_SECONDS = 30.0
+TOO_MANY_REQUESTS = 429
 OPENING_SECONDS = 30.0
 """The timeout of small questions about the server, where that of a sample may be ten minutes."""
 SMALL_BYTES = 65_536
@@ -91,18 +96,22 @@ def ask_json(client: HttpClient, method: str, url: str, body: bytes | None = Non
     if reply.status == 200 and page is not None:
         return dict(page)
     message = format_error(error_in(page) or page) if page is not None else excerpt(reply.body)
-    error_class = ServerAway if _is_transient(reply) else ServerError
-    raise error_class(f"the server answers {reply.status}: {message}", where=f"{method} {url}")
+    what, where = f"the server answers {reply.status}: {message}", f"{method} {url}"
+    if _is_transient(reply):
+        raise ServerAway(what, where=where, rate_limited=reply.status == TOO_MANY_REQUESTS)
+    raise ServerError(what, where=where)
 
 
 def send_with_retries(
     client: HttpClient, method: str, url: str, body: bytes | None = None, *, seconds: float = OPENING_SECONDS
 ) -> HttpReply:
-    """One reply, with retries after transient failures. For questions about the server, not samples."""
+    """One reply, with retries after transient failures. For questions about the server, not samples. A rate limit is
+    waited for up to `client.rate_limit_wait` seconds."""
     timeout = min(seconds, client.timeout) if len(body or b"") <= SMALL_BYTES else client.timeout
-    for attempt in range(ATTEMPTS):
-        last = attempt == ATTEMPTS - 1
-        wait = FIRST_WAIT_SECONDS * 2**attempt
+    began = time.monotonic()
+    for attempt in count():
+        last = attempt >= ATTEMPTS - 1
+        wait = min(FIRST_WAIT_SECONDS * 2 ** min(attempt, 20), LONGEST_WAIT_SECONDS)
         try:
             reply = client.send(method, url, body, timeout=timeout)
         except RequestFailed as error:
@@ -112,16 +121,21 @@ def send_with_retries(
                     where=url,
                     fix=error.fix or _ADVICE.get(error.reason, "correct base_url (it usually ends in /v1)"),
                 ) from None
+            failed = str(error.reason)
         else:
+            failed = f"a reply of status {reply.status}"
+            wait = max(wait, min(reply.retry_after or 0.0, LONGEST_WAIT_SECONDS))
+            if reply.status == TOO_MANY_REQUESTS and time.monotonic() - began + wait <= client.rate_limit_wait:
+                last = False
             if last or not _is_transient(reply):
                 return reply
-            wait = max(wait, min(reply.retry_after or 0.0, 30.0))
-        time.sleep(wait)
+        with waiting_for(partial("another attempt after {}: {} {}".format, failed, method, url)):
+            time.sleep(wait)
     raise AssertionError  # the last attempt returns or raises
 
 
 def _is_transient(reply: HttpReply) -> bool:
-    return reply.status == 429 or (reply.status >= 500 and reply.status not in (501, 505))
+    return reply.status == TOO_MANY_REQUESTS or (reply.status >= 500 and reply.status not in (501, 505))
 
 
 # --- list of models -----------------------------------------------------------------------------

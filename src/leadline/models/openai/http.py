@@ -74,6 +74,8 @@ class HttpClient:
     def __init__(self, base_url: str, *, headers: Mapping[str, str] | None = None, timeout: float = 600.0) -> None:
         self.base_url = base_url.rstrip("/")
         self.timeout = timeout
+        self.rate_limit_wait = 0.0
+        """Seconds that small questions about the server wait for its rate limit."""
         self._url = urlsplit(self.base_url)
         self._proxy = _proxy_for(self._url)
         self._forwarded = self._proxy is not None and self._url.scheme == "http"

@@ -73,6 +73,9 @@ class OpenAI(ModelProvider):
     max_tokens: int | None = Field(None, ge=1, description="output tokens instead of the task's (thinking needs more)")
     temperature: float | None = Field(0.0, description="0 is greedy")
     timeout: float = Field(600.0, gt=0, le=1e6, description="seconds for a whole request")
+    rate_limit_wait: float = Field(
+        3600.0, ge=0, le=1e6, description="seconds to wait for a rate limit (429) at the start"
+    )
     anyway: bool = Field(False, description="use a tokenizer that is not the server's")
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
@@ -83,8 +86,11 @@ class OpenAI(ModelProvider):
         key = self._key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         client = HttpClient(self._checked_url(), headers=headers, timeout=self.timeout)
+        client.rate_limit_wait = self.rate_limit_wait
         try:
-            return OpenAIModel(self, client, inspect_server(client, name))
+            model = OpenAIModel(self, client, inspect_server(client, name))
+            client.rate_limit_wait = 0.0  # from now on the run decides
+            return model
         except (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError) as error:
             client.close()
             raise ServerError(
