@@ -13,9 +13,11 @@ import pytest
 
 from leadline.core.errors import JudgeRefused, RunStopped, StoreError
 from leadline.core.spec import Limits, make_spec
-from leadline.results.judged import draw_labels, judged_notes, read_judged
+from leadline.results.judged import read_judged
+from leadline.results.judged_summary import judged_notes
 from leadline.run.engine import measure
 from leadline.run.judge import judge_run
+from leadline.run.judge_samples import draw_labels
 from leadline.scorers.judges.rubric import load_rubric
 from leadline.store.runs import read_records
 from leadline.store.verdicts import VERDICTS, VerdictWriter, read_verdicts

@@ -17,17 +17,18 @@ from leadline.cli.progress import HarmlessConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.spec import Limits
 from leadline.report.judged import show_judged
-from leadline.results.judged import draw_labels, judged_values, read_judged
+from leadline.results.judged import read_judged
+from leadline.results.judged_summary import judged_values
 from leadline.results.run import format_model
 from leadline.run.judge import JudgeProgress, judge_run
-from leadline.run.judge_samples import AnswersToJudge, JudgeResult, answer_digest
+from leadline.run.judge_samples import JudgeResult, write_label_draw
 from leadline.scorers.judges.canaries import FLOOR
 from leadline.scorers.judges.rubric import load_rubric
 from leadline.stats.agreement import Label
 from leadline.stats.agreement import agreement as agreement_of
 from leadline.stats.judged import RaterQuality, beside_truth
 from leadline.store.manifest import read_manifest
-from leadline.store.verdicts import LABELS, VERDICTS, read_label_rows, write_draw, write_labels
+from leadline.store.verdicts import LABELS, VERDICTS
 
 WITH_HELP = (
     "A judge: any model string, as for `run --model`. Repeatable; judges of several families are best. A judge of the "
@@ -165,7 +166,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
     """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
     path = folder / LABELS
     if count is not None:
-        written = _draw(folder, rubric, count)
+        written = write_label_draw(folder, load_rubric(rubric), count)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
@@ -179,38 +180,6 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         say("Label with the keys y, n and p. Press Ctrl-C when you are done; labels are saved as you go.")
         with suppress(KeyboardInterrupt):
             server.run()
-
-
-def _draw(folder: Path, rubric: str, count: int) -> int:
-    manifest, loaded = read_manifest(folder), load_rubric(rubric)
-    drawn = draw_labels(folder, count, loaded.digest)
-    if not drawn.keys:
-        raise UsageError(
-            f"no answers were judged by the rubric {loaded.title}",
-            where=str(folder),
-            fix="grade first: leadline judge RUN --with MODEL",
-        )
-    answers = AnswersToJudge(folder, manifest, loaded)
-    records = {record.cell.key: record for record in answers.records}
-    path = folder / LABELS
-    kept = {(row["id"], row.get("answer_digest", "")): row for row in (read_label_rows(path) if path.exists() else [])}
-    rows = []
-    for key in drawn.keys:
-        record, sample = records[key], answers.sample(records[key])
-        row = {
-            "id": key,
-            "question": sample.question,
-            "targets": "\n".join(sample.targets),
-            "evidence": "\n\n".join(sample.evidence),
-            "answer": sample.answer,
-            "answer_digest": answer_digest(record),
-        }
-        old = kept.pop((key, row["answer_digest"]), {})
-        rows.append(row | {"label": old.get("label", "")})
-    labelled = [row for row in kept.values() if row.get("label")]
-    write_labels(folder, [*rows, *({k: row.get(k, "") for k in rows[0]} for row in labelled)])
-    write_draw(folder, drawn.draw)
-    return len(rows)
 
 
 # --- leadline agreement

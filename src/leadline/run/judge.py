@@ -35,6 +35,7 @@ from leadline.scorers.judges.canaries import CANARY, FLOOR
 from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply
 from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
 from leadline.scorers.judges.rules import RULE, families, plain_answers
+from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.verdicts import JudgeVerdict, VerdictWriter, verdict_key
@@ -238,13 +239,16 @@ class _Grader:
                 where=self._judge.name,
                 fix=f"check the judge, then {RESUME}",
             )
-        for name, right in (("right answers accepted", True), ("wrong answers rejected", False)):
-            cases = [verdict for verdict in found if verdict.expected is right]
-            good = sum(verdict.value is not None and (verdict.value >= 0.5) is right for verdict in cases)
-            if good < floor * len(cases):
+        known = known_cases([KnownCase(v.canary, bool(v.expected), v.value) for v in found])
+        rates = {
+            "right answers accepted": (known.accepted, known.right),
+            "wrong answers rejected": (known.rejected, known.wrong),
+        }
+        for name, (good, cases) in rates.items():
+            if good < floor * cases:
                 raise JudgeRefused(
-                    f"this judge fails the known cases: {good} of {len(cases)} {name}, "
-                    f"{sum(v.status == 'unparsed' for v in cases)} replies without a verdict",
+                    f"this judge fails the known cases: {good} of {cases} {name}, "
+                    f"{known.unparsed} of {len(found)} replies without a verdict",
                     where=format_model(self._judge.name),
                     fix=f"choose another judge; --floor 0 grades with it anyway (the floor is {floor:g})",
                 )

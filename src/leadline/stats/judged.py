@@ -14,8 +14,9 @@ weighted by their strata.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -89,6 +90,9 @@ def corrected_mean(
     drawn = data.where > 0
     free = drawn & _partly_labelled(data)
     count = int(free.sum())
+    if drawn.all():  # nothing is left to estimate
+        known = mean_interval(data.labels, clusters, confidence)
+        return Corrected(known.mean, known.interval, len(labels), data.groups, 0.0, math.nan)
     if count < LEAST_LABELS or len(np.unique(data.group[free])) < 3:
         return None
     weights, size = _weights(data), len(data.values)
@@ -157,6 +161,54 @@ def rogan_gladen(
         sensitivity=sensitivity,
         specificity=specificity,
         labels=int(drawn.sum()),
+    )
+
+
+class KnownCase(NamedTuple):
+    """A case whose truth is known, with what a judge made of it: a value from 0 to 1, or None without a verdict."""
+
+    kind: str
+    right: bool
+    value: float | None
+
+    @property
+    def is_hit(self) -> bool:
+        return self.value is not None and (self.value >= 0.5) is self.right
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCases:
+    """How a judge graded the cases whose truth is known."""
+
+    right: int
+    accepted: int
+    wrong: int
+    rejected: int
+    unparsed: int
+    by_kind: Mapping[str, tuple[int, int]]
+    """For each kind of case, how many were graded rightly, and of how many."""
+
+    @property
+    def sensitivity(self) -> float:
+        return self.accepted / self.right if self.right else math.nan
+
+    @property
+    def specificity(self) -> float:
+        return self.rejected / self.wrong if self.wrong else math.nan
+
+
+def known_cases(cases: Sequence[KnownCase]) -> KnownCases:
+    kinds: dict[str, tuple[int, int]] = {}
+    for case in cases:
+        hits, number = kinds.get(case.kind, (0, 0))
+        kinds[case.kind] = (hits + case.is_hit, number + 1)
+    return KnownCases(
+        right=sum(case.right for case in cases),
+        accepted=sum(case.right and case.is_hit for case in cases),
+        wrong=sum(not case.right for case in cases),
+        rejected=sum(not case.right and case.is_hit for case in cases),
+        unparsed=sum(case.value is None for case in cases),
+        by_kind=kinds,
     )
 
 
