@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -184,6 +186,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
 
 # --- leadline agreement
 
+RATINGS_FIX = "one row per item, one column per rater"
 NOT_RATERS = frozenset({"id", "item", "sample", "key", "question", "answer", "text", "comment"})
 
 
@@ -236,21 +239,33 @@ def agreement(
 def _read_csv(file: Path) -> list[dict[str, str]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
-            rows = [{k: v or "" for k, v in row.items() if k is not None} for row in csv.DictReader(opened)]
+            lines = [row for row in csv.reader(opened) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read the ratings: {error}", where=str(file)) from None
-    if not rows:
-        raise UsageError("the file has no rows", where=str(file), fix="one row per item, one column per rater")
-    return rows
+        why = error.strerror if isinstance(error, OSError) else f"it is not a CSV file in UTF-8 ({error})"
+        raise UsageError(f"cannot read the ratings: {why}", where=str(file), fix=RATINGS_FIX) from None
+    if len(lines) < 2:
+        raise UsageError("the file has no rows", where=str(file), fix=RATINGS_FIX)
+    header = [name.strip() for name in lines[0]]
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the column {twice!r} occurs twice", where=f"{file}, line 1", fix="give every rater a name")
+    for number, row in enumerate(lines[1:], 2):
+        if len(row) > len(header):
+            raise UsageError(
+                f"a row of {len(row)} cells under {len(header)} columns", where=f"{file}, row {number}", fix=RATINGS_FIX
+            )
+    return [dict(zip_longest(header, row, fillvalue="")) for row in lines[1:]]
 
 
 def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Label | None]]:
-    """Numbers if all labels are; else words without regard to case and spaces. An empty cell is no rating."""
-    words = [[cell.strip().casefold() for cell in row] for row in rows]
+    """Numbers if all labels are; else words without regard to case and spaces. An empty cell, or nan, is no rating."""
+    words = [["" if (word := cell.strip().casefold()) == "nan" else word for cell in row] for row in rows]
     try:
-        return [[float(cell) if cell else None for cell in row] for row in words]
+        numbers = [[float(cell) if cell else None for cell in row] for row in words]
     except ValueError:
         return [[cell or None for cell in row] for row in words]
+    finite = all(math.isfinite(number) for row in numbers for number in row if number is not None)
+    return [list(row) for row in numbers] if finite else [[cell or None for cell in row] for row in words]
 
 
 def _show_among(found: Any, columns: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from leadline.core.errors import UsageError
 from leadline.core.seeds import digest_text
 from leadline.core.types import Cell, Completion, Record
 from leadline.results.run import format_model
@@ -144,6 +145,12 @@ def read_judged(
     kept = {record.cell.key: record for record in (records if records is not None else read_records(folder))}
     file = labels or (folder / LABELS if (folder / LABELS).exists() else None)
     given = read_labels(file, kept) if file is not None else {}
+    if labels is not None and not given:
+        raise UsageError(
+            "no label in this file belongs to an answer of the run",
+            where=str(labels),
+            fix="the column id has the keys of samples, as `leadline judge RUN --label 40` writes them",
+        )
     draw = read_draw(folder) if labels is None else None
     return [_judged(found, kept, given, draw, str(file or "")) for found in by_rubric.values()]
 

@@ -37,7 +37,7 @@ from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
 from leadline.scorers.judges.rules import RULE, families, plain_answers
 from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.manifest import read_manifest
 from leadline.store.verdicts import JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 
@@ -72,16 +72,16 @@ def judge_run(
     """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
+    tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
     for name in judges:
-        _refuse_secret(name)
-        _check_family(name, (), manifest, own_family)
+        check_judge(name, tested, allowed=own_family)
     result = JudgeResult()
     with VerdictWriter(folder) as writer:
         answers = AnswersToJudge(folder, manifest, rules, result)
         _apply_rules(answers, writer, result)
         for name in judges:
             with _opened(name, limits or Limits()) as judge:
-                own = _check_family(name, (judge.model.card.name,), manifest, own_family)
+                own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
                 grader.run("known cases", list(canary_jobs()), result)
                 grader.check_floor(floor)
@@ -103,24 +103,32 @@ def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> 
 # --- which judge may grade
 
 
-def _refuse_secret(name: str) -> None:
+def check_judges(spec: Spec) -> None:
+    """Raises for judges of a spec that cannot grade, as far as names tell: before the run, not after it."""
+    load_rubric(spec.judges.rubric)
+    for name in spec.judges.models:
+        check_judge(name, (spec.model,), allowed=spec.judges.own_family)
+
+
+def check_judge(name: str, tested: Sequence[str], *, allowed: bool) -> None:
     if holds_secret(name):
         raise UsageError(
             "the judge's name contains a secret, and names are written to disk",
             where=redact(name),
             fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
+    registry.provider(registry.ModelName.parse(name))
+    _check_family((name,), tested, allowed=allowed)
 
 
-def _check_family(name: str, said: Sequence[str], manifest: Manifest, allowed: bool) -> bool:
+def _check_family(names: Sequence[str], tested: Sequence[str], *, allowed: bool) -> bool:
     """Whether the judge is of the tested model's family; raises unless that was asked for."""
-    tested = families(str(manifest.spec["model"]), str(manifest.model.get("name", "")))
-    shared = [family for family in families(name, *said) if family in tested]
+    shared = [family for family in families(*names) if family in families(*tested)]
     if shared and not allowed:
         raise JudgeRefused(
-            f"{format_model(name)} is of the tested model's family ({shared[0]}): judges prefer their own mistakes",
-            where="--with",
-            fix="choose a judge of another family, or add --own-family: the report will then say so",
+            f"{format_model(names[0])} is of the tested model's family ({shared[0]}): judges prefer their own mistakes",
+            where="the judge's name",
+            fix="choose a judge of another family, or allow it: --own-family, in a spec own_family = true",
         )
     return bool(shared)
 

@@ -155,8 +155,9 @@ def load_rubric(name: str) -> Rubric:
     if name.endswith(".toml"):
         try:
             text = Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot read the rubric: {error.strerror}", where=name) from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise UsageError(f"cannot read the rubric: {why}", where=name, fix="see docs/judges.md") from None
     elif name in BUILT_IN:
         text = files("leadline.scorers.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
     else:
