@@ -186,7 +186,7 @@ def test_labels_that_show_no_error_of_the_judge_still_give_an_interval_that_cove
         strata = ["rule"] * 200 + [f"{bool(says[200 + n])} {n % 4}" for n in range(100)]
         chosen = [n for s in set(strata[200:]) for n in [i for i in range(200, 300) if strata[i] == s][:3]]
         labels = [float(right[n]) if n < 200 or n in chosen else None for n in range(300)]
-        found = corrected_mean(says.astype(float), [str(n) for n in range(300)], labels, strata)
+        found = corrected_mean(says.astype(float).tolist(), [str(n) for n in range(300)], labels, strata)
         assert found is not None
         held.append(found.interval.holds(truth))
         widths.append(found.interval.high - found.interval.low)

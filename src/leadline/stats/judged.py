@@ -91,7 +91,7 @@ def corrected_mean(
     free = drawn & _partly_labelled(data)
     count = int(free.sum())
     if drawn.all():  # nothing is left to estimate
-        known = mean_interval(data.labels, clusters, confidence)
+        known = mean_interval(data.labels.tolist(), clusters, confidence)
         return Corrected(known.mean, known.interval, len(labels), data.groups, 0.0, math.nan)
     if count < LEAST_LABELS or len(np.unique(data.group[free])) < 3:
         return None
