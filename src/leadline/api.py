@@ -140,7 +140,7 @@ class Run(results.Run):
             )
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
-            results.refuse_truncated(run.folder, run.totals.truncated)
+            results.refuse_unmeasured(run.folder, run.totals)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 

@@ -1,4 +1,4 @@
-"""Prompts that a server did not read as sent: in no mean, first in every verdict, refused by gates."""
+"""Prompts that a server did not read as sent, and answers without a text: first in every verdict, refused by gates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import leadline
-from leadline.core.errors import TruncatedPrompts
+from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.types import Completion, Receipt, Record
 from leadline.dashboard.live import headline_of
 from leadline.report.comparison import differences_from_first
@@ -123,3 +123,29 @@ def test_a_short_count_is_explained_by_cached_tokens_only_if_they_make_it_whole(
     assert receipt.theirs == reported
     assert receipt.ok is (not short)
     assert Receipt(1000, None).read is None
+
+
+@pytest.mark.parametrize("gate", [(), GATE])
+def test_a_run_of_empty_answers_does_not_end_with_0_and_gates_refuse_it(
+    say: Say, tmp_path: Path, gate: tuple[str, ...]
+) -> None:
+    def measured(model: str) -> CommandResult:
+        return say(
+            "run", "niah", "--model", model, "--lengths", "600,1200", "--depths", "2", "--samples", "2", "--no-figure",
+            "--set", f"haystack={write_haystack(tmp_path)}", "--out", str(tmp_path / model.partition(":")[2]),
+        )  # fmt: skip
+
+    said = measured("sim:empty")
+    assert said.code == 1
+    assert "the model was not measured: the server returned an empty text in 8 of 8 answers" in said.err
+    assert "max_tokens=" in said.err
+    assert "thinking=" in said.err
+    assert measured("sim:perfect").code == 0
+    for pair in (("perfect", "empty"), ("empty", "perfect")):
+        found = say("compare", *(str(tmp_path / name) for name in pair), *gate)
+        assert (found.code, "returned an empty text" in found.err) == (65 if gate else 0, True)
+        runs = [leadline.load_run(tmp_path / name) for name in pair]
+        assert any("returned an empty text" in w for w in differences_from_first(runs, pair)[0].warnings)
+        if gate:
+            with pytest.raises(NotMeasured, match="empty text"):
+                runs[1].compare(runs[0], gate[1])

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
+from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
 from leadline.scorers import longbench
 from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
@@ -183,3 +184,63 @@ def test_a_file_of_no_task_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="qaspr") as caught:
         grade_published("longbench", read_prediction_files("longbench", [file]).answers)
     assert "qasper" in caught.value.fix
+
+
+# --- tables of others ---------------------------------------------------------------------------------
+
+
+def test_a_published_table_gets_the_error_bars_of_its_samples(tmp_path: Path) -> None:
+    """87 of 100 and 435 of 500: intervals by hand, from Wilson's formula."""
+    table = tmp_path / "table.csv"
+    table.write_text("task,A,B,Avg\nRetrieve.KV,87.0,<5,1\nEn.MC,50,-,2\nCode speed,1,2,3\n")
+    found = read_printed_table(table)
+    assert found is not None
+    assert (found.benchmark, found.left_out) == ("InfiniteBench", ("Code speed",))
+    first, second = (one for one in found.scores if one.model == "A")
+    assert (first.task, first.samples, second.samples) == ("kv_retrieval", 500, 229)
+    assert first.interval is not None
+    z, n, p = 1.959964, 500, 0.87
+    centre, half = (p + z * z / 2 / n) / (1 + z * z / n), z * math.sqrt(p * (1 - p) / n + z * z / 4 / n / n)
+    assert first.interval.low == pytest.approx(centre - half / (1 + z * z / n), abs=1e-6)
+    assert next(one for one in found.scores if one.model == "B").interval is None  # `<5` is no number
+    fewer = read_printed_table(table, samples=100)
+    assert fewer is not None
+    assert fewer.scores[0].interval is not None
+    assert fewer.scores[0].interval.half_width > 2 * first.interval.half_width
+
+
+@pytest.mark.parametrize(
+    "text", ["model,Qasper,MF-en,lcc\nM,41,52,60\n", "task,samples,M\nqasper,,41\nMF-en,,52\nLCC,500,60\n"]
+)
+def test_tasks_may_be_rows_or_columns_and_have_the_names_of_papers(tmp_path: Path, text: str) -> None:
+    table = tmp_path / "table.csv"
+    table.write_text(text)
+    found = read_printed_table(table)
+    assert found is not None
+    assert [(s.task, s.samples, s.score) for s in found.scores] == [
+        ("qasper", 200, 41), ("multifieldqa_en", 150, 52), ("lcc", 500, 60)
+    ]  # fmt: skip
+    mean = found.mean("M")
+    assert mean is not None
+    by_hand = 1.96 / 3 * math.sqrt(0.41 * 0.59 / 200 + 0.52 * 0.48 / 150 + 0.6 * 0.4 / 500)
+    assert mean[0] == pytest.approx(51)
+    assert mean[1].half_width == pytest.approx(by_hand, rel=1e-3)
+    assert any("difflib" in note for note in found.notes())
+
+
+def test_the_result_file_of_longbench_e_has_the_samples_of_each_bin(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(
+        '{"qasper": {"0-4k": 40.0, "4-8k": 30.5, "8k+": 20.0}, "lcc": {"0-4k": 60.0}}'
+    )
+    found = read_printed_table(tmp_path / "result.json")
+    assert found is not None
+    assert [s.samples for s in found.scores] == [100, 100, 24, 100]
+    assert found.scores[2].task == "qasper 8k+"
+    (tmp_path / "result.json").write_text("[1]")
+    with pytest.raises(SourceError, match=r"not a result\.json of LongBench"):
+        read_printed_table(tmp_path / "result.json")
+
+
+def test_a_table_by_length_is_no_table_by_task(tmp_path: Path) -> None:
+    (tmp_path / "table.csv").write_text("task,4k,8k\nniah,99,98\n")
+    assert read_printed_table(tmp_path / "table.csv") is None

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
+from scipy.special import ndtr
 
 from leadline.core.errors import UsageError
 from leadline.stats.compare import compare, pair
 from leadline.stats.gate import judge, parse_gate
 from leadline.stats.observations import Observations
 from leadline.stats.power import (
+    CAUSES,
     Grid,
     Noise,
     Sharing,
@@ -30,13 +33,20 @@ SEVERAL = tuple((t, n, d) for t in ("a", "b") for n in (4096, 8192) for d in ((0
 def drawn_pair(
     grid: Grid, samples: int, drop: float, noise: Noise, rng: np.random.Generator
 ) -> tuple[Observations, Observations]:
-    """Two runs of which one lost `drop`. A share of haystacks is decided whole, which gives the correlation."""
+    """Two runs of which one lost `drop`. Answers of one haystack correlate because a share of haystacks is decided
+    whole, or because each haystack shifts what is drawn for its prompts (a Gaussian copula)."""
     keys = [p if grid.sharing == "nothing" else p[:2] if grid.sharing == "length" else p[:1] for p in grid.places]
+    keys = [key[:2] if key[0] in grid.common else key for key in keys]
     haystack = np.unique([str(key) for key in keys], return_inverse=True)[1]
     shape = (int(haystack.max()) + 1, samples)
-    whole = rng.random(shape) < (0.0 if grid.sharing == "nothing" else noise.correlation)
-    own = rng.random((len(keys), samples))
-    drawn = np.where(whole[haystack], rng.random(shape)[haystack], own)
+    shared = 0.0 if len(set(haystack)) == len(keys) else noise.correlation
+    if noise.cause == "whole":
+        own = rng.random((len(keys), samples))
+        drawn = np.where((rng.random(shape) < shared)[haystack], rng.random(shape)[haystack], own)
+    else:
+        inside = 2.2 * shared  # correlates flips of one answer in ten by `shared`
+        latent = np.sqrt(inside) * rng.standard_normal(shape)[haystack]
+        drawn = ndtr(latent + np.sqrt(1 - inside) * rng.standard_normal((len(keys), samples)))
     lost, gained = (noise.discordance + drop) / 2, (noise.discordance - drop) / 2
     change = np.where(drawn < lost, -1.0, np.where(drawn > 1 - gained, 1.0, 0.0))
     before = np.where(change != 0, change < 0, rng.random(change.shape) < 0.9).astype(np.float64)
@@ -60,26 +70,44 @@ def drawn_pair(
         (NIAH, "nothing", 40, 0.055),
         (NIAH, "length", 40, 0.06),
         (NIAH, "task", 30, 0.08),
+        (NIAH, "common", 30, 0.07),
         (SEVERAL, "nothing", 40, 0.07),
     ],
-    ids=["own haystacks", "shared", "nested", "two tasks"],
+    ids=["own haystacks", "shared", "nested", "common haystacks", "two tasks"],
 )
 def test_the_stated_rates_are_those_of_compare_and_gate(
-    places: tuple[tuple[str, int, float | None], ...], sharing: Sharing, samples: int, drop: float
+    places: tuple[tuple[str, int, float | None], ...], sharing: Sharing | Literal["common"], samples: int, drop: float
 ) -> None:
-    """80 pairs, so their rates have a standard error of up to 6 points; studies/calibration has more."""
-    grid, noise, runs, rng = Grid(places, sharing), Noise(0.1, 0.08), 80, np.random.default_rng(3)
+    """80 pairs, so their rates have a standard error of up to 6 points."""
+    common = frozenset({"niah"} if sharing == "common" else ())
+    grid = Grid(places, "nothing" if sharing == "common" else sharing, common)
+    noise, runs, rng = Noise(0.1, 0.08, cause="whole"), 80, np.random.default_rng(3)
     clauses = parse_gate("overall >= -2; length:* >= -5; task:* >= -4")
     worse = failed = passed = 0
     for _ in range(runs):
         pairs = pair(*drawn_pair(grid, samples, drop, noise, rng))
-        worse += compare(pairs, resamples=500).overall.verdict == "worse"
+        worse += compare(pairs, resamples=1000).overall.verdict == "worse"
         failed += judge(pairs, clauses).verdict == "fail"
         passed += judge(pair(*drawn_pair(grid, samples, 0.0, noise, rng)), clauses).verdict == "pass"
     plan = compare_rates(grid, samples, drop, noise)
     assert plan.worse == pytest.approx(worse / runs, abs=0.15)
     assert gate_rates(grid, samples, drop, noise, clauses).failed == pytest.approx(failed / runs, abs=0.15)
     assert gate_rates(grid, samples, 0.0, noise, clauses).passed == pytest.approx(passed / runs, abs=0.15)
+
+
+def test_haystacks_that_are_lost_whole_are_easier_to_see_than_those_that_differ_by_degrees() -> None:
+    """Of the same correlation. A plan states both rates: it cannot know which it will be."""
+    grid = Grid(NIAH, "task")
+    assert grid.shares
+    rates = [compare_rates(grid, 30, 0.08, Noise(0.1, 0.08, cause=cause)).worse for cause in CAUSES]
+    assert rates[1] - rates[0] == pytest.approx(0.15, abs=0.06)
+
+
+def test_common_haystacks_are_those_of_the_depths_of_a_length() -> None:
+    common = Grid(NIAH, "nothing", frozenset({"niah"}))
+    assert common.haystacks == Grid(NIAH, "length").haystacks
+    assert not Grid(NIAH, "nothing", frozenset({"vt"})).shares
+    assert compare_rates(common, 20, 0.06, Noise()) == compare_rates(Grid(NIAH, "length"), 20, 0.06, Noise())
 
 
 def test_an_earlier_run_says_how_noisy_a_comparison_will_be() -> None:

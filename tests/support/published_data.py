@@ -51,3 +51,44 @@ def infinitebench_row(number: int, words: int = 300) -> dict[str, Any]:
 def write_rows(path: Path, rows: list[Any]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
+
+
+# --- piles: one row in the published format of each data set, with items that a reader can tell apart
+
+KINDS = ("metal", "river", "bird", "tool", "dance", "spice", "cloud", "gem", "sail", "tree", "drum", "fish")
+
+
+def _sentence(number: int) -> str:
+    return f"item {number} " + " ".join(f"w{number * k % 997}" for k in range(1, 25))
+
+
+def pile_row(dataset: str, number: int, items: int = 12) -> dict[str, Any]:
+    numbers = range(items * number, items * (number + 1))
+    kind = KINDS[number % len(KINDS)]
+    classes = list(KINDS)
+    if dataset in ("trec", "lsht"):
+        text, label = ("Question: {}\nType: {}\n", "Question: {}\nType:") if dataset == "trec" else (
+            "新闻内容：\n{}\n类别：{}\n", "新闻内容：\n{}\n类别："
+        )  # fmt: skip
+        context = "".join(text.format(_sentence(n), KINDS[n % len(KINDS)]) for n in numbers)
+        # The sample before this one has this sample's input among its demonstrations, solved.
+        context += text.format(f"what is asked {number + 1}", KINDS[(number + 1) % len(KINDS)])
+        return longbench_row(
+            number, context=context, input=label.format(f"what is asked {number}"), answers=[kind], all_classes=classes
+        )
+    if dataset == "triviaqa":
+        context = "".join(f"Passage:\n{_sentence(n)}\nQuestion:\nWhich?\nAnswer:\nitem {n}\n\n" for n in numbers)
+        asked = f"Passage:\nthe own passage {number}\nQuestion:\nWhich?\nAnswer:\n"
+        return longbench_row(number, context=context, input=asked, answers=[f"own {number}"])
+    if dataset == "samsum":
+        context = "".join(f"Dialogue: Ann: {_sentence(n)}\r\nBo: yes\nSummary: item {n}.\n" for n in numbers)
+        return longbench_row(number, context=context, input=f"Dialogue: own {number}\nSummary: ", answers=["own"])
+    if dataset == "repobench-p":
+        context = "".join(f"pkg/file_{n}.py\nclass C{n}:\n    x = {n}\n    y = '{_sentence(n)}'\n" for n in numbers)
+        return longbench_row(number, context=context, input=f"c = C{items * number}\n", answers=[f"print(c.x{number})"])
+    word, colon = ("段落", "：") if dataset == "passage_retrieval_zh" else ("Paragraph ", ": ")
+    context = "\n\n".join(f"{word}{place}{colon}{_sentence(n)}" for place, n in enumerate(numbers, 1))
+    gold = number % items + 1
+    answer = "9" if dataset == "passage_count" else f"{word}{gold}"
+    asked = "" if dataset == "passage_count" else f"the summary of item {items * number + gold - 1}"
+    return longbench_row(number, context=context, input=asked, answers=[answer])

@@ -67,7 +67,7 @@ OWN: dict[str, dict[str, str]] = {
     "kv": {"instruction": "Pairs {{}}:\n", "line": "{key} = {value};", "question": "\n{key}=?", "prefix": "{key}="},
 }
 """Shapes that ours do not have: no line break before the text, white space around prefixes, lines without a stop."""
-PUBLISHED = ("longbench_dataset", "longbench_v2", "infinitebench_dataset")
+PUBLISHED = ("longbench_dataset", "longbench_pile", "longbench_v2", "infinitebench_dataset")
 """Their texts are real and of no exact length: see test_published.py."""
 TASKS = [
     name

@@ -25,7 +25,7 @@ from leadline.report.comparison import (
 )
 from leadline.results.decisions import format_gate
 from leadline.results.published import scored_by
-from leadline.results.run import refuse_truncated
+from leadline.results.run import Totals, refuse_unmeasured
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
@@ -43,7 +43,7 @@ def compare(
         typer.Option(
             help='Smallest accepted changes in points: "overall >= -1; task:* >= -3; length:128k >= -5; '
             'effective >= -10%". Exit code 0: all met; 1: one is broken; 2: more samples are needed to decide; 65: '
-            "prompts were truncated, so nothing can be decided."
+            "prompts were truncated or answers are empty, so nothing can be decided."
         ),
     ] = "",
     correction: Annotated[
@@ -65,15 +65,16 @@ def compare(
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
     clauses = parse_gate(gate) if gate else ()
     manifests = read_manifest(base), read_manifest(candidate)
-    (lost, metrics), (lost_too, metrics_too) = _look_at(base), _look_at(candidate)
-    truncated = [lost, lost_too]
+    (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
     graded = {**manifests[0].compared(), "metrics": metrics}, {**manifests[1].compared(), "metrics": metrics_too}
     obstacles = _check_comparable(*graded, pairs, anyway)
-    sides = compared_runs((base, candidate), manifests, truncated)
-    for side in sides:
+    sides = compared_runs((base, candidate), manifests, (totals.truncated, totals_too.truncated))
+    for side, total in zip(sides, (totals, totals_too), strict=True):
         if clauses:
-            refuse_truncated(side.run, side.truncated)
+            refuse_unmeasured(side.run, total)
+        if total.server_problem:
+            warn(f"{side.run} is no measurement of the model: {total.server_problem}")
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     found = compare_pairs(pairs, correction=correction)
@@ -95,21 +96,20 @@ def compare(
     return result.exit_code if result else 0
 
 
-def _look_at(run: Path) -> tuple[int, dict[str, str]]:
-    """The number of prompts that were not read as sent, and the metric of each task. Also names lines that cannot be
-    read: comparing leaves them out."""
+def _look_at(run: Path) -> tuple[Totals, dict[str, str]]:
+    """The totals, and the metric of each task. Also names lines that cannot be read: comparing leaves them out."""
     unreadable: list[UnreadableLine] = []
-    truncated = 0
+    totals = Totals()
     metrics: dict[str, str] = {}
     for record in read_records(run, unreadable):
-        truncated += record.truncated
+        totals.add(record)
         if record.scores:
             metrics.setdefault(record.cell.task, scored_by(record))
     for line in unreadable[:3]:
         warn(f"{run}: {line}")
     if unreadable:
         warn(f"{run}: {format_count(len(unreadable), 'line')} left out")
-    return truncated, metrics
+    return totals, metrics
 
 
 def _check_comparable(

@@ -32,7 +32,7 @@ COMMANDS = {
     "compare": ("compare", "Compare two runs prompt by prompt, and apply a gate."),
     "watch": ("view", "Follow a run of another process in the terminal."),
     "view": ("view", "Browse all runs in a web browser, live."),
-    "summarize": ("score", "Summarize published scores as RULER does."),
+    "summarize": ("score", "Summarize published scores, with error bars."),
     "score": ("score", "Grade prediction files of RULER, LongBench and others."),
     "rescore": ("score", "Grade the saved answers of a run again, by other scorers."),
     "build": ("build", "Write prompts and answers to files."),

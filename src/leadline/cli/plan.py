@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,8 +24,10 @@ from leadline.run.plan import Plan, prepare
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import observations
 from leadline.stats.power import (
+    CAUSES,
     MOST_SAMPLES,
     POWER,
+    Cause,
     CompareRates,
     GateRates,
     Grid,
@@ -236,26 +238,34 @@ def _detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[st
         for length in spec.lengths
         for depth in depths_of(spec, task)
     ]
-    grid = Grid(tuple(places), SHARED_HAYSTACKS[spec.reading])
+    common = frozenset(title for title, task in made.tasks.items() if task.common_haystack)
+    grid = Grid(tuple(places), SHARED_HAYSTACKS[spec.reading], common)
 
-    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS) -> CompareRates:
-        return compare_rates(grid, count, size, noise, runs=runs)
+    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
+        return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
+
+    def stated(count: int) -> list[float]:
+        """The rates for both causes of correlated prompts, the lower first; one number where nothing is shared."""
+        return sorted(worse(count, runs=STATED_RUNS, cause=cause).worse for cause in _causes(grid))
 
     needed = fewest_samples(lambda count: worse(count).worse)
+    ours, theirs = stated(samples), None if needed is None else stated(needed)
     found: dict[str, Any] = {
         "drop": drop,
         "samples_a_cell": needed,
         "prompts": None if needed is None else needed * len(places),
-        "power": None if needed is None else worse(needed, runs=STATED_RUNS).worse,
+        "power": theirs and theirs[0],
+        "power_range": theirs,
         "false_alarms": worse(needed or samples, 0.0, STATED_RUNS).any_difference,
         "tests": worse(samples).tests,
         "this_run": {
             "samples_a_cell": samples,
-            "power": worse(samples, runs=STATED_RUNS).worse,
+            "power": ours[0],
+            "power_range": ours,
             "sees": smallest_drop(lambda size: worse(samples, size).worse),
         },
         "discordance": max(noise.discordance, drop),
-        "correlation": noise.correlation if grid.sharing != "nothing" else None,
+        "correlation": noise.correlation if grid.shares else None,
         "from": str(like) if like else "no earlier run: assumed",
     }
     return found | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
@@ -266,20 +276,24 @@ def _gate_detection(grid: Grid, samples: int, drop: float, noise: Noise, gate: s
     if all(clause.subject == "effective" for clause in clauses):
         raise UsageError("a gate on effective length alone cannot be planned", where="--gate", fix="add overall >= -2")
 
-    def rates(count: int, size: float, runs: int = SEARCH_RUNS) -> GateRates:
-        return gate_rates(grid, count, size, noise, clauses, runs=runs)
+    def rates(count: int, size: float, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> GateRates:
+        return gate_rates(grid, count, size, replace(noise, cause=cause), clauses, runs=runs)
 
-    equal, dropped = rates(samples, 0.0, STATED_RUNS), rates(samples, drop, STATED_RUNS)
+    equal, dropped = ([rates(samples, size, STATED_RUNS, cause) for cause in _causes(grid)] for size in (0.0, drop))
     return {
         "gate": gate,
-        "equal_passed": equal.passed,
-        "equal_failed": equal.failed,
-        "drop_failed": dropped.failed,
-        "drop_passed": dropped.passed,
+        "equal_passed": sorted(r.passed for r in equal),
+        "equal_failed": sorted(r.failed for r in equal),
+        "drop_failed": sorted(r.failed for r in dropped),
+        "drop_passed": sorted(r.passed for r in dropped),
         "samples_to_pass": fewest_samples(lambda count: rates(count, 0.0).passed),
         "samples_to_fail": fewest_samples(lambda count: rates(count, drop).failed),
-        "left_out": list(equal.left_out),
+        "left_out": list(equal[0].left_out),
     }
+
+
+def _causes(grid: Grid) -> tuple[Cause, ...]:
+    return CAUSES if grid.shares else CAUSES[:1]
 
 
 def parse_points(text: str) -> float:
@@ -302,15 +316,19 @@ def _show_detection(found: dict[str, Any]) -> None:
     else:
         many = f"{found['samples_a_cell']:,} samples per cell ({found['prompts']:,} prompts in each run)"
         echo(
-            f"detect  with {many} compare calls a drop of {drop} everywhere worse overall in {_of_100(found['power'])} "
-            f"comparisons ({noise})"
+            f"detect  with {many} compare calls a drop of {drop} everywhere worse overall in "
+            f"{_of_100(*found['power_range'])} comparisons ({noise})"
         )
     able = "no drop of up to 50 points" if this["sees"] is None else f"a drop of {100 * this['sees']:.1f} points"
     echo(
-        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(this['power'])}; it detects {able} in "
-        f"{_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
+        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(*this['power_range'])}; it detects "
+        f"{able} in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
         f"({found['tests']} tests, corrected)"
     )
+    if found["correlation"] is not None:
+        echo(
+            "        the lower rate is for haystacks that all differ a little, the higher for some that are lost whole"
+        )
     if "gate" in found:
         _show_gate(found["gate"], this["samples_a_cell"], drop)
 
@@ -318,8 +336,8 @@ def _show_detection(found: dict[str, Any]) -> None:
 def _show_gate(found: dict[str, Any], samples: int, drop: str) -> None:
     echo(
         f"gate    with the {samples:,} samples per cell of this plan equal models pass in "
-        f"{_of_100(found['equal_passed'])} and fail in {_of_100(found['equal_failed'])}; a drop of {drop} fails in "
-        f"{_of_100(found['drop_failed'])} and passes in {_of_100(found['drop_passed'])}; the rest is undecided"
+        f"{_of_100(*found['equal_passed'])} and fail in {_of_100(*found['equal_failed'])}; a drop of {drop} fails in "
+        f"{_of_100(*found['drop_failed'])} and passes in {_of_100(*found['drop_passed'])}; the rest is undecided"
     )
     wanted = (("pass equal models", "samples_to_pass"), (f"fail a drop of {drop}", "samples_to_fail"))
     for what, name in wanted:
@@ -332,5 +350,5 @@ def _show_gate(found: dict[str, Any], samples: int, drop: str) -> None:
         echo(f"        not planned: {'; '.join(found['left_out'])}")
 
 
-def _of_100(share: float) -> str:
-    return f"{100 * share:.0f} of 100"
+def _of_100(*shares: float) -> str:
+    return " to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in shares)) + " of 100"

@@ -187,6 +187,9 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
             echo(found["saving"])
     if run.totals.failed > run.totals.failures["left_out"]:
         raise failed_samples(run)
+    if problem := run.totals.server_problem:
+        did, _, fix = problem.partition("; ")
+        raise FailedSamples(f"the model was not measured: {did}", where=str(run.folder), fix=fix)
     if run.totals.missing:
         raise RunStopped(
             f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",

@@ -11,10 +11,11 @@ import typer
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
+from leadline.results.published import PrintedScore, PrintedTable, read_printed_table
 from leadline.run.grade import GradedTask, PublishedScore, grade, grade_published
 from leadline.run.recording import rescore as regrade_run
 from leadline.scorers.overlap import EditBackend
-from leadline.stats.intervals import Estimate
+from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.ruler_summary import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.store.prediction_files import Benchmark, read_prediction_files
 from leadline.store.ruler_files import find_predictions
@@ -203,14 +204,27 @@ def _range(estimate: Estimate) -> str:
 
 
 def summarize(
-    table: Annotated[Path, typer.Argument(help="CSV file with one row per model or task and one column per length.")],
+    table: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file with one row per model or task and one column per length; or scores by task of LongBench, "
+            "LongBench v2 or InfiniteBench, also as result.json."
+        ),
+    ],
     threshold: Annotated[float, typer.Option(help="A length is effective if its score is above this.")] = 85.6,
     share: Annotated[
         float, typer.Option(min=0, max=100, help="Second criterion: percent of the row's score at its shortest length.")
     ] = 85.0,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Samples behind each score by task. [default: those of the benchmark]")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
-    """Summarize a table of published scores as RULER does: average, wAvg, effective length."""
+    """Summarize published scores: by length as RULER does (average, wAvg, effective length); by task, error bars."""
+    printed = read_printed_table(table, samples)
+    if printed is not None:
+        _show_printed(printed, json=json)
+        return
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
     found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]
@@ -240,6 +254,48 @@ def summarize(
     for summary in found:
         for disagreement in summary.disagreements:
             warn(f"{summary.row.name}: {disagreement}")
+
+
+def _show_printed(table: PrintedTable, *, json: bool) -> None:
+    """Scores of tasks with the error bars that follow from the number of samples."""
+    means = {model: table.mean(model) for model in table.models}
+    if json:
+        rows = [
+            {"model": one.model, "task": one.task, "metric": one.metric, "printed": one.printed, "score": one.score}
+            | {"samples": one.samples, **_bounds(one.interval)}
+            for one in table.scores
+        ]
+        values = {model: {"mean": mean[0], **_bounds(mean[1])} for model, mean in means.items() if mean}
+        print_json({"benchmark": table.benchmark, "scores": rows, "means": values, "notes": table.notes()})
+        return
+    cells = {(one.task, one.model): one for one in table.scores}
+    lines = []
+    for task in table.tasks:
+        found = [cells.get((task, model)) for model in table.models]
+        n = next((str(one.samples) for one in found if one and one.samples), "-")
+        lines.append((task, n, *(_printed(one) for one in found)))
+    if any(means.values()):
+        shown = (f"{m[0]:.2f} ({100 * m[1].low:.1f}-{100 * m[1].high:.1f})" if m else "-" for m in means.values())
+        lines.append((f"mean of {len(table.tasks)} tasks", "", *shown))
+    print_table(lines, (table.benchmark, "samples", *table.models), right=frozenset(range(1, len(table.models) + 2)))
+    echo("Scores in percent with 95 % intervals.")
+    for note in table.notes():
+        warn(note)
+
+
+def _printed(one: PrintedScore | None) -> str:
+    if one is None:
+        return "-"
+    if one.interval is None or one.score is None:
+        return one.printed
+    return f"{one.score:g} ({100 * one.interval.low:.1f}-{100 * one.interval.high:.1f})"
+
+
+def _bounds(interval: Interval | None) -> dict[str, float | None]:
+    return {
+        "low": None if interval is None else 100 * interval.low,
+        "high": None if interval is None else 100 * interval.high,
+    }
 
 
 def _summary_as_json(summary: RowSummary) -> dict[str, Any]:

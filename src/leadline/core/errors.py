@@ -171,5 +171,11 @@ class TruncatedPrompts(LeadlineError):
     exit_code = 65
 
 
+class NotMeasured(LeadlineError):
+    """The server's answers are no measurement of the model."""
+
+    exit_code = 65
+
+
 class JudgeRefused(LeadlineError):
     exit_code = 65

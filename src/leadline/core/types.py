@@ -259,7 +259,7 @@ class Draft:
     overlong: Overlong = "send"
     """Without a filler: what happens to a prompt that is longer than its cell's length."""
     templated: bool = True
-    """Without a filler: False sends the text without chat template where the model allows it."""
+    """False sends the text without chat template where the model allows it."""
 
     def without_document(self) -> Draft:
         """The same questions without the document, labelled `no_context`."""

@@ -140,9 +140,11 @@ def _accuracy_cell(tally: Tally | None) -> ValueCell:
     return ValueCell(format_percent(tally.mean), format_percent_range(tally.interval))
 
 
-def truncation_note(name: str, run: Run) -> str:
-    """A warning before any difference with this run; empty if all its prompts were read as sent."""
-    return f"{sanitise(name, 80)}: {format_truncation(run).strip()}" if run.totals.truncated else ""
+def unmeasured_note(name: str, run: Run) -> str:
+    """A warning before any difference with this run; empty if all prompts were read as sent, and answered."""
+    totals = run.totals
+    said = format_truncation(run).strip() if totals.truncated else f"not measured: {totals.server_problem}"
+    return f"{sanitise(name, 80)}: {said}" if totals.truncated or totals.server_problem else ""
 
 
 # --- differences --------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     obstacles = comparability(old, new, pairs)
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
-    warnings = tuple(filter(None, map(truncation_note, names, runs))) + warnings
+    warnings = tuple(filter(None, map(unmeasured_note, names, runs))) + warnings
     if base.rule or candidate.rule:
         warnings += (STOPPED_BY_RULE,)
     if refusals:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
-from leadline.core.errors import TruncatedPrompts
+from leadline.core.errors import NotMeasured, TruncatedPrompts
+from leadline.core.format import format_count
 from leadline.core.types import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
@@ -24,6 +25,8 @@ from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
+UNANSWERED_SHARE = 0.5
+"""Of the answers: with this many empty ones the server was measured and not the model."""
 ADDRESS_OPTIONS = frozenset({"base_url", "tokenizer", "api_key_env", "timeout"})
 """Options of a model that say where it is, not what it is: left out of its name in titles."""
 
@@ -121,6 +124,20 @@ class Totals:
         shown = [f"{name} ({count:,})" for name, count in self.served_by.most_common(5)]
         more = " ..." if len(self.served_by) > 5 else ""
         return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
+
+    @property
+    def server_problem(self) -> str:
+        """What the server did for half of its answers or more, with the option that may help; empty if it answered.
+        Such a run is no measurement of the model."""
+        if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
+            did, count = "used the whole allowance for thinking", self.only_thinking
+            fix = "allow more output with max_tokens=4096 in the model's name, or switch thinking off with thinking=off"
+        elif self.empty + self.only_thinking and self.empty + self.only_thinking >= UNANSWERED_SHARE * self.done:
+            did, count = "returned an empty text", self.empty + self.only_thinking
+            fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log"
+        else:
+            return ""
+        return f"the server {did} in {count:,} of {format_count(self.done, 'answer')}; {fix}"
 
     @property
     def asked(self) -> int:
@@ -306,14 +323,25 @@ def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     return Run.open(folder, failures)
 
 
-def refuse_truncated(folder: Path | str, truncated: int) -> None:
-    """A gate needs every prompt read as sent: answers to a shorter text say nothing about the model."""
-    if truncated:
+def totals_of(records: Iterable[Record]) -> Totals:
+    """Of records without their run."""
+    totals = Totals()
+    for record in records:
+        totals.add(record)
+    return totals
+
+
+def refuse_unmeasured(folder: Path | str, totals: Totals) -> None:
+    """A gate needs every prompt read as sent, and texts in answer: anything else says nothing about the model."""
+    if totals.truncated:
         raise TruncatedPrompts(
-            f"no gate can be applied: {truncated:,} prompts of a run were not read as sent",
+            f"no gate can be applied: {totals.truncated:,} prompts of a run were not read as sent",
             where=str(folder),
             fix="give the server a longer context and run the same command again: only these are asked",
         )
+    if problem := totals.server_problem:
+        did, _, fix = problem.partition("; ")
+        raise NotMeasured(f"no gate can be applied: {did}", where=str(folder), fix=fix)
 
 
 def kind_of(task: Mapping[str, Any]) -> RecordKind:

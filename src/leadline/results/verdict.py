@@ -38,8 +38,6 @@ READING_WORDS = {
     "shared": "a document for each length",
     "nested": "one document for all lengths",
 }
-UNANSWERED_SHARE = 0.5
-"""Of the answers: with this many empty ones the server was measured and not the model."""
 REFUSED_SHARE = 0.1
 """Of the prompts: with this many refused ones the headline says so first."""
 HARDER = "harder than fresh reading and not comparable with published results"
@@ -150,23 +148,9 @@ def format_refusals(run: Run) -> str:
     )
 
 
-def server_problem(run: Run) -> str:
-    """What the server did for half of its answers or more, with the option that may help; empty if it answered."""
-    totals = run.totals
-    if totals.only_thinking and totals.only_thinking >= UNANSWERED_SHARE * totals.done:
-        did, count = "used the whole allowance for thinking", totals.only_thinking
-        fix = "allow more output with max_tokens=4096 in the model's name, or switch thinking off with thinking=off"
-    elif totals.empty and totals.empty >= UNANSWERED_SHARE * totals.done:
-        did, count = "returned an empty text", totals.empty
-        fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; look into the server's log"
-    else:
-        return ""
-    return f"the server {did} in {count:,} of {format_count(totals.done, 'answer')}; {fix}"
-
-
 def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
-    if problem := server_problem(run):
+    if problem := run.totals.server_problem:
         return f"was not measured: {problem}."
     if found is None:
         whole = run.table.whole
@@ -302,7 +286,7 @@ def shapes(run: Run) -> list[str]:
     """What the map looks like: in a sentence for one task, by name for several."""
     samples, tasks = run.table.samples, run.table.tasks
     found = {}
-    for task in () if server_problem(run) else tasks:
+    for task in () if run.totals.server_problem else tasks:
         mine = samples.take(samples.task == task)
         if len(np.unique(mine.counted().length)) > 1:
             found[task] = diagnose(mine)
@@ -377,7 +361,7 @@ def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = shapes(run)
-    if found is not None and not server_problem(run):
+    if found is not None and not run.totals.server_problem:
         meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"
         lines.append(f"Effective length is {meant} {format_line(found)}.")

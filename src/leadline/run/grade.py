@@ -15,7 +15,7 @@ from leadline.scorers.normalise import post_process
 from leadline.scorers.overlap import EditBackend
 from leadline.scorers.ruler import STRICT, V1
 from leadline.stats.intervals import Estimate, mean_interval
-from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
+from leadline.store.benchmark_files import E_BINS, INFINITEBENCH, LONGBENCH
 from leadline.store.prediction_files import Benchmark, PublishedAnswer
 from leadline.store.ruler_files import Prediction, RulerFile, family_of_task, read_predictions, split_question
 
@@ -74,7 +74,6 @@ def _probe(task: str, length: int | None, number: int, prediction: Prediction) -
 
 # --- LongBench, InfiniteBench, BABILong
 
-E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
 FORK_BINS = ((4000, "0-4k"), (8000, "4-8k"), (16000, "8-16k"), (32000, "16-32k"), (None, "32k+"))
 """Finer bins that some forks of LongBench-E print."""
 

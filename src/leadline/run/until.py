@@ -16,7 +16,7 @@ from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.core.types import Record
 from leadline.results.decisions import format_saving, format_step
-from leadline.results.run import Run, load_run, refuse_truncated
+from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
 from leadline.run.documents import depths_of
 from leadline.run.engine import execute
 from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
@@ -72,7 +72,7 @@ def measure_until(
         with open_run(folder, made.manifest) as writer:
             step = _ask_in_rounds(rule, made, writer, listen, keep_prompts=keep_prompts)
             if until.rule == "verdict":
-                refuse_truncated(folder, sum(record.truncated for record in read_records(folder)))
+                refuse_unmeasured(folder, totals_of(read_records(folder)))
             writer.sync()
         return RuleResult(load_run(folder), step, format_step(step), format_saving(step, fixed))
 
@@ -136,7 +136,7 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
     assert base is not None  # checked in measure_until
-    refuse_truncated(base, sum(record.truncated for record in read_records(base)))
+    refuse_unmeasured(base, totals_of(read_records(base)))
     old, clauses = observations(read_records(base)), parse_gate(gate)
     return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
 

@@ -3,8 +3,10 @@
 Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts, the
 discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier run. Pairs of
 runs are drawn on the planned grid: in each, every prompt is lost, gained or unchanged, and prompts of one haystack hang
-together (Dirichlet-multinomial, with the intraclass correlation of paired differences). All pairs are judged at once by
-the tests, intervals and corrections of `compare` and `gate`, which a test holds against those two.
+together with the intraclass correlation of paired differences: by degrees (Dirichlet-multinomial), or because some
+haystacks are lost or gained whole. The same correlation gives other rates in the two cases, and no plan can know which
+it will be. All pairs are judged at once by the tests, intervals and corrections of `compare` and `gate`, which a test
+holds against those two.
 """
 
 from __future__ import annotations
@@ -40,6 +42,9 @@ _FLIPS = 999
 
 Sharing = Literal["nothing", "length", "task"]
 """What prompts share a haystack: none, those of a sample of a task and length, those of a sample of a task."""
+Cause = Literal["degrees", "whole"]
+"""Why prompts of one haystack correlate: all haystacks differ a little, or some are lost or gained whole."""
+CAUSES: tuple[Cause, ...] = ("degrees", "whole")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,7 @@ class Noise:
     """Of paired differences over one haystack; without meaning where nothing is shared."""
     level: float = 0.9
     """The base run's score, for bounds in per cent of it."""
+    cause: Cause = "degrees"
 
 
 def seen_noise(data: Observations, *, failures: Failures = "excluded") -> Noise:
@@ -77,6 +83,19 @@ class Grid:
 
     places: tuple[tuple[str, int, float | None], ...]
     sharing: Sharing = "nothing"
+    common: frozenset[str] = frozenset()
+    """Tasks with one haystack for all depths of a length and sample, where nothing else is shared."""
+
+    @property
+    def haystacks(self) -> tuple[tuple[object, ...], ...]:
+        """The haystack of one sample of each place."""
+        parts = {"nothing": 3, "length": 2, "task": 1}
+        return tuple(p[: min(parts[self.sharing], 2 if p[0] in self.common else 3)] for p in self.places)
+
+    @property
+    def shares(self) -> bool:
+        """Whether several places have one haystack."""
+        return len(set(self.haystacks)) < len(self.places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +142,12 @@ class PairedDraws:
         rng = bulk_rng(seed, "power", samples, round(1e6 * drop))
         cells = len(grid.places)
         self._cluster, self._clusters = _clusters(grid)
-        if grid.sharing == "nothing":
+        if not grid.shares:
             self.lost = rng.binomial(samples, chances[0], size=(runs, cells))
             self.gained = rng.binomial(samples - self.lost, chances[1] / max(1 - chances[0], 1e-12))
             self._differences: FloatArray | None = None
         else:
-            drawn = _dirichlet_multinomial(chances, noise.correlation, (runs, self._clusters, samples), rng)
+            drawn = _haystack_chances(chances, noise, (runs, self._clusters, samples), rng)
             uniform = rng.random((runs, cells, samples))
             first, second = (part[:, self._cluster, :] for part in drawn)
             lost, gained = uniform < first, uniform >= 1 - second
@@ -173,27 +192,28 @@ class PairedDraws:
         return centre, np.sqrt(self.variance(part) + 2 / (n + 2) ** 2)
 
 
-def _dirichlet_multinomial(
-    chances: tuple[float, float], correlation: float, shape: tuple[int, ...], rng: np.random.Generator
+def _haystack_chances(
+    chances: tuple[float, float], noise: Noise, shape: tuple[int, ...], rng: np.random.Generator
 ) -> tuple[FloatArray, FloatArray]:
     """The chances of each haystack to lose and to gain a prompt, drawn so that prompts correlate as much as asked."""
+    correlation = noise.correlation
+    if noise.cause == "whole":
+        whole, drawn = rng.random(shape) < correlation, rng.random(shape)
+        lost, gained = drawn < chances[0], drawn >= 1 - chances[1]
+        return np.where(whole, lost, chances[0]), np.where(whole, gained, chances[1])
     if correlation <= 1e-6:
         return np.full(shape, chances[0]), np.full(shape, chances[1])
     mass = (1 - min(correlation, 0.999)) / min(correlation, 0.999)
     rates = (*chances, 1 - sum(chances))
-    drawn = [rng.standard_gamma(max(mass * rate, 1e-9), size=shape) for rate in rates]
-    total = np.maximum(sum(drawn), 1e-300)
-    return drawn[0] / total, drawn[1] / total
+    masses = [rng.standard_gamma(max(mass * rate, 1e-9), size=shape) for rate in rates]
+    total = np.maximum(sum(masses), 1e-300)
+    return masses[0] / total, masses[1] / total
 
 
 def _clusters(grid: Grid) -> tuple[IntArray, int]:
     """Which haystack of a sample each cell is over, and how many there are."""
-    keys = [
-        place if grid.sharing == "nothing" else place[:2] if grid.sharing == "length" else place[:1]
-        for place in grid.places
-    ]
-    order = {key: at for at, key in enumerate(dict.fromkeys(keys))}
-    return np.array([order[key] for key in keys], dtype=np.int64), len(order)
+    order = {key: at for at, key in enumerate(dict.fromkeys(grid.haystacks))}
+    return np.array([order[key] for key in grid.haystacks], dtype=np.int64), len(order)
 
 
 def _parts(grid: Grid) -> list[_Part]:
@@ -298,7 +318,7 @@ def smallest_drop(rate: Callable[[float], float], power: float = POWER) -> float
 
 def _drawn(grid: Grid, samples: int, drop: float, noise: Noise, runs: int, seed: int) -> list[PairedDraws]:
     """The pairs in portions that fit into memory; with nothing shared only counts are drawn."""
-    rows = len(grid.places) * (1 if grid.sharing == "nothing" else samples)
+    rows = len(grid.places) * (samples if grid.shares else 1)
     size = max(1, min(runs, _ROWS_AT_ONCE // rows))
     portions = [size] * (runs // size) + ([runs % size] if runs % size else [])
     return [PairedDraws(grid, samples, noise, drop, many, seed + at) for at, many in enumerate(portions)]

@@ -22,6 +22,7 @@ from leadline.core.files import decode_json, decoded, parse_json, read_bytes
 from leadline.core.seeds import digest_bytes
 
 LETTERS = "ABCD"
+HUNDREDS = (100, 100, 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,55 +33,64 @@ class Dataset:
     category: str
     metric: str
     new_tokens: int
+    samples: int
     first_line: bool = False
     """Whether only the first line of an answer counts."""
-    in_e: bool = False
-    """Whether LongBench-E has it too."""
+    e_samples: tuple[int, ...] = ()
+    """The samples of each length bin of LongBench-E, if that has it too."""
+
+    @property
+    def in_e(self) -> bool:
+        return bool(self.e_samples)
 
 
 LONGBENCH = {
     one.name: one
     for one in (
-        Dataset("narrativeqa", "single-document QA", "qa_f1", 128),
-        Dataset("qasper", "single-document QA", "qa_f1", 128, in_e=True),
-        Dataset("multifieldqa_en", "single-document QA", "qa_f1", 64, in_e=True),
-        Dataset("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64),
-        Dataset("hotpotqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        Dataset("2wikimqa", "multi-document QA", "qa_f1", 32, in_e=True),
-        Dataset("musique", "multi-document QA", "qa_f1", 32),
-        Dataset("dureader", "multi-document QA", "rouge_zh", 128),
-        Dataset("gov_report", "summarisation", "rouge", 512, in_e=True),
-        Dataset("qmsum", "summarisation", "rouge", 512),
-        Dataset("multi_news", "summarisation", "rouge", 512, in_e=True),
-        Dataset("vcsum", "summarisation", "rouge_zh", 512),
-        Dataset("trec", "few-shot", "classification", 64, first_line=True, in_e=True),
-        Dataset("triviaqa", "few-shot", "qa_f1", 32, first_line=True, in_e=True),
-        Dataset("samsum", "few-shot", "rouge", 128, first_line=True, in_e=True),
-        Dataset("lsht", "few-shot", "classification", 64, first_line=True),
-        Dataset("passage_count", "synthetic", "count", 32, in_e=True),
-        Dataset("passage_retrieval_en", "synthetic", "retrieval", 32, in_e=True),
-        Dataset("passage_retrieval_zh", "synthetic", "retrieval_zh", 32),
-        Dataset("lcc", "code", "code_similarity", 64, in_e=True),
-        Dataset("repobench-p", "code", "code_similarity", 64, in_e=True),
+        Dataset("narrativeqa", "single-document QA", "qa_f1", 128, 200),
+        Dataset("qasper", "single-document QA", "qa_f1", 128, 200, e_samples=(100, 100, 24)),
+        Dataset("multifieldqa_en", "single-document QA", "qa_f1", 64, 150, e_samples=(67, 70, 13)),
+        Dataset("multifieldqa_zh", "single-document QA", "qa_f1_zh", 64, 200),
+        Dataset("hotpotqa", "multi-document QA", "qa_f1", 32, 200, e_samples=HUNDREDS),
+        Dataset("2wikimqa", "multi-document QA", "qa_f1", 32, 200, e_samples=HUNDREDS),
+        Dataset("musique", "multi-document QA", "qa_f1", 32, 200),
+        Dataset("dureader", "multi-document QA", "rouge_zh", 128, 200),
+        Dataset("gov_report", "summarisation", "rouge", 512, 200, e_samples=HUNDREDS),
+        Dataset("qmsum", "summarisation", "rouge", 512, 200),
+        Dataset("multi_news", "summarisation", "rouge", 512, 200, e_samples=(100, 100, 94)),
+        Dataset("vcsum", "summarisation", "rouge_zh", 512, 200),
+        Dataset("trec", "few-shot", "classification", 64, 200, first_line=True, e_samples=HUNDREDS),
+        Dataset("triviaqa", "few-shot", "qa_f1", 32, 200, first_line=True, e_samples=HUNDREDS),
+        Dataset("samsum", "few-shot", "rouge", 128, 200, first_line=True, e_samples=HUNDREDS),
+        Dataset("lsht", "few-shot", "classification", 64, 200, first_line=True),
+        Dataset("passage_count", "synthetic", "count", 32, 200, e_samples=HUNDREDS),
+        Dataset("passage_retrieval_en", "synthetic", "retrieval", 32, 200, e_samples=HUNDREDS),
+        Dataset("passage_retrieval_zh", "synthetic", "retrieval_zh", 32, 200),
+        Dataset("lcc", "code", "code_similarity", 64, 500, e_samples=HUNDREDS),
+        Dataset("repobench-p", "code", "code_similarity", 64, 500, e_samples=HUNDREDS),
     )
 }
 """arXiv 2308.14508, THUDM/LongBench @ 2e00731."""
+E_BINS: tuple[tuple[int | None, str], ...] = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
+"""LongBench-E's length bins, by the length in words that its files state."""
+V2_SAMPLES = {"overall": 503, "easy": 192, "hard": 311, "short": 180, "medium": 215, "long": 108}
+"""arXiv 2412.15204: samples by difficulty and by length."""
 
 INFINITEBENCH = {
     one.name: one
     for one in (
-        Dataset("passkey", "Retrieve.PassKey", "first_integer", 6),
-        Dataset("number_string", "Retrieve.Number", "first_integer", 12),
-        Dataset("kv_retrieval", "Retrieve.KV", "word_among", 50),
-        Dataset("longbook_sum_eng", "En.Sum", "summary", 1200),
-        Dataset("longbook_qa_eng", "En.QA", "english_f1", 40),
-        Dataset("longbook_choice_eng", "En.MC", "chosen_option", 40),
-        Dataset("longdialogue_qa_eng", "En.Dia", "character_named", 40),
-        Dataset("longbook_qa_chn", "Zh.QA", "chinese_f1", 40),
-        Dataset("code_debug", "Code.Debug", "debugged_function", 5),
-        Dataset("code_run", "Code.Run", "last_integer", 5),
-        Dataset("math_calc", "Math.Calc", "leading_run", 30_000),
-        Dataset("math_find", "Math.Find", "first_number", 3),
+        Dataset("passkey", "Retrieve.PassKey", "first_integer", 6, 590),
+        Dataset("number_string", "Retrieve.Number", "first_integer", 12, 590),
+        Dataset("kv_retrieval", "Retrieve.KV", "word_among", 50, 500),
+        Dataset("longbook_sum_eng", "En.Sum", "summary", 1200, 103),
+        Dataset("longbook_qa_eng", "En.QA", "english_f1", 40, 351),
+        Dataset("longbook_choice_eng", "En.MC", "chosen_option", 40, 229),
+        Dataset("longdialogue_qa_eng", "En.Dia", "character_named", 40, 200),
+        Dataset("longbook_qa_chn", "Zh.QA", "chinese_f1", 40, 175),
+        Dataset("code_debug", "Code.Debug", "debugged_function", 5, 394),
+        Dataset("code_run", "Code.Run", "last_integer", 5, 400),
+        Dataset("math_calc", "Math.Calc", "leading_run", 30_000, 50),
+        Dataset("math_find", "Math.Find", "first_number", 3, 350),
     )
 }
 """arXiv 2402.13718, OpenBMB/InfiniteBench @ 88b3daa. The category is the name used in the paper's table."""

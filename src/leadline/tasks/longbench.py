@@ -16,7 +16,7 @@ from pydantic import Field
 
 from leadline.core.errors import SourceError, UnknownName
 from leadline.core.seeds import digest_text
-from leadline.store.benchmark_files import LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
+from leadline.store.benchmark_files import E_BINS, LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.published import PublishedTask, published_suite
 from leadline.tasks.wording import PromptPart
 
@@ -25,8 +25,6 @@ LongBenchName = Literal[
     "gov_report", "qmsum", "multi_news", "vcsum", "trec", "triviaqa", "samsum", "lsht", "passage_count",
     "passage_retrieval_en", "passage_retrieval_zh", "lcc", "repobench-p",
 ]  # fmt: skip
-E_BINS = ((4000, "0-4k"), (8000, "4-8k"), (None, "8k+"))
-"""LongBench-E's length bins, by the length in words that its files state."""
 
 
 def _parts(instruction: str, question: str) -> dict[str, PromptPart]:
@@ -124,6 +122,16 @@ UNTEMPLATED = frozenset(("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench
 """Few-shot and code data sets, which are published without chat template."""
 
 
+def scorers_of(dataset: str) -> tuple[str, ...]:
+    """The official scorer of a data set, and what says more beside it."""
+    beside = {
+        "code_similarity": ("longbench.levenshtein",),
+        "rouge": ("rouge.google",),
+        **dict.fromkeys(("count", "retrieval", "retrieval_zh", "classification"), ("longbench.strict",)),
+    }
+    return ("longbench", *beside.get(LONGBENCH[dataset].metric, ()))
+
+
 class LongBench(PublishedTask):
     """A data set of LongBench (arXiv 2308.14508): real texts in English, Chinese and code, with its own metric."""
 
@@ -146,13 +154,7 @@ class LongBench(PublishedTask):
         return open_longbench(place, self.dataset + ("_e" if self.edition == "e" else ""))
 
     def scores(self) -> tuple[str, ...]:
-        metric = LONGBENCH[self.dataset].metric
-        beside = {
-            "code_similarity": ("longbench.levenshtein",),
-            "rouge": ("rouge.google",),
-            **dict.fromkeys(("count", "retrieval", "retrieval_zh", "classification"), ("longbench.strict",)),
-        }
-        return ("longbench", *beside.get(metric, ()))
+        return scorers_of(self.dataset)
 
     def new_tokens(self) -> int:
         return LONGBENCH[self.dataset].new_tokens

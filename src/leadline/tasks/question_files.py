@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -170,6 +170,7 @@ class FileQuestion:
     related: Sequence[int]
     holders: frozenset[int] = frozenset()
     """Other documents that contain an answer."""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -186,11 +187,13 @@ class QuestionCorpus:
 
     @cached_property
     def bank(self) -> PieceBank:
-        pieces = [document + "\n\n" for document in self.documents]
+        pieces = [document + "\n\n" for document in self.documents[: self.fillers]]
         return PieceBank(self.name, digest(pieces), pieces, contiguous=False, ending="\n\n")
 
     numbered: str = ""
     """What is printed before each document, with `{number}`; empty if documents have no numbers."""
+    fillers: int | None = None
+    """The number of documents, the first ones, that may fill a pile; None if all may."""
 
     @cached_property
     def numbered_bank(self) -> NumberedBank:
@@ -212,7 +215,7 @@ class QuestionCorpus:
         return np.array([sum(len(self.documents[d]) for d in q.gold) for q in self.questions], np.int64)
 
     def filler(self, *, seed: int) -> Filler:
-        everything = np.arange(len(self.documents))
+        everything = np.arange(len(self.bank.pieces))
         return DocumentPile(self.bank, everything[:0], everything, seed, prefix_stable=True)
 
 

@@ -7,6 +7,7 @@ and not from its beginning, and no other document of the prompt contains an answ
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,42 +44,36 @@ CHARACTERS_FOR_ALL_NESTED = 1.2
 """The same for nested reading, where a longer prompt contains the gold documents of the shorter ones."""
 
 
-class Questions(WordedTask):
-    """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
+class DocumentQuestions(WordedTask):
+    """Questions over a pile of documents of an exact length, of which some answer and no others do.
 
     Depth is where the document that answers starts. If two are needed, they are at both ends of a band of width
-    `spread` around the depth.
+    `spread` around the depth. A subclass has the documents and questions, and the wording of a question.
     """
 
-    version: ClassVar[str] = "3"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "question answering"
 
-    data: str = Field("squad", description="squad, hotpotqa (`leadline sources pull`), or a file in either's format")
-    titles: bool = Field(False, description="print each document's title above it")
     related: bool = Field(True, description="fill with documents of the same article or context before any others")
     repeat: bool = Field(False, description="use documents more than once when there are too few")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band between two documents that answer together")
-    questions: int = Field(2000, ge=0, description="questions drawn from the file, once for all runs; 0 takes all")
-    answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
-    def parts(self) -> Mapping[str, PromptPart]:
-        return parts_of(TITLED if self.titles else UNTITLED, numbers=True)
+    @abstractmethod
+    def corpus(self) -> QuestionCorpus:
+        """The documents and the questions about them."""
+
+    @abstractmethod
+    def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
+        """A question as it is put; `others` are answers to other questions about the prompt."""
 
     def sources(self) -> Sequence[Source]:
-        return (self._corpus(),)
-
-    def _corpus(self) -> QuestionCorpus:
-        form = self.texts("document")[0]
-        return open_corpus(find_data(self.data), form=form, split=self.split, most=self.questions)
+        return (self.corpus(),)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        corpus = self._corpus()
+        corpus = self.corpus()
         chosen = self._choose(corpus, cells, seed)
-        if corpus.numbered:
-            return self._numbered(corpus, cells, chosen, seed)
         facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
-        everything = dict.fromkeys(answer for question in chosen for answer in question.answers)
+        everything = tuple(dict.fromkeys(answer for question in chosen for answer in question.answers))
         return Draft(
             id=document_name(cells),
             cluster=self.cluster(cells).name,
@@ -86,31 +81,9 @@ class Questions(WordedTask):
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
             questions=tuple(
-                ask(self, cell, q.text, q.answers, own, allowance=self.answer_tokens, others=tuple(everything))
-                for cell, q, own in zip(cells, chosen, facts, strict=True)
+                self.question(cell, q, own, everything) for cell, q, own in zip(cells, chosen, facts, strict=True)
             ),
         )
-
-    def _numbered(
-        self, corpus: QuestionCorpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int
-    ) -> Draft:
-        if len(cells) > 1:
-            raise UsageError(
-                "numbered documents answer one question each", where=cells[0].task, fix="use --reading fresh"
-            )
-        [cell], [question] = cells, chosen
-        gold, depths = list(question.gold), None
-        draw = rng(seed, "gold", *cell.coordinates)
-        draw.shuffle(gold)
-        if cell.depth is not None:
-            depths = tuple(fact_depths(cell, self.spread, len(gold), draw))
-        pile = self._pile(corpus, cells, chosen, seed)
-        filler = NumberedPile(corpus.numbered_bank, tuple(gold), pile, depths)
-        asked = ask(self, cell, question.text, question.answers, (), allowance=self.answer_tokens, others=())
-        return Draft(
-            id=document_name(cells), cluster=self.cluster(cells).name, head=self.fill("instruction"), filler=filler,
-            facts=(), questions=(asked,),
-        )  # fmt: skip
 
     def _choose(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> list[FileQuestion]:
         """A question for each cell. The samples of a cell differ, and no question can be answered from the gold
@@ -144,7 +117,7 @@ class Questions(WordedTask):
         self, corpus: QuestionCorpus, cells: Sequence[Cell], chosen: Sequence[FileQuestion], seed: int
     ) -> DocumentPile:
         """Every document that answers none of the questions."""
-        free = np.ones(len(corpus.documents), np.bool_)
+        free = np.arange(len(corpus.documents)) < len(corpus.bank.pieces)
         near = np.zeros(len(corpus.documents), np.bool_)
         for question in chosen:
             free[[*question.gold, *question.holders]] = False
@@ -154,6 +127,53 @@ class Questions(WordedTask):
         cluster = self.cluster(cells)
         drawn = seed_of(seed, "pile", *cluster.coordinates)
         return DocumentPile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
+
+
+class Questions(DocumentQuestions):
+    """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
+
+    Depth is where the document that answers starts. If two are needed, they are at both ends of a band of width
+    `spread` around the depth.
+    """
+
+    version: ClassVar[str] = "3"
+
+    data: str = Field("squad", description="squad, hotpotqa (`leadline sources pull`), or a file in either's format")
+    titles: bool = Field(False, description="print each document's title above it")
+    questions: int = Field(2000, ge=0, description="questions drawn from the file, once for all runs; 0 takes all")
+    answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        return parts_of(TITLED if self.titles else UNTITLED, numbers=True)
+
+    def corpus(self) -> QuestionCorpus:
+        form = self.texts("document")[0]
+        return open_corpus(find_data(self.data), form=form, split=self.split, most=self.questions)
+
+    def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
+        return ask(self, cell, asked.text, asked.answers, facts, allowance=self.answer_tokens, others=others)
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        corpus = self.corpus()
+        return self._numbered(corpus, cells, seed) if corpus.numbered else super().draft(cells, seed=seed)
+
+    def _numbered(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> Draft:
+        if len(cells) > 1:
+            raise UsageError(
+                "numbered documents answer one question each", where=cells[0].task, fix="use --reading fresh"
+            )
+        [cell], [question] = cells, self._choose(corpus, cells, seed)
+        gold, depths = list(question.gold), None
+        draw = rng(seed, "gold", *cell.coordinates)
+        draw.shuffle(gold)
+        if cell.depth is not None:
+            depths = tuple(fact_depths(cell, self.spread, len(gold), draw))
+        pile = self._pile(corpus, cells, [question], seed)
+        filler = NumberedPile(corpus.numbered_bank, tuple(gold), pile, depths)
+        return Draft(
+            id=document_name(cells), cluster=self.cluster(cells).name, head=self.fill("instruction"), filler=filler,
+            facts=(), questions=(self.question(cell, question, (), ()),),
+        )  # fmt: skip
 
 
 def parts_of(document: str, *, numbers: bool = False) -> dict[str, PromptPart]:

@@ -63,6 +63,8 @@ class CountedBank:
     def __post_init__(self) -> None:
         self.counts: Indices = np.diff(self.starts)
         self.mean_tokens = float(self.counts.mean()) if len(self.counts) else 0.0
+        self.arranged_tokens = self.mean_tokens
+        """Of a piece in the last document: in generated text some pieces are drawn more often than others."""
         closes = self.bank.closes
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
         self._forget_groups()

@@ -111,11 +111,12 @@ class Fitter:
         return self._banks[digest]
 
     def _fitted(self, draft: Draft, counted: CountedBank) -> Document:
-        document = _search(draft, counted, self.frame)
+        frame = self._frame_for(draft)
+        document = _search(draft, counted, frame)
         counted.documents += 1
         if self._is_checked(counted.documents, document) and not self._is_exact(document):
             counted.careful = True
-            document = _search(draft, counted, self.frame)
+            document = _search(draft, counted, frame)
             if not self._is_exact(document):
                 raise TokenizerError(
                     "this tokenizer gives a whole prompt other tokens than its parts, so lengths cannot be promised",

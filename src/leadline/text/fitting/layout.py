@@ -31,6 +31,8 @@ LAST_CANDIDATES = 12
 LONG_PIECE = 400
 """Tokens of a piece from which the ends of all its tokens are not looked up. Longer ones, such as lists without full
 stops, are left out where the text has enough others: no fact could be placed inside them."""
+MOST_TEXT = 4
+"""Times the text needed that is drawn in search of pieces that are not long."""
 CUT_PLACES = 16
 """Boundaries before a fact at the end that are considered for the cut piece."""
 SPARE_PIECES = 24
@@ -39,6 +41,10 @@ NO_FACT_HERE = 1 << 40
 """Added to the distance of a boundary at which no fact may be placed."""
 
 _WORD = re.compile(r"\s*\S+")
+SAFETY = 1.02
+"""Pieces arranged for each one that is expected to be needed: a second try costs more than a few too many."""
+SHARE_PIECES = 120
+"""Pieces at the start of a document that are tokenised together, to see how their counts add up."""
 
 
 # --- the order of pieces ------------------------------------------------------------------------
@@ -53,28 +59,37 @@ def order_pieces(
         return _order_of_fixed_count(filler, counted, room, where)
     mean = max(counted.mean_tokens, 0.5)
     spare = stretches * (ATTEMPTS + LAST_CANDIDATES)
-    wanted = int(1.2 * max(room, 0) / mean) + spare
-    share = _share_of_counted(filler, counted)
+    goal = room + spare * mean
+    least = wanted = int(1.2 * max(room, 0) / mean) + spare
+    if counted.bank.alike:  # some pieces are drawn more often than others: the last document says how many are needed
+        wanted = max(least, int(SAFETY * goal / max(counted.arranged_tokens, 0.5)))
     while True:
         order = filler.arrange(wanted)
         counts = counted.counts[order]
-        tokens, short = int(counts.sum() * share), counts <= LONG_PIECE
-        without_long = tokens - int(counts[~short].sum() * share)
-        if len(order) < wanted or without_long >= room + spare * mean:
+        short = counts <= LONG_PIECE
+        share = _share_of_counted(order[:SHARE_PIECES], counted)
+        reached = np.cumsum(np.where(short, counts, 0)) * share
+        if len(order) < wanted or reached[-1] >= goal:
+            break
+        if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
-    if tokens < room - facts:
+    if counted.bank.alike:
+        counted.arranged_tokens = float(reached[-1] / len(order))
+        enough = max(int(np.searchsorted(reached, goal)) + 1, least)  # however many were arranged
+        order, counts, short = order[:enough], counts[:enough], short[:enough]
+    if (tokens := int(counts.sum() * share)) < room - facts:
         raise _too_short(counted, tokens, room, where)
+    without_long = int(counts[short].sum() * share)
     return order[short] if without_long >= room + mean and not short.all() else order
 
 
-def _share_of_counted(filler: Filler, counted: CountedBank) -> float:
+def _share_of_counted(start: Indices, counted: CountedBank) -> float:
     """True tokens for each counted one. Below 1 where a tokenizer joins what the bank holds apart, for example the
     parts of a line in a tokenizer that does not split words."""
     bank = counted.bank
     if bank.contiguous or bank.closes is None:
         return 1.0  # whole sentences or lines, with sound joints
-    start = filler.arrange(120)
     text = "".join([bank.pieces[i] for i in start.tolist()])
     return len(counted.context.encode(text, followed=True)) / max(int(counted.counts[start].sum()), 1)
 

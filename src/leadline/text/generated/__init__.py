@@ -39,8 +39,6 @@ NAMES = ("prose", "legal", "medical", "chat", "code")
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
-PIECES_PER_TEXT = 250
-"""About as many as most texts have."""
 _STRIDES = np.array([10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079], np.int64)
 """Primes above the number of patterns of any section."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -63,6 +61,8 @@ class Grammar:
         found = sorted((f for f in files(__package__).iterdir() if re.fullmatch(rf"{name}(_\w+)?\.txt", f.name)), key=str)
         self.source = "\n".join(file.read_text(encoding="utf-8") for file in found)
         self.digest = digest([VERSION, name, self.source])
+        self.pieces_per_text = 250.0
+        """Of the texts written last."""
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -152,7 +152,8 @@ class Tables(NamedTuple):
             drawn = _mix(own + (position * 64 + level + 1).astype(np.uint64) * _GOLDEN)
             nearest = np.minimum(_below(drawn, counts), _below(drawn << np.uint64(31), counts))
             nearest = np.minimum(nearest, _below(drawn * _GOLDEN, counts))
-            free = (nearest + voice[variants]) % counts
+            free = nearest + voice[variants]
+            free -= counts * (free >= counts)  # both are below `counts`
         scopes = self.scopes[variants]
         held = np.flatnonzero(scopes != FREE)
         keys, own = self.keys[variants[held]], own[held]
@@ -248,10 +249,10 @@ class Stream:
 
     def arrange(self, count: int) -> Indices:
         while len(self._order) < count:
-            each = len(self._order) / self._texts if self._texts else PIECES_PER_TEXT
-            more = int((count - len(self._order)) / each) + 1
+            more = int((count - len(self._order)) / self._grammar.pieces_per_text) + 1
             self._order = np.concatenate([self._order, self._grammar.write(self._seed, self._texts, more)])
             self._texts += more
+            self._grammar.pieces_per_text = len(self._order) / self._texts
         return self._order[:count]
 
 
