@@ -22,6 +22,7 @@ from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Completion, Document
 from leadline.models.hf import HF
 from leadline.models.hf.decode import generate_plain
+from leadline.models.hf.model import HFModel
 from leadline.run.documents import jobs
 from leadline.text.fitting import Fitter
 
@@ -44,6 +45,7 @@ def main(lengths: str | None, depths: str | None, reading: str | None) -> None:
     given = {"lengths": lengths, "depths": depths, "reading": reading}
     spec = make_spec({**SPEC, **{key: value for key, value in given.items() if value}}, where="benchmark")
     model = HF().open("smollm2")
+    assert isinstance(model, HFModel)
     documents = first_sample(spec, model)
     wall, cpu, told = clock(lambda: [model.answer(d, d.probes) for d in documents])
     asked = [

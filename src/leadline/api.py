@@ -117,7 +117,7 @@ class Run(results.Run):
     ) -> EffectiveLength | None:
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
-        line = Line(share=share) if share is not None else Line() if threshold is None else Line(threshold)
+        line = Line(share=share) if share is not None else self.line if threshold is None else Line(threshold)
         samples = self.table.samples
         if task is not None:
             samples = samples.take(samples.task == task)
@@ -126,7 +126,7 @@ class Run(results.Run):
     def compare(self, base: results.Run, gate: str = "", *, failures: Failures = "excluded") -> RunComparison:
         """This run as the candidate against `base`. Raises UsageError when the two were not asked the same.
 
-        `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
+        `gate` has clauses such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
         old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))

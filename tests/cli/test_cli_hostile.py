@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import unicodedata
 from pathlib import Path
 
@@ -11,7 +12,10 @@ import pytest
 from leadline.core.errors import TokenizerError
 from leadline.text.chat import ChatTemplate
 from support.commands import Say
-from support.fuzz import CHAT, ENDLESS, HARMFUL_TEXT, fuzz, write_good_files
+from support.fake_server import FakeServer, Faults
+from support.fuzz import fuzz, good_files
+from support.fuzz_files import CHAT, ENDLESS, HARMFUL_TEXT
+from support.leadline_process import call
 from support.planted_runs import decay, planted_records, write_run
 
 CALLS = 40
@@ -20,7 +24,7 @@ CALLS = 40
 
 @pytest.mark.parametrize("part", [1, 2])
 def test_fuzzed_calls_end_in_a_result_or_in_what_where_and_fix(part: int, tmp_path: Path) -> None:
-    good = write_good_files(tmp_path / "good")
+    good = good_files(tmp_path / "good")
     assert [str(problem) for problem in fuzz(good, seed=10 + part, calls=CALLS)] == []
 
 
@@ -130,3 +134,83 @@ def test_values_that_no_run_can_have_are_refused_at_once(say: Say) -> None:
         assert said.code == 64, said.err
         assert complaint in said.err
         assert "fix:" in said.err
+
+
+# --- limits of the process, as batch clusters set them
+
+
+@pytest.mark.parametrize(("kind", "limit"), [(resource.RLIMIT_NOFILE, 48), (resource.RLIMIT_AS, 1 << 30)])
+def test_a_run_with_more_workers_than_the_process_may_have_uses_fewer_and_says_so(
+    kind: int, limit: int, tmp_path: Path
+) -> None:
+    with FakeServer(Faults(delay_seconds=0.05)) as server:
+        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&api=completions"
+        words = ["--lengths", "1k", "--depths", "2", "--samples", "128", "--workers", "256", "--set", "haystack=noise"]
+        code, out, err = call(
+            "run", "niah", "--model", model, *words, "--no-figure", "--out", str(tmp_path / "run"), limits={kind: limit}
+        )
+        assert code == 0, err
+        assert "256 answered, 0 failed" in out
+        assert "instead of 256" in err
+        assert server.peak_in_flight < 256
+
+
+@pytest.mark.parametrize("words", [["run", "niah", "--model", "sim:cliff?tokenizer=bytes"], ["report"]])
+def test_a_figure_that_the_memory_limit_forbids_is_a_note_after_the_table(words: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    if words == ["report"]:
+        records = list(planted_records(decay, lengths=[1024], depths=[0.5], samples=3, model="sim:b"))
+        words = ["report", str(write_run(folder, records))]
+    else:
+        words = [*words, "--lengths", "1k", "--depths", "1", "--samples", "2", "--out", str(folder)]
+    code, out, err = call(*words, limits={resource.RLIMIT_AS: 2 << 30})
+    assert code == 0, err
+    assert "planned" in out
+    assert "no figure" in err or "no heatmap" in err
+    assert "ulimit -v" in err
+
+
+# --- the cache folder
+
+
+def _damage(file: Path, kind: str) -> None:
+    data = file.read_bytes()
+    file.unlink()
+    if kind == "a folder":
+        file.mkdir()
+    elif kind == "one byte":
+        at = len(data) * 2 // 3
+        file.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    else:
+        file.write_bytes({"empty": b"", "garbage": b"\x00garbage" * 50, "cut": data[: len(data) // 2]}[kind])
+
+
+@pytest.mark.parametrize("kind", ["empty", "garbage", "cut", "one byte", "a folder"])
+def test_a_damaged_cache_file_is_named_and_made_anew(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Compiled grammars, pieces of the standard library, counted tokens: every file that two runs leave behind."""
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("LEADLINE_CACHE", str(cache))
+
+    def build(number: int) -> tuple[str, list[bytes]]:
+        said, made = "", []
+        for haystack in ("chat", "python-docs"):
+            out = tmp_path / f"{haystack}{number}.jsonl"
+            options = ["--tokenizer", "bytes", "--lengths", "2k", "--depths", "1", "--samples", "1"]
+            code, _, err = call("build", "niah", "-o", str(out), *options, "--set", f"haystack={haystack}")
+            assert code == 0, err
+            said += err
+            made.append(out.read_bytes())
+        return said, made
+
+    _, good = build(0)
+    files = sorted(file for file in cache.rglob("*") if file.is_file())
+    assert {file.parent.name for file in files} == {"banks", "compiled", "pieces"}
+    for file in files:
+        _damage(file, kind)
+    said, made = build(1)
+    assert made == good
+    assert all(f"the cache {file} cannot be used" in said for file in files)
+    said, made = build(2)
+    assert (made, "cannot be used" in said) == (good, False)

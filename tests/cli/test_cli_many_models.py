@@ -205,3 +205,24 @@ def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytes
     assert sum("float32" in line for line in said) == 1
     assert sum("stopping" in line for line in said) == 1
     assert "a: measured already" in said
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [(["short sight"], ["short sight"]), (["sim:*"], ["sim:perfect", "short sight"]), (["*perfect"], ["sim:perfect"])],
+)
+def test_some_models_of_a_list_can_be_chosen(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], patterns: list[str], names: list[str]
+) -> None:
+    words = ["plan", write(tmp_path, LIST + ASKED), "--json"]
+    assert run_command([*words, *(word for one in patterns for word in ("--include-model", one))]) == 0
+    assert [model["name"] for model in json.loads(capsys.readouterr().out)["models"]] == names
+
+
+def test_a_model_that_is_not_in_the_list_is_named_with_the_nearest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["run", write(tmp_path, LIST + ASKED), "--include-model", "short sigt"]) == 64
+    assert "did you mean 'short sight'?" in capsys.readouterr().err
+    assert run_command(["run", "niah", "--model", "sim:perfect", "--include-model", "x"]) == 64
+    assert "needs a list of models" in capsys.readouterr().err

@@ -17,7 +17,7 @@ COMMANDS = [line.partition(" #")[0].strip() for line in re.findall(r"^leadline r
 MORE = [
     "leadline run ./mine.py:Invoices --model sim:perfect --lengths 2k --reading shared",
     "leadline run ./mine.py:FourKeys --model sim:perfect --lengths 2k",
-    "leadline run niah --model ./mine.py:Silent --lengths 2k",
+    "leadline run niah --model ./mine.py:Constant --lengths 2k",
 ]
 
 

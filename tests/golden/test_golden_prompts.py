@@ -22,7 +22,7 @@ from golden.doors import (
     registry,
 )
 from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
-from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, write_rows
+from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, pile_row, write_rows
 from support.question_data import hotpot, squad
 
 FRAMES = {
@@ -67,6 +67,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     squad(place / "qa_1.json")
     hotpot(place / "qa_2.json")
     write_rows(place / "multifieldqa_en.jsonl", [longbench_row(n, 500 * n) for n in range(5)])
+    write_rows(place / "passage_retrieval_en.jsonl", [pile_row("passage_retrieval_en", n) for n in range(40)])
     write_rows(place / "longbook_qa_eng.jsonl", [infinitebench_row(n, 500 * n) for n in range(5)])
     (place / "data.json").write_text(json.dumps([longbench_v2_row(n, 500 * n) for n in range(5)]))
     for scale in {c.scale for c in COUNTINGS.values()}:
@@ -161,7 +162,7 @@ def _data(name: str, reading: str, lengths: tuple[int, ...], folder: Path) -> di
                 "answer_tokens": 16}  # fmt: skip
     if name in ("qa_1", "qa_2"):
         return {"data": str(folder / f"{name}.json"), "repeat": True}
-    if name in ("longbench_dataset", "longbench_v2", "infinitebench_dataset"):
+    if name in ("longbench_dataset", "longbench_pile", "longbench_v2", "infinitebench_dataset"):
         return {"data": str(folder)}
     if name in LISTS:
         return {} if reading == "fresh" else {"placement": "anywhere"}

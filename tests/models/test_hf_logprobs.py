@@ -76,7 +76,8 @@ def test_a_model_that_sees_less_than_the_query_gains_nothing(
 def test_known_probabilities_give_known_perplexity_and_no_gain(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: str
 ) -> None:
-    opened: HFModel = HF(chunk=64).open(str(model_folder(tmp_path / "model", chat=False)))
+    opened = HF(chunk=64).open(str(model_folder(tmp_path / "model", chat=False)))
+    assert isinstance(opened, HFModel)
     head = opened.engine.model.get_output_embeddings()
     weights = np.arange(1, WORDS + 1, dtype=np.float64)
     chances = weights / weights.sum()
@@ -105,7 +106,8 @@ def test_a_chat_model_is_measured_without_its_template_and_with_its_beginning(
     folder = model_folder(tmp_path / "model", chat=True)
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"add_bos_token": True}))
-    opened: HFModel = HF(chunk=64).open(str(folder))
+    opened = HF(chunk=64).open(str(folder))
+    assert isinstance(opened, HFModel)
     assert opened.frame.before != opened.plain.before == "<s>"
     use(monkeypatch, opened)
     measure(spec(texts, "mean_nll", lengths="120", samples=1), tmp_path / "run")

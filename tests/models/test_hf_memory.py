@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
 from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, Speed, check_fits, cost, longest_that_fits
+from support.tiny_models import model_folder
 
 LLAMA_8B = DecoderShape.of(
     {
@@ -158,3 +162,53 @@ def test_what_never_fits_fails_alone_and_the_rest_is_answered() -> None:
     Shortage(engine, chunk=1024, capacity=2000)
     got = engine.answer(document, requests)
     assert [one.answer for one in got] == [None, want[1].answer, want[2].answer, None]
+
+
+# --- a folder without weights
+
+
+@pytest.fixture
+def unloaded(tmp_path: Path) -> Path:
+    """A configuration of 8 billion parameters and a tokenizer, and nothing else."""
+    folder = model_folder(tmp_path / "small")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {
+        "num_hidden_layers": 32, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 8192, "dtype": "bfloat16",
+        "head_dim": 128,
+    }  # fmt: skip
+    (folder / "config.json").write_text(json.dumps(config))
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
+    return folder
+
+
+def test_a_run_is_planned_from_the_configuration_alone(unloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "niah", "--model", f"hf:{unloaded}", "--lengths", "2k,8k", "--depths", "2", "--samples", "1"]
+    assert run_command([*words, "--set", "haystack=noise", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["window"] == 8192
+    assert found["total"]["requests"] == 4
+    notes = " ".join(found["notes"])
+    assert "no weights: planned for about 8.03e09 parameters in bfloat16" in notes
+    assert "weights 15.0, cache 1.0 (128 KiB a token)" in notes
+    assert "operations for reading" in notes
+    assert run_command([*words, "--json", "--set", "haystack=noise"]) == 0
+
+
+def test_a_model_without_weights_cannot_be_run(
+    unloaded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "niah", "--model", f"hf:{unloaded}", "--lengths", "2k", "--out", str(tmp_path / "out")]
+    assert run_command(words) == 66
+    said = capsys.readouterr().err
+    assert "has a config.json and no weights" in said
+    assert "leadline plan" in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_scaled_positions_widen_the_window_of_a_plan(unloaded: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["plan", "niah", "--lengths", "2k", "--depths", "1", "--samples", "1", "--json", "--set", "haystack=noise"]
+    for rope, window in (("yarn:4", 32768), ("ntk:2", 16384), ("theta:1e6", 8192)):
+        assert run_command([*words, "--model", f"hf:{unloaded}?rope={rope}"]) == 0
+        assert json.loads(capsys.readouterr().out)["window"] == window

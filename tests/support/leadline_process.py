@@ -8,18 +8,19 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 PROGRAM = Path(sys.executable).parent / "leadline"
 
 
-def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
-    """`leadline WORDS`; `file_bytes` is the largest file that the process may write."""
+def start(*words: str, limits: Mapping[int, int] | None = None) -> subprocess.Popen[str]:
+    """`leadline WORDS`; `limits` by the numbers that `resource` has for them, such as RLIMIT_FSIZE."""
 
     def prepare() -> None:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell ignores it
-        if file_bytes is not None:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
+        for kind, limit in (limits or {}).items():
+            resource.setrlimit(kind, (limit, limit))
 
     return subprocess.Popen(
         [str(PROGRAM), *words],
@@ -31,9 +32,9 @@ def start(*words: str, file_bytes: int | None = None) -> subprocess.Popen[str]:
     )
 
 
-def call(*words: str, file_bytes: int | None = None) -> tuple[int, str, str]:
+def call(*words: str, limits: Mapping[int, int] | None = None) -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
-    process = start(*words, file_bytes=file_bytes)
+    process = start(*words, limits=limits)
     out, err = process.communicate(timeout=120)
     return process.returncode, out, err
 

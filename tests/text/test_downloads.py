@@ -116,10 +116,37 @@ def test_a_file_with_another_hash_is_refused_and_not_kept(server: FileServer, tm
     assert not list(tmp_path.glob("thing*"))
 
 
-def test_a_file_that_changed_on_disk_is_noticed(server: FileServer, tmp_path: Path) -> None:
-    got(item(Mirror(server.url, SHA)), tmp_path).path.write_bytes(b"changed")
-    with pytest.raises(SourceError, match="unexpected SHA-256"):
-        got(item(Mirror(server.url, SHA)), tmp_path)
+@pytest.mark.parametrize("sha256", [SHA, ""])
+def test_a_file_that_changed_on_disk_is_named_and_fetched_again(
+    server: FileServer, tmp_path: Path, caplog: pytest.LogCaptureFixture, sha256: str
+) -> None:
+    found = got(item(Mirror(server.url, sha256)), tmp_path)
+    found.path.write_bytes(b"changed")
+    again = got(item(Mirror(server.url, sha256)), tmp_path)
+    assert (again.fetched, again.path.read_bytes()) == (True, DATA)
+    assert str(found.path) in caplog.text
+
+
+def test_a_damaged_download_is_refused_when_it_is_used(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    monkeypatch.setitem(downloads.DOWNLOADS, "thing", item(Mirror(server.url, SHA)))
+    path = pull("thing").path
+    assert find_data("thing") == path
+    path.write_bytes(DATA[:-5])
+    with pytest.raises(SourceError, match="damaged") as refused:
+        find_data("thing")
+    assert (refused.value.where, "sources pull thing" in refused.value.fix) == (str(path), True)
+    pull("thing")
+    assert find_data("thing") == path
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"thing": 3}', '{"thing": {"sha256": 5, "url": []}}', "[" * 5000])
+def test_a_damaged_lock_file_stops_nothing(server: FileServer, tmp_path: Path, text: str) -> None:
+    got(item(Mirror(server.url, SHA)), tmp_path)
+    (tmp_path / LOCK).write_text(text)
+    assert got(item(Mirror(server.url, SHA)), tmp_path).sha256 == SHA
 
 
 def test_without_a_known_hash_the_first_download_is_trusted_and_later_ones_must_match(

@@ -9,9 +9,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.cli.output import (
+    DEFAULT_THRESHOLD,
+    FailedSamplesOption,
+    Threshold,
+    echo,
+    print_json,
+    print_table,
+    threshold_share,
+    warn,
+)
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, sanitise
+from leadline.core.format import format_count, format_span, sanitise
 from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
@@ -29,6 +38,7 @@ from leadline.results.run import Totals, refuse_unmeasured
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
+from leadline.stats.effective import Line
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import observations
 from leadline.store.manifest import read_manifest
@@ -50,9 +60,8 @@ def compare(
         Literal["holm", "bh"],
         typer.Option(help="Correction of p-values for multiple tests: Holm or Benjamini-Hochberg."),
     ] = "holm",
-    failures: Annotated[
-        Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
-    ] = "excluded",
+    failures: FailedSamplesOption = "excluded",
+    threshold: Threshold = DEFAULT_THRESHOLD,
     cells: Annotated[bool, typer.Option("--cells", help="Show every cell too.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the gate's result to this file as JUnit XML.")] = None,
     strict: Annotated[
@@ -63,7 +72,10 @@ def compare(
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare runs with different prompts or settings.")] = False,
 ) -> int:
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
-    clauses = parse_gate(gate) if gate else ()
+    if not gate and (junit is not None or strict):
+        flag = "--junit" if junit is not None else "--strict"
+        raise UsageError(f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"')
+    clauses, line = parse_gate(gate) if gate else (), Line(threshold_share(threshold))
     manifests = read_manifest(base), read_manifest(candidate)
     (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
@@ -78,7 +90,7 @@ def compare(
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     found = compare_pairs(pairs, correction=correction)
-    result = judge(pairs, clauses) if clauses else None
+    result = judge(pairs, clauses, line=line) if clauses else None
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
@@ -140,7 +152,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             f"{100 * d.base:.1f}",
             f"{100 * d.candidate:.1f}",
             f"{100 * d.estimate.mean:+.1f}",
-            f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}",
+            format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f"),
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
@@ -156,8 +168,8 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     text = ", all with the same text" if found.same_text == found.pairs else ""
     echo(
         f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. "
-        "p-values are corrected for multiple tests "
-        f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
+        f"p-values are corrected for multiple tests ({correction}), and the verdict is by them; each interval is for "
+        f"its row alone. The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:
         echo()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -64,6 +65,7 @@ OTHER_TOOLS = {
     "--output-path": "--out",
 }
 """Options that other tools have, and ours for the same purpose."""
+_NO_MEMORY = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
 DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR}
 
 
@@ -205,7 +207,10 @@ def _as_leadline_error(error: Exception) -> LeadlineError:
     if isinstance(error, OSError) and error.filename is not None and error.errno in DISK_ERRORS:
         fix = "fix its permissions, free some space, or choose another path"
         return StoreError(f"{error.strerror}", where=str(error.filename), fix=fix)
-    if isinstance(error, MemoryError):
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        fix = "raise `ulimit -n`, or ask with fewer --workers"
+        return StoreError("this process may open no more files", where=str(error.filename or "ulimit -n"), fix=fix)
+    if isinstance(error, MemoryError) or (isinstance(error, ImportError) and _NO_MEMORY.search(str(error))):
         return UsageError("there is not enough memory for this", fix="ask for less: shorter --lengths, fewer samples")
     frames = traceback.extract_tb(error.__traceback__)
     return LeadlineError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,11 +15,12 @@ import leadline
 from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
-from leadline.core.errors import FailedSamples, UsageError
-from leadline.core.format import format_count
+from leadline.core.errors import FailedSamples, UnknownName, UsageError
+from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
+from leadline.results.verdict import failures_fix
 from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
@@ -38,9 +40,19 @@ Shard = Annotated[
     str, typer.Option(help="Measure a part of the models: 2/4 is every fourth from the second on.", metavar="N/COUNT")
 ]
 
+IncludeModel = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--include-model", metavar="NAME", help="Only this model of the list, or all like `qwen*`. Repeatable."
+    ),
+]
 
-def listed_models(flags: RunOptions, file: Path | None, shard: str = "") -> list[NamedModel]:
-    """The models of --models or of the spec file, reduced to the shard; empty for a run of one model."""
+
+def listed_models(
+    flags: RunOptions, file: Path | None, shard: str = "", include: Sequence[str] | None = None
+) -> list[NamedModel]:
+    """The models of --models or of the spec file, reduced to those included and to the shard; empty for a run of one
+    model."""
     number, count = parse_shard(shard)
     if flags.model is not None and file is not None:
         raise UsageError("--model and --models exclude each other", where="--models", fix="use one of them")
@@ -54,10 +66,23 @@ def listed_models(flags: RunOptions, file: Path | None, shard: str = "") -> list
         models = parse_models(values["models"], where=flags.what) if "models" in values else []
     if shard and not models:
         raise UsageError("--shard needs a list of models", where="--shard", fix="add --models FILE")
-    part = models[number - 1 :: count]
+    if include and not models:
+        raise UsageError("--include-model needs a list of models", where="--include-model", fix="add --models FILE")
+    part = _included(models, include or ())[number - 1 :: count]
     if models and not part:
         raise UsageError("this shard has no models", where="--shard", fix="use no more shards than models")
     return part
+
+
+def _included(models: Sequence[NamedModel], patterns: Sequence[str]) -> list[NamedModel]:
+    """The models whose name in the list, or whose model, is like one of the patterns; all without patterns."""
+    chosen: set[str] = set()
+    for pattern in patterns:
+        matching = {one.name for one in models if any(fnmatchcase(text, pattern) for text in (one.name, one.model))}
+        if not matching:
+            raise UnknownName("model", pattern, [one.name for one in models], where="--include-model")
+        chosen |= matching
+    return [one for one in models if not patterns or one.name in chosen]
 
 
 def parse_shard(text: str) -> tuple[int, int]:
@@ -138,10 +163,11 @@ def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
         if r.run is not None and r.run.totals.failed
     ]
     if reasons:
+        failed = next((r.run for r in results if r.run is not None and r.run.totals.failed), None)
         raise FailedSamples(
             f"{len(reasons)} of {format_count(len(results), 'model')} incomplete: {'; '.join(reasons[:3])}",
             where=str(folder),
-            fix="run the same command again: it measures only what is missing",
+            fix=failures_fix(failed) if failed else "run the same command again: it measures only what is missing",
         )
 
 
@@ -192,5 +218,5 @@ def _ranking_cells(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, 
     if entry.score is None or metric not in entry.scores:
         return entry.name, "failed", entry.error, ""
     found = entry.scores[metric]
-    interval = f"{found.low:.4f} to {found.high:.4f}" if found.low is not None and found.high is not None else ""
+    interval = format_span(found.low, found.high, ".4f") if found.low is not None and found.high is not None else ""
     return entry.name, f"{entry.score:.4f}", interval, str(found.documents)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -64,3 +64,22 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right:
     for number, row in enumerate(rows):
         cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
         echo("  ".join(cells).rstrip(), bold=number == 0)
+
+
+# --- options of several commands
+
+DEFAULT_THRESHOLD = 85.6
+Threshold = Annotated[
+    float,
+    typer.Option(min=0, max=100, help="Score in percent that a length must reach to count as effective; RULER's."),
+]
+FailedSamplesOption = Annotated[
+    Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
+]
+
+
+def threshold_share(percent: float) -> float:
+    """The threshold as a share. A number up to 1 was probably meant as one already, and is refused."""
+    if 0 < percent <= 1:
+        raise UsageError(f"a threshold of {percent:g} percent", where="--threshold", fix=f"write {100 * percent:g}")
+    return round(percent / 100, 12)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.many_models import Models, Shard, listed_models, model_runs
+from leadline.cli.many_models import IncludeModel, Models, Shard, listed_models, model_runs
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.cli.progress import Watcher
@@ -84,6 +84,7 @@ def plan(
     gate: Annotated[str, typer.Option(metavar="BOUNDS", help="For --detect: the gate that will be applied.")] = "",
     until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
     models: Models = None,
+    include_model: IncludeModel = None,
     shard: Shard = "",
     base: Ignored = None,
     log_to: Ignored = None,
@@ -97,13 +98,13 @@ def plan(
 
     Takes the options of `leadline run`: replace `run` by `plan`. For a list of models it shows each and the total.
     """
-    listed = listed_models(flags, models, shard)
+    listed = listed_models(flags, models, shard, include_model)
     planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), flags.out)] if not listed else []
     if listed:
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until), listen=Watcher()) as made:
+        with prepare(with_rule(spec, until), listen=Watcher(), planning=True) as made:
             values = _plan_values(made, name, folder or made.folder)
             values |= _time_and_money(made, tokens_per_second, price_in, price_out)
             values["judges"] = _judge_values(made, judge_price_in, judge_price_out)

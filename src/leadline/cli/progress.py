@@ -18,7 +18,7 @@ from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
 from leadline.core.format import format_duration, sanitise, sanitise_lines
 from leadline.results.progress import Progress, SampleCounter
-from leadline.run.events import Answered, Event, Pending, RuleChecked, Started, Stopping, Waiting
+from leadline.run.events import Answered, Event, Note, Pending, RuleChecked, Started, Stopping, Waiting
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRunResult, ModelStarted
 
 LINE_SECONDS = 10.0
@@ -120,6 +120,8 @@ class Watcher:
             self._waiting = f"{who} {format_duration(event.seconds)}: {sanitise(event.why)}"
         elif isinstance(event, Pending):
             self._say(f"waiting for {sanitise(event.what)}: {format_duration(event.seconds)}")
+        elif isinstance(event, Note):
+            self._say(f"note:  {sanitise(event.text)}")
         elif isinstance(event, RuleChecked):
             if event.sentence != self._sentence:
                 self._say(event.sentence)

@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from leadline.cli.output import echo, print_json, warn
+from leadline.cli.output import (
+    DEFAULT_THRESHOLD,
+    FailedSamplesOption,
+    Threshold,
+    echo,
+    print_json,
+    threshold_share,
+    warn,
+)
 from leadline.cli.progress import HarmlessConsole
-from leadline.core.errors import StoreError, UsageError
+from leadline.core.errors import RenderError, StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
+from leadline.report.comparison import titles
 from leadline.report.export import export_figures, write_data
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
+from leadline.report.score_tables import latex as latex_table
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.stats.comparability import mixed_variants
+from leadline.stats.effective import Line
 
 
 def report(
@@ -29,18 +40,24 @@ def report(
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
-    failures: Annotated[
-        Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
-    ] = "excluded",
+    failures: FailedSamplesOption = "excluded",
+    threshold: Threshold = DEFAULT_THRESHOLD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="Print a LaTeX table: one run by task, or several runs. Draws nothing.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draws nothing.")] = False,
 ) -> None:
     """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder."""
+    line = Line(threshold_share(threshold))
     if json:
-        found = [summary(load_run(folder, failures)) for folder in runs]
+        found = [summary(load_run(folder, failures, line)) for folder in runs]
         print_json(found[0] if len(found) == 1 else found)
         return
-    loaded = [load_run(folder, failures) for folder in runs]
+    loaded = [load_run(folder, failures, line) for folder in runs]
+    if latex:
+        echo(latex_table(loaded, titles(loaded)))
+        return
     if not markdown:  # tables first: drawing may fail
         console = HarmlessConsole()
         for run in loaded:
@@ -71,11 +88,14 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
 
 
 def _write_heatmap(run: Run, *, required: bool) -> list[Path]:
-    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place."""
+    """Writes the heatmap into the run's folder. A read-only folder is an error unless -o names another place; a figure
+    that cannot be drawn is a warning, here and on the page."""
     try:
         return write_figure(heatmap(run), run.folder / "heatmap")
     except StoreError as error:
         if required:
             raise StoreError(error.what, where=error.where, fix="write the page elsewhere with -o FILE") from None
         warn(f"no heatmap was written to the run's folder: {error.what}")
-        return []
+    except RenderError as error:
+        warn(f"no heatmap: {error.what}")
+    return []

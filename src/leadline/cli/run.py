@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from leadline.cli.many_models import Models, Shard, finish_models, listed_models, measure_models, model_runs
+from leadline.cli.many_models import (
+    IncludeModel,
+    Models,
+    Shard,
+    finish_models,
+    listed_models,
+    measure_models,
+    model_runs,
+)
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
@@ -17,7 +25,6 @@ from leadline.core.errors import (
     FailedSamples,
     JudgeRefused,
     LeadlineError,
-    RenderError,
     RunStopped,
     ServerError,
     UsageError,
@@ -25,6 +32,7 @@ from leadline.core.errors import (
 from leadline.core.spec import Judging, Spec
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
+from leadline.results.verdict import failures_fix
 from leadline.run.engine import measure
 from leadline.run.judge import check_judges
 
@@ -60,6 +68,7 @@ def run(
     step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",
     models: Models = None,
+    include_model: IncludeModel = None,
     shard: Shard = "",
     submission: Annotated[
         Path | None,
@@ -73,7 +82,7 @@ def run(
     A list (--models, or `models` in the spec) gives one run per model in a common folder, and one page for all. With
     --ray a model runs as replicas on several GPUs, and several models run at the same time.
     """
-    listed = listed_models(flags, models, shard)
+    listed = listed_models(flags, models, shard, include_model)
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
     if listed:
@@ -201,19 +210,24 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
 def failed_samples(run: Run) -> FailedSamples:
     totals = run.totals
     kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
-    fix = "run the same command again: only these are asked"
-    if totals.truncated:
-        fix = f"give the server a longer context, or ask shorter --lengths; then {fix}"
     answer = "valid answer" if totals.truncated else "answer"
     return FailedSamples(
         f"{totals.failed:,} of {totals.planned:,} samples have no {answer} ({kinds})",
         where=str(run.folder),
-        fix=fix,
+        fix=failures_fix(run),
     )
 
 
 def _draw(run: Run) -> Path | None:
     """The main figure of a run. A figure that cannot be drawn is a warning: the run itself is complete."""
+    try:
+        return _write_main_figure(run)
+    except (LeadlineError, OSError, MemoryError, ImportError, RuntimeError) as error:  # RuntimeError: no more threads
+        warn(f"no figure: {error.what if isinstance(error, LeadlineError) else error}")
+        return None
+
+
+def _write_main_figure(run: Run) -> Path:
     from leadline.report.charts.heatmap import heatmap  # altair
     from leadline.report.charts.logprobs import has_perplexity_and_retrieval, logprob_curves, perplexity_and_retrieval
     from leadline.report.charts.render import write_figure
@@ -224,11 +238,7 @@ def _draw(run: Run) -> Path | None:
         name, figure = "log-probabilities", logprob_curves(run)
     else:
         name, figure = "heatmap", heatmap(run)
-    try:
-        return write_figure(figure, run.folder / name, ["png"])[0]
-    except RenderError as error:
-        warn(f"no figure: {error.what}")
-        return None
+    return write_figure(figure, run.folder / name, ["png"])[0]
 
 
 def _show(run: Run, *, figure: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import echo, print_json, print_table, warn
+from leadline.cli.output import DEFAULT_THRESHOLD, Threshold, echo, print_json, print_table, threshold_share, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
 from leadline.results.published import PrintedScore, PrintedTable, read_printed_table
@@ -211,7 +211,7 @@ def summarize(
             "LongBench v2 or InfiniteBench, also as result.json."
         ),
     ],
-    threshold: Annotated[float, typer.Option(help="A length is effective if its score is above this.")] = 85.6,
+    threshold: Threshold = DEFAULT_THRESHOLD,
     share: Annotated[
         float, typer.Option(min=0, max=100, help="Second criterion: percent of the row's score at its shortest length.")
     ] = 85.0,
@@ -225,6 +225,7 @@ def summarize(
     if printed is not None:
         _show_printed(printed, json=json)
         return
+    threshold_share(threshold)
     read = read_table(table)
     rows = [*read.rows, mean_of_tasks(read.rows)] if read.of_tasks else list(read.rows)
     found = [summarise(row, threshold=threshold, share=share / 100) for row in rows]

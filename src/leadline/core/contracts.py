@@ -211,6 +211,8 @@ class ModelCard(Options):
     notes: tuple[str, ...] = ()
     nested_problem: str = ""
     """Why prefixes of one long reading differ from short readings; empty if they do not."""
+    plan_only: str = Field("", exclude=True)
+    """Why it can be planned for and not asked, such as missing weights; empty if it can be asked."""
 
 
 class Model(Protocol):

@@ -10,7 +10,7 @@ LeadlineError
     ServerAway        69  a temporary outage: it was not reached, or cannot answer now
   MissingExtra        69  an optional package is not installed
   TrackerError        76  results could not be written to a tracker; the run itself is complete
-  RenderError         70  a figure could not be drawn
+  RenderError         69  a figure could not be drawn
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
     LockedError       75  another process is writing this run
@@ -134,7 +134,7 @@ class TrackerError(LeadlineError):
 
 
 class RenderError(LeadlineError):
-    exit_code = 70
+    exit_code = 69
     usual_fix = "the results are saved; `leadline report RUN --json` shows them without figures"
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import os
 import re
+import shutil
 import tempfile
 import tomllib
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -125,12 +129,46 @@ def cache_folder() -> Path:
     return Path(chosen) if chosen else base / "leadline"
 
 
+def read_cache(file: Path, decode: Callable[[bytes], T]) -> T | None:
+    """The content of a file that `write_cache` wrote; None if it is absent. A damaged one is named and counts as
+    absent, so that the caller makes it anew."""
+    try:
+        data = file.read_bytes()
+        head, content = data[: len(_CACHE_HEAD) + 4], data[len(_CACHE_HEAD) + 4 :]
+        if head != _cache_head(content):
+            raise ValueError("it is not as it was written")
+        return decode(content)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, RecursionError, zipfile.BadZipFile) as problem:
+        say_damaged(file, _reason(problem))
+        return None
+
+
+def say_damaged(place: Path, why: str) -> None:
+    """Names a damaged part of the cache. A log message: programs that use this as a library can turn it off."""
+    logging.getLogger("leadline").warning("note:  the cache %s cannot be used (%s): it is made anew", place, why)
+
+
 def write_cache(file: Path, data: bytes) -> None:
-    """Writes a file atomically; does nothing if the folder cannot be written."""
+    """Writes a file atomically, with a checksum; does nothing if the folder cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        if file.is_dir():
+            shutil.rmtree(file)
         with tempfile.NamedTemporaryFile(dir=file.parent, delete=False) as part:
-            part.write(data)
-        Path(part.name).replace(file)
+            try:
+                part.write(_cache_head(data) + data)
+                part.flush()
+                Path(part.name).replace(file)
+            except OSError:
+                Path(part.name).unlink(missing_ok=True)
     except OSError:
         return
+
+
+_CACHE_HEAD = b"leadline cache 1\n"
+
+
+def _cache_head(data: bytes) -> bytes:
+    return _CACHE_HEAD + zlib.crc32(data).to_bytes(4, "little")

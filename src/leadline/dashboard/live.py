@@ -12,12 +12,13 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from leadline.core.files import write_cache
+from leadline.core.files import read_cache, write_cache
 from leadline.core.format import format_duration, format_percent, format_percent_range, sanitise
 from leadline.dashboard.index import IndexEntry, Stamp, problem_of, records_stamp
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
@@ -169,10 +170,8 @@ def _made(folder: Path) -> Headline:
 
 
 def _read_cache(file: Path | None) -> dict[str, CachedHeadline]:
-    try:
-        return msgspec.json.decode(file.read_bytes(), type=dict[str, CachedHeadline]) if file is not None else {}
-    except (OSError, msgspec.DecodeError):
-        return {}
+    decode = partial(msgspec.json.decode, type=dict[str, CachedHeadline])
+    return (read_cache(file, decode) if file is not None else None) or {}
 
 
 # --- runs in progress ---------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
 from leadline.report.comparison import differences_from_first, leaderboards, titles
+from leadline.report.score_tables import suite_markdown
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import verdict
@@ -112,6 +113,9 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
             shown = [f"{c.value} ({c.interval})" if c.interval else c.value for c in cells]
             lines.append(f"| {escape_markdown(row.name)} | {' | '.join(shown)} |")
     lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
+    for run, name in zip(runs, names, strict=True):
+        if len(run.table.tasks) > 1 and run.suite:
+            lines += ["", *([f"**{escape_markdown(name)}**", ""] if len(runs) > 1 else []), *suite_markdown(run)]
     for item in differences_from_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
         lines += [f"> {escape_markdown(line)}" for line in item.warnings]

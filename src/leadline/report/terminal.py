@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table as Grid
@@ -18,17 +18,18 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
+    format_span,
     format_time,
     sanitise,
 )
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.report.judged import show_judged
+from leadline.report.score_tables import SUITE_TASKS, grid_of, published_table, suite_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
-from leadline.results.table import Tally, detail_rows
+from leadline.results.table import Table, Tally, detail_rows
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate
@@ -50,13 +51,8 @@ def show_run(run: Run, console: Console) -> None:
     console.print(Text(verdict(run).claim, style="bold"))
     for sentence in filter(None, [reading_warning(run), *shapes(run)]):
         console.print(Text(sentence))
-    if run.table.tasks or run.no_context.tasks:
-        console.print(length_table(run, plain=not colour))
-    for data in heatmaps_of(run.table):
-        if data.task:
-            console.print(heatmap(data, colour=colour))
-    if run.table.details:
-        console.print(detail_table(run, plain=not colour))
+    for part in _suite(run, colour) if len(run.table.tasks) >= SUITE_TASKS else _tasks(run, colour):
+        console.print(part)
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
     show_judged(run.folder, console)
@@ -64,6 +60,26 @@ def show_run(run: Run, console: Console) -> None:
         console.print(published_table(run, plain=not colour))
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
+
+
+def _suite(run: Run, colour: bool) -> Iterator[RenderableType]:
+    """Many tasks: one table of tasks and lengths."""
+    if run.suite and not run.published:  # those have a table of their own
+        yield suite_grid(run, colour=colour)
+    if run.table.details:
+        yield Text(f"Wrong answers: {format_details(run)}.", style="dim")
+    tables = (run.no_context,) if run.suite else (run.table, run.no_context)
+    if any(table.tasks for table in tables):
+        yield length_table(tables, plain=not colour)
+
+
+def _tasks(run: Run, colour: bool) -> Iterator[RenderableType]:
+    """Few tasks: their lengths, a heatmap of each, and what wrong answers had in common."""
+    if run.table.tasks or run.no_context.tasks:
+        yield length_table((run.table, run.no_context), plain=not colour)
+    yield from (heatmap(data, colour=colour) for data in heatmaps_of(run.table) if data.task)
+    if run.table.details:
+        yield detail_table(run, plain=not colour)
 
 
 def has_colours(console: Console) -> bool:
@@ -79,10 +95,10 @@ def heading(run: Run) -> Text:
     return Text.assemble((sanitise(run.label, 80), "bold"), " · ", (sanitise(" · ".join(facts), 200), "dim"))
 
 
-def length_table(run: Run, *, plain: bool) -> Grid:
+def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
     """Every task at every length: planned, done, failed, mean and interval over all depths."""
-    grid = _grid("task", "length", "planned", "done", "failed", "mean", "95% interval", plain=plain)
-    for table in (run.table, run.no_context):  # questions asked without the document come last
+    grid = grid_of("task", "length", "planned", "done", "failed", "mean", "95% interval", plain=plain)
+    for table in tables:
         for task in table.tasks:
             lengths = table.lengths_of(task)
             for length in lengths:
@@ -94,7 +110,7 @@ def length_table(run: Run, *, plain: bool) -> Grid:
 
 def detail_table(run: Run, *, plain: bool) -> Grid:
     """What was seen in wrong answers, at every length."""
-    grid = _grid("task", "detail", *map(format_length, run.table.lengths), plain=plain)
+    grid = grid_of("task", "detail", *map(format_length, run.table.lengths), plain=plain)
     grid.title, grid.columns[1].justify = "details of wrong answers", "left"
     for row in detail_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
@@ -102,52 +118,24 @@ def detail_table(run: Run, *, plain: bool) -> Grid:
     return grid
 
 
-def published_table(run: Run, *, plain: bool) -> Grid:
-    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets. Columns in
-    which nothing would stand are left out, so that the others fit a screen."""
-    scores, limits = run.published, {one.length for one in run.published}
-    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: sanitise(one.group, 40)}
-    if len(limits) > 1:
-        columns["limit"] = lambda one: format_length(one.length)
-    columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
-    columns["score"] = lambda one: _published_score(one.score)
-    if any(one.memory for one in scores):
-        columns["no text"] = lambda one: _published_score(one.memory)
-    if any(one.cut for one in scores):
-        columns["cut"] = lambda one: f"{one.cut:,}" if one.cut else ""
-    if any(one.not_sent for one in scores):
-        columns["not sent"] = lambda one: f"{one.not_sent:,}" if one.not_sent else ""
-    grid = _grid("data set", *columns, plain=plain)
-    grid.title = "published benchmarks, official scores with 95% intervals"
-    grid.title += "" if len(limits) > 1 else f", prompts of at most {format_length(min(limits))}"
-    grid.columns[1].no_wrap = False
-    grid.columns[0].min_width, grid.columns[1].min_width = 8, 6
-    for one in scores:
-        name = Text(sanitise(one.task, 40) if one.group == "all" or plain else "")
-        grid.add_row(name, *(Text(cell(one)) for cell in columns.values()))
-    for (length, group), mean in means_over_tasks(scores).items():
-        value = {"group": sanitise(group, 40), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
-        grid.add_row("mean", *(Text(value.get(column, "")) for column in columns))
-    return grid
-
-
-def _published_score(score: Estimate | None) -> str:
-    """A score to the digits that benchmarks print, and its interval."""
-    if score is None:
-        return ""
-    return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
+def format_details(run: Run) -> str:
+    """`another planted value 884, another chain 175`, over all tasks and lengths."""
+    counts: Counter[str] = Counter()
+    for row in detail_rows(run.table):
+        counts[row.detail] += sum(row.counts)
+    return ", ".join(f"{sanitise(detail, 60)} {count:,}" for detail, count in counts.most_common(6))
 
 
 def metric_table(run: Run, *, plain: bool) -> Grid:
     """Every log-probability metric at every length."""
-    grid = _grid("metric", "length", "docs", "mean", "95% interval", plain=plain)
+    grid = grid_of("metric", "length", "docs", "mean", "95% interval", plain=plain)
     grid.add_column("unit")
     names = [metric.name for metric in run.logprobs.estimates]
     for metric, lengths in run.logprobs.estimates.items():
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
             name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
-            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
+            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", format_span(low, high)]
             grid.add_row(*map(Text, row), Text(sanitise(metric.unit, 60)))
     return grid
 
@@ -159,15 +147,6 @@ def _numbers(tally: Tally) -> Iterator[Text]:
     known = tally.mean is not None
     yield Text(f"{format_percent(tally.mean)}%" if known else NO_NUMBER, style="bold" if known else "dim")
     yield Text(format_percent_range(tally.interval))
-
-
-def _grid(*titles: str, plain: bool) -> Grid:
-    """A column of names, then columns of numbers. Names are folded where there is not room for both."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
-    grid.add_column(titles[0], overflow="fold")
-    for title in titles[1:]:
-        grid.add_column(title, justify="right", no_wrap=True)
-    return grid
 
 
 def heatmap(data: HeatmapData, *, colour: bool) -> RenderableType:
@@ -215,6 +194,10 @@ def receipt_notes(receipts: Receipts) -> list[str]:
     return notes
 
 
+MANY_CELLS = 20
+"""Of so many, one is expected to lie outside its 95 % interval."""
+
+
 def footnotes(run: Run) -> list[str]:
     """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
@@ -238,10 +221,10 @@ def footnotes(run: Run) -> list[str]:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
-    if len(cells) > 1:
+    if len(cells) >= MANY_CELLS:
         lines.append(
-            f"Each interval is for its own number: of {len(cells):,} cells about {max(1, round(0.05 * len(cells))):,} "
-            "will lie outside theirs."
+            f"Intervals are not adjusted for multiple comparisons: about {round(0.05 * len(cells)):,} of {len(cells):,} "
+            "cells are expected to lie outside theirs."
         )
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(
@@ -298,7 +281,7 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
 
 def _leaderboard(board: Leaderboard, *, plain: bool) -> Grid:
     lengths = map(format_length, board.lengths)
-    grid = _grid(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
+    grid = grid_of(f"{board.reading} reading", "effective", *lengths, "average", plain=plain)
     for row in board.rows:
         grid.add_row(Text(row.name), *map(_stacked, (row.effective, *row.cells, row.average)), end_section=True)
     return grid
@@ -312,7 +295,7 @@ def _stacked(cell: ValueCell) -> Text:
 def _estimate_cell(found: Estimate | None) -> ValueCell:
     if found is None:
         return ValueCell(NO_NUMBER, "")
-    return ValueCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
+    return ValueCell(f"{found.mean:.4g}", format_span(found.interval.low, found.interval.high))
 
 
 def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:
@@ -322,7 +305,7 @@ def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) ->
         found = [(name, run.logprobs.estimates.get(metric, {})) for name, run in zip(names, runs, strict=True)]
         lengths = sorted({length for _, by_length in found for length in by_length})
         title = f"{metric.task}: {metric.name}" + (f", {metric.unit}" if metric.unit else "")
-        grid = _grid(sanitise(title, 60), *map(format_length, lengths), plain=plain)
+        grid = grid_of(sanitise(title, 60), *map(format_length, lengths), plain=plain)
         for name, by_length in found:
             cells = [_estimate_cell(by_length.get(n)) for n in lengths]
             grid.add_row(Text(sanitise(name, 60)), *map(_stacked, cells), end_section=True)

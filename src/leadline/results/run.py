@@ -18,9 +18,11 @@ from leadline.results.progress import Progress, SampleCounter, finished_if_whole
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
+from leadline.stats.effective import Line
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
+from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import UnreadableLine, read_records
 
@@ -211,11 +213,13 @@ class Run:
         records: Iterable[Record],
         failures: Failures = "excluded",
         unreadable: Sequence[UnreadableLine] = (),
+        line: Line | None = None,
     ) -> None:
         """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
-        means."""
+        means; `line` is what a length must reach to be an effective one."""
         self.folder = folder
         self.manifest = manifest
+        self.line = line or Line()
         self.totals = Totals()
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
@@ -251,10 +255,10 @@ class Run:
         """Lines that are not records."""
 
     @classmethod
-    def open(cls, folder: Path | str, failures: Failures = "excluded") -> Self:
+    def open(cls, folder: Path | str, failures: Failures = "excluded", line: Line | None = None) -> Self:
         unreadable: list[UnreadableLine] = []
         records = read_records(folder, unreadable)
-        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, line)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -272,6 +276,21 @@ class Run:
     @cached_property
     def verdict(self) -> Verdict:
         return verdict(self)
+
+    @cached_property
+    def suite(self) -> SuiteSummary | None:
+        """Scores by task and length with RULER's averages, of the whole and of every category; None without answers."""
+        table = self.table
+        if not len(table.samples.counted(table.failures)):
+            return None
+        categories = {task: self.category(task) or task for task in table.tasks}
+        return suite_summary(
+            table.samples,
+            categories,
+            published=table.published,
+            failures=table.failures,
+            threshold=round(100 * self.line.threshold, 9),
+        )
 
     @property
     def name(self) -> str:
@@ -318,9 +337,10 @@ class Run:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
-def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
-    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means."""
-    return Run.open(folder, failures)
+def load_run(folder: Path | str, failures: Failures = "excluded", line: Line | None = None) -> Run:
+    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means, `line` what
+    a length must reach to be an effective one."""
+    return Run.open(folder, failures, line)
 
 
 def totals_of(records: Iterable[Record]) -> Totals:

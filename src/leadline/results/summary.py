@@ -21,6 +21,7 @@ from leadline.results.verdict import (
 from leadline.stats.effective import VERSION, EffectiveLength
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import design_effect
+from leadline.stats.ruler_summary import SuiteRow, SuiteSummary
 
 
 def summary(run: Run) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def summary(run: Run) -> dict[str, Any]:
             for name, parts in effective_parts(run).items()
         },
         "unreadable_lines": [str(line) for line in run.unreadable],
+        "suite": suite_values(run.suite, intervals=not run.rule) if run.suite else None,
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
@@ -108,6 +110,37 @@ def estimate_values(found: Estimate | None) -> dict[str, Any] | None:
         "low": 100 * found.interval.low,
         "high": 100 * found.interval.high,
         "samples": found.n,
+    }
+
+
+def suite_values(found: SuiteSummary, *, intervals: bool = True) -> dict[str, Any]:
+    """RULER's summary in percent: averages over lengths, effective length by its rule, and means of categories. Without
+    intervals where a stopping rule chose the number of samples."""
+
+    def estimate(one: Estimate | None) -> dict[str, Any] | None:
+        values = estimate_values(one)
+        return values | ({} if intervals else {"low": None, "high": None}) if values else None
+
+    def row(one: SuiteRow) -> dict[str, Any]:
+        averages = one.averages
+        return {
+            "name": one.name,
+            "scores": {str(length): estimate(score) for length, score in one.scores.items()},
+            "average": estimate(averages.average) if averages else None,
+            "wavg_inc": estimate(averages.increasing) if averages else None,
+            "wavg_dec": estimate(averages.decreasing) if averages else None,
+            "effective": str(one.effective) if one.effective else None,
+            "effective_tokens": one.effective.length if one.effective else None,
+            "effective_own": str(one.effective_own) if one.effective_own else None,
+            "effective_own_tokens": one.effective_own.length if one.effective_own else None,
+        }
+
+    return {
+        "threshold": found.threshold,
+        "whole": row(found.whole),
+        "published": row(found.published) if found.published else None,
+        "categories": [row(one) for one in found.categories],
+        "tasks": [row(one) for one in found.tasks],
     }
 
 

@@ -1,4 +1,4 @@
-"""The pass: every missing cell is built, asked, scored, classed and recorded.
+"""Executing a run: every missing cell is built, asked, scored, classed and recorded.
 
 This module has the only thread pool. A worker takes a document and a probe, asks, and writes the record before it takes
 the next one, so only requests in flight can be lost. Recording and taking happen under one lock (`Queue.turn`), because
@@ -9,23 +9,26 @@ passes events on to the listener and syncs records to disk.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Container, Sequence, Set
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 
 from leadline.core.contracts import Model, Remote, logprob_model
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
+from leadline.core.format import format_count
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Spec
 from leadline.core.types import Answer, Document, Failure, LogprobRequest, Outcome, Probe, Record, Sent, TokenNLL
 from leadline.results.run import Run, load_run
 from leadline.run.documents import Job, jobs
-from leadline.run.events import Answered, Event, Listener, PendingWatch, Started, Stopping, ignore
+from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
@@ -35,6 +38,11 @@ from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.runs import RunWriter, open_run
+
+if sys.platform == "win32":
+    resource = None
+else:
+    import resource
 
 # --- asking: the one place where probes for log-probabilities differ from probes for answers
 
@@ -90,7 +98,7 @@ def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL
     )
 
 
-# --- the pass
+# --- every missing cell
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
@@ -169,22 +177,46 @@ class _Engine:
             )
         )
         workers = min(plan.at_once, plan.planned - len(writer.done))
-        self._working = workers
+        if isinstance(plan.model, Remote) and (allowed := connections_allowed(workers)) < workers:
+            fewer = f"{format_count(allowed, 'worker')} instead of {workers}"
+            self._listen(Note(f"{fewer}: this process may open no more files (ulimit -n)"))
+            workers = allowed
         if plan.model.grain == "probe":
             _share_heap()
         try:
-            for number in range(workers):
-                # Daemon threads, so that a second Ctrl-C does not wait for them.
-                threading.Thread(target=self._work, name=f"asker-{number}", daemon=True).start()
+            self._start(workers)
             if workers:
                 self._attend()
-        except BaseException as error:  # a second Ctrl-C, an error of the listener, no more threads
+        except BaseException as error:  # a second Ctrl-C, an error of the listener
             self.stop.because(error)
             self._queue.close()
             raise
         if self.stop.error is not None:
             raise self.stop.error
         self._compare_with_plan()
+
+    def _start(self, workers: int) -> None:
+        self._working = workers
+        for number in range(workers):
+            # Daemon threads, so that a second Ctrl-C does not wait for them.
+            thread = threading.Thread(target=self._work, name=f"asker-{number}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads
+                if not number:
+                    raise RunStopped(
+                        "no thread can be started", where="ulimit -u, ulimit -v", fix="allow more memory or processes"
+                    ) from None
+                with self._guard:
+                    self._working -= workers - number
+                    if not self._working:
+                        self._finished.set()
+                self._listen(
+                    Note(
+                        f"{format_count(number, 'worker')} instead of {workers}: no more threads (ulimit -u, ulimit -v)"
+                    )
+                )
+                return
 
     def _compare_with_plan(self) -> None:
         """Planned against recorded, so that no run with missing samples looks finished."""
@@ -279,6 +311,33 @@ class _Engine:
         return f"check the server, then run the same command again: it continues in {self._writer.folder}"
 
 
+FILES_KEPT_FREE = 16
+"""Files that may be open at the same time as the connections of workers: records, modules, a server's tokenizer."""
+
+
+def connections_allowed(wanted: int) -> int:
+    """How many of these connections this process may open; at least one. Raises its own limit where it may."""
+    if resource is None:
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + open_files() + FILES_KEPT_FREE
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    return max(1, min(wanted, soft - open_files() - FILES_KEPT_FREE))
+
+
+def open_files() -> int:
+    try:
+        return len(os.listdir("/dev/fd"))
+    except OSError:
+        return FILES_KEPT_FREE
+
+
 def _share_heap() -> None:
     """One heap for threads started from now on. With glibc's heap per thread, sixteen workers with documents of 128k
     tokens hold 60 MB of gaps, although Python runs them one at a time."""
@@ -322,5 +381,5 @@ def carry_out(
 
 def plan(spec: Spec) -> Plan:
     """What a run costs and what to know about it. The model is opened to count in its tokens, and closed."""
-    with prepare(spec) as made:
+    with prepare(spec, planning=True) as made:
         return made

@@ -58,6 +58,13 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Note:
+    """What the user should know about a run that goes on."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Stopping:
     """No new request is sent; those in flight are finished."""
 
@@ -72,7 +79,7 @@ class RuleChecked:
     asks: int
 
 
-Event = Started | Answered | Waiting | Pending | Stopping | RuleChecked
+Event = Started | Answered | Waiting | Pending | Note | Stopping | RuleChecked
 Listener = Callable[[Event], None]
 
 

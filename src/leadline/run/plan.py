@@ -33,7 +33,7 @@ from leadline.core.contracts import (
     logprob_model,
     options_of,
 )
-from leadline.core.errors import LengthError, StoreError, UsageError
+from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
@@ -265,19 +265,22 @@ class Plan:
         self.close()
 
 
-def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore) -> Plan:
+def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ignore, planning: bool = False) -> Plan:
     """Checks a spec and returns its plan, or raises the first error. `open_` replaces `open_model`; the listener hears
-    what is waited for."""
+    what is waited for. Only with `planning` may the model be one that cannot be asked."""
     with saying_waits(listen):
-        return _prepare(spec, open_, listen)
+        return _prepare(spec, open_, listen, planning)
 
 
-def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener) -> Plan:
+def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bool) -> Plan:
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
     model = (open_ or open_model)(spec)
     try:
+        if model.card.plan_only and not planning:
+            fix = "`leadline plan` works with it; to run it, put its weights there"
+            raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
         fitter = _make_fitter(tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}

@@ -1,4 +1,4 @@
-"""Tables of published scores by length, summarised as RULER does and compared with the averages they print.
+"""RULER's summary: of the samples of a run, and of tables of published scores, compared with the averages they print.
 
 Effective length is RULER's: the longest length whose score is above a line, 85.6 in the paper (Llama-2-7B-chat at 4k).
 Beside it, the longest length that keeps a share of the row's own score at its shortest length.
@@ -19,8 +19,8 @@ from leadline.core.files import read_text, table_rows
 from leadline.core.format import format_length
 from leadline.core.spec import parse_length
 from leadline.stats.intervals import Estimate, Interval, t_quantile
-from leadline.stats.marginals import GroupMeans, group_means
-from leadline.stats.observations import Failures, FloatArray, Observations
+from leadline.stats.marginals import GroupMeans, group_means, marginals
+from leadline.stats.observations import Failures, FloatArray, Observations, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -79,6 +79,71 @@ def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confid
     interval = Interval(mean - half, mean + half, confidence, "t over documents")
     clusters = int(whole.n_clusters[0])
     return Estimate(mean, interval, int(whole.n[0]), clusters)
+
+
+# --- The samples of a run
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRow:
+    """One task, one category or the whole suite: scores by length, where there are any, and what follows from them."""
+
+    name: str
+    scores: Mapping[int, Estimate]
+    averages: RulerAverageEstimate | None
+    """None where a length has no answer: an average over other lengths would not be comparable."""
+    effective: LongestLength | None
+    effective_own: LongestLength | None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteSummary:
+    """RULER's summary of a run. `published` is the whole by RULER's own scorer, where every answer has its score."""
+
+    lengths: tuple[int, ...]
+    tasks: tuple[SuiteRow, ...]
+    """Those of one category follow each other."""
+    categories: tuple[SuiteRow, ...]
+    whole: SuiteRow
+    published: SuiteRow | None
+    threshold: float
+    """In percent."""
+
+
+def suite_summary(
+    samples: Observations,
+    categories: Mapping[str, str],
+    *,
+    published: Observations | None = None,
+    failures: Failures = "excluded",
+    threshold: float = 85.6,
+) -> SuiteSummary:
+    """`categories` has the category of every task, in the order in which tasks are shown."""
+    lengths = tuple(sorted(set(samples.length.tolist())))
+
+    def row(name: str, data: Observations) -> SuiteRow:
+        if not len(data.counted(failures)):
+            return SuiteRow(name, {}, None, None, None)
+        found = {int(m.key[0] or 0): m.estimate for m in marginals(data, ("length",), failures=failures)}
+        scores = {length: estimate for length, estimate in found.items() if estimate.n}
+        percent = {length: 100 * estimate.mean for length, estimate in scores.items()}
+        averages = ruler_average_estimate(data, failures=failures) if len(scores) == len(lengths) else None
+        own = SHARE * percent[min(percent)]
+        above, above_own = (reach(percent, lambda score: score > threshold), reach(percent, lambda s: s >= own - 1e-9))
+        return SuiteRow(name, scores, averages, above, above_own)
+
+    by_task = parts_by_task(samples)
+    order = list(dict.fromkeys(categories.values()))
+    tasks = sorted((task for task in categories if task in by_task), key=lambda task: order.index(categories[task]))
+    by_category = parts_by_category(samples, categories)
+    return SuiteSummary(
+        lengths=lengths,
+        tasks=tuple(row(task, by_task[task]) for task in tasks),
+        categories=tuple(row(name, by_category[name]) for name in order if name in by_category),
+        whole=row("average", samples),
+        published=None if published is None else row("ruler.v1", published),
+        threshold=threshold,
+    )
 
 
 # --- Tables of published scores by length

@@ -13,11 +13,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from leadline.core.errors import ServerError, SourceError, UnknownName
-from leadline.core.files import cache_folder
+from leadline.core.files import cache_folder, say_damaged
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0
@@ -157,6 +158,8 @@ def find_data(name: str, *, folders: bool = False) -> Path:
     known = name in DOWNLOADS or bool(group)
     path = data_folder() / (name if group else DOWNLOADS[name].file) if known else Path(name).expanduser()
     if path.is_file() or (folders and path.is_dir()):
+        for one in [name] if name in DOWNLOADS else group:
+            _refuse_damaged(DOWNLOADS[one])
         return path if known else path.resolve()
     if known:
         raise SourceError(
@@ -169,6 +172,19 @@ def find_data(name: str, *, folders: bool = False) -> Path:
         where="data",
         fix=f"give a file, or one of {', '.join(n for n in DOWNLOADS if '/' not in n)} (see `leadline sources pull`)",
     )
+
+
+def _refuse_damaged(download: Download) -> None:
+    """Raises if a file that was fetched is no longer what it was then."""
+    file, locked = data_folder() / download.file, _lock_of(data_folder(), download.name)
+    if not locked.get("sha256") or not file.is_file():
+        return
+    if _known_sha256(file, file.stat().st_size, file.stat().st_mtime_ns) != locked["sha256"]:
+        raise SourceError(
+            f"the data {download.name!r} is damaged: it is not what was downloaded",
+            where=str(file),
+            fix=f"run `leadline sources pull {download.name}`, which fetches it again",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +220,11 @@ def pull(name: str, *, progress: Progress = lambda done, total: None, again: boo
 def fetch(download: Download, folder: Path, *, progress: Progress, again: bool = False) -> Pulled:
     """The file in `folder`, from the first mirror that has it."""
     target, part = folder / download.file, folder / f"{download.file}.part"
-    locked = _read_json(folder / LOCK).get(download.name, {})
+    locked = _lock_of(folder, download.name)
     if target.is_file() and not again:
-        return _check(download, target, folder, locked.get("url", ""), fetched=False)
+        if (found := sha256_of(target)) in (_pinned(download) or {locked.get("sha256") or found}):
+            return _check(download, target, folder, locked.get("url", ""), fetched=False)
+        say_damaged(target, "its SHA-256 is not the one expected")
     target.parent.mkdir(parents=True, exist_ok=True)
     problems = []
     for mirror in download.mirrors:
@@ -229,8 +247,7 @@ def _check(download: Download, file: Path, folder: Path, url: str, *, fetched: b
     """Compare the file's hash, then move a new file to its place and write lock.json. A wrong new file is deleted."""
     target, found = folder / download.file, sha256_of(file)
     locks = _read_json(folder / LOCK)
-    locked = locks.get(download.name, {})
-    pinned = {mirror.sha256 for mirror in download.mirrors} - {""}
+    locked, pinned = _lock_of(folder, download.name), _pinned(download)
     expected = pinned or {locked.get("sha256") or found}
     if fetched:
         _validator_file(file).unlink(missing_ok=True)
@@ -240,8 +257,7 @@ def _check(download: Download, file: Path, folder: Path, url: str, *, fetched: b
         raise SourceError(
             f"{download.name} has an unexpected SHA-256: {found}",
             where=url or str(file),
-            fix=f"expected {' or '.join(sorted(expected))}. "
-            + ("Try again" if fetched else f"Remove {file} and pull again"),
+            fix=f"expected {' or '.join(sorted(expected))}: try again, or get it from elsewhere with --from",
         )
     os.replace(file, target)
     entry = {"file": download.file, "sha256": found, "url": url}
@@ -254,10 +270,12 @@ def _check(download: Download, file: Path, folder: Path, url: str, *, fetched: b
 def _download(url: str, part: Path, progress: Progress) -> None:
     """Into `part`, after the bytes that are there already if the server still has the same file (by its ETag)."""
     known = _read_json(_validator_file(part))
-    done = part.stat().st_size if part.is_file() and known.get("url") == url and known.get("validator") else 0
+    validator = known.get("validator")
+    known_part = part.is_file() and known.get("url") == url and isinstance(validator, str) and validator
+    done = part.stat().st_size if known_part else 0
     headers = {"User-Agent": "leadline", "Accept-Encoding": "identity"}
     if done:
-        headers |= {"Range": f"bytes={done}-", "If-Range": known["validator"]}
+        headers |= {"Range": f"bytes={done}-", "If-Range": str(known["validator"])}
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_SECONDS) as reply:
         if reply.status != 206:  # the whole file
             done = 0
@@ -279,6 +297,22 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
+@lru_cache(maxsize=64)
+def _known_sha256(file: Path, size: int, mtime_ns: int) -> str:
+    """Once for a file that does not change."""
+    return sha256_of(file)
+
+
+def _lock_of(folder: Path, name: str) -> dict[str, str]:
+    """What lock.json says of a download; empty if it says nothing that can be used."""
+    entry = _read_json(folder / LOCK).get(name)
+    return {k: v for k, v in entry.items() if isinstance(v, str)} if isinstance(entry, dict) else {}
+
+
+def _pinned(download: Download) -> set[str]:
+    return {mirror.sha256 for mirror in download.mirrors} - {""}
+
+
 def _validator_file(part: Path) -> Path:
     return part.with_name(part.name + ".json")
 
@@ -286,7 +320,7 @@ def _validator_file(part: Path) -> Path:
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

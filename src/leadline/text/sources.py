@@ -25,7 +25,7 @@ import numpy as np
 
 from leadline.core.contracts import Source
 from leadline.core.errors import SourceError
-from leadline.core.files import cache_folder, read_text, write_cache
+from leadline.core.files import cache_folder, read_cache, read_text, write_cache
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.types import Cluster, Filler, PieceBank
@@ -150,13 +150,12 @@ class TextSource:
     def _pieces(self) -> list[str]:
         if not self.cache_key:
             return self.split(self.read())
-        file = cache_folder() / "sources" / f"{digest([self.name, self.cache_key, self.split.__name__])}.json"
-        try:
-            return msgspec.json.decode(file.read_bytes(), type=list[str])
-        except (OSError, msgspec.DecodeError):
+        file = cache_folder() / "pieces" / f"{digest([self.name, self.cache_key, self.split.__name__])}.json"
+        pieces = read_cache(file, partial(msgspec.json.decode, type=list[str]))
+        if pieces is None:
             pieces = self.split(self.read())
             write_cache(file, msgspec.json.encode(pieces))
-            return pieces
+        return pieces
 
     @cached_property
     def _beginnings(self) -> list[int]:

@@ -22,7 +22,7 @@ from leadline.core.errors import LeadlineError, MissingExtra, SourceError, Usage
 from leadline.core.spec import parse_length
 
 if TYPE_CHECKING:
-    from leadline.models.hf.model import HFModel
+    from leadline.models.hf.model import HFModel, UnloadedModel
 
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -79,13 +79,15 @@ class HF(ModelProvider):
     fused: bool = Field(True, description="on a GPU with Triton: fused kernels between the matrix products")
     trust_remote_code: bool = Field(False, description="run Python code from the checkpoint")
 
-    def open(self, name: str) -> HFModel:
+    def open(self, name: str) -> HFModel | UnloadedModel:
         check_exists(name)
         require_torch(f"hf:{name}")
-        from leadline.models.hf.load import load
-        from leadline.models.hf.model import HFModel
+        from leadline.models.hf.load import load, read_config, without_weights
+        from leadline.models.hf.model import HFModel, UnloadedModel
 
         try:
+            if folder := without_weights(name):
+                return UnloadedModel(name, self, folder, read_config(folder, name, self))
             return HFModel(name, self, load(name, self))
         except LeadlineError:
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.core.files import cache_folder
+from leadline.core.files import cache_folder, say_damaged
 from leadline.core.seeds import digest, digest_bytes
 from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
@@ -34,7 +35,7 @@ def load(name: str, options: HF) -> Loaded:
     """Load the model, ready to read. Every failure is an error that says what to do."""
     folder, gguf, revision = _locate(name, options)
     source = {"gguf_file": gguf.name} if gguf else {}
-    config = _configure(folder, name, options, source)
+    config = read_config(folder, name, options, source)
     device, dtype = _device_and_dtype(options, config, where=f"hf:{name}")
     model = _load_weights(folder, name, options, config, device, dtype, source)
     tokenizer_folder = _tokenizer_folder(folder, gguf, options.trust_remote_code)
@@ -85,8 +86,18 @@ def _sampled_digest(files: list[Path], *, samples: int = 16, size: int = 1 << 14
 # --- configuration ------------------------------------------------------------------------------
 
 
-def _configure(folder: Path, name: str, options: HF, source: dict[str, str]) -> Any:
-    where = f"hf:{name}"
+def without_weights(name: str) -> Path | None:
+    """The folder, if it has a configuration and no file of weights."""
+    folder = Path(name).expanduser()
+    if not (folder / "config.json").is_file():
+        return None
+    weights = {".safetensors", ".bin", ".gguf", ".pt", ".pth"}
+    return None if any(weights & set(path.suffixes) for path in folder.iterdir()) else folder
+
+
+def read_config(folder: Path, name: str, options: HF, source: Mapping[str, str] | None = None) -> Any:
+    """The model's configuration, with the scaling of positions that the options ask for."""
+    where, source = f"hf:{name}", source or {}
     if not source and not (folder / "config.json").is_file():
         files = ", ".join(sorted(p.name for p in folder.iterdir())[:6]) or "nothing"
         fix = f"give the folder that transformers saved; this one holds {files}"
@@ -208,16 +219,20 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
         return folder
     origin = _sampled_digest([gguf] if gguf else sorted(p for p in folder.iterdir() if "token" in p.name))
     kept = cache_folder() / "tokenizers" / f"{(gguf or folder).stem}-{origin}"
-    if (kept / "tokenizer.json").is_file():
+    problem = smollm2.damage_in(kept, ("tokenizer.json",))
+    if not problem:
         return kept
+    if kept.exists():
+        say_damaged(kept, problem)
     source = {"gguf_file": gguf.name} if gguf else {}
-    kept.parent.mkdir(parents=True, exist_ok=True)
     try:
+        kept.parent.mkdir(parents=True, exist_ok=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **source)
         with tempfile.TemporaryDirectory(dir=kept.parent) as made:
             tokenizer.save_pretrained(made)
             if not (Path(made) / "tokenizer.json").is_file():
                 raise ValueError("transformers has no fast tokenizer for it")
+            smollm2.remove(kept)
             shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
         fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"

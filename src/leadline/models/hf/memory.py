@@ -21,6 +21,8 @@ from leadline.core.format import format_duration, format_flops
 
 GIB = 1 << 30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+ASSUMED_FLOPS = 1e14
+"""Operations per second of the example where none was measured."""
 OVERHEAD = GIB
 """A CUDA context, library workspaces and the allocator's rounding."""
 
@@ -233,7 +235,7 @@ def device_memory(device: torch.device) -> int | None:
 def forecast(
     shape: DecoderShape,
     readings: Sequence[DocumentReading],
-    measure_speed: Callable[[], Speed],
+    measure_speed: Callable[[], Speed] | None,
     *,
     dtype: str,
     weights: int,
@@ -244,21 +246,30 @@ def forecast(
     """Lines of text about the memory and time of a run.
 
     Layers are spread over `devices` with their part of the cache and run one after another: the memory is that of all
-    devices, the speed that of one. Raises with what would fit when the longest document does not.
+    devices, the speed that of one. Raises with what would fit when the longest document does not. Without a device the
+    memory is compared with nothing, and the time stays unknown.
     """
     has = [device_memory(device) for device in devices]
-    memory = None if None in has else sum(filter(None, has))
+    memory = None if None in has or not has else sum(filter(None, has))
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
         check_fits(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
-    total, speed = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk), measure_speed()
+    total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
-    reading, answers = total.seconds(speed)
-    return (
+    needed = (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
         f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
-        f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}",
+        f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}"
+    )
+    if measure_speed is None:
+        hours = format_duration(total.flops / ASSUMED_FLOPS)
+        time = f"{total.flops:.2g} operations for reading, such as {hours} at {format_flops(ASSUMED_FLOPS)}"
+        return needed, f"time not known without the weights: {time}"
+    speed = measure_speed()
+    reading, answers = total.seconds(speed)
+    return (
+        needed,
         f"time about {format_duration(reading)} for reading and up to {format_duration(answers)} for answers: "
         f"{total.flops:.2g} operations at the {format_flops(total.flops / reading if reading else speed.products)} "
         f"measured on {devices[0]}",

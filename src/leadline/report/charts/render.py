@@ -28,6 +28,11 @@ from leadline.core.errors import RenderError, StoreError
 from leadline.core.format import sanitise
 from leadline.report.heatmap_data import HEAD, LINE, MUTED, TEXT
 
+if sys.platform == "win32":
+    resource = None
+else:
+    import resource
+
 if TYPE_CHECKING:  # altair takes a second to import, and the drawing process does not need it
     from leadline.report.charts.theme import Figure
 
@@ -112,8 +117,16 @@ class RenderProcess:
         printed = self._errors.read().decode("utf-8", "replace").strip().splitlines()
         code = process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        if limit := _memory_limit():
+            return RenderError(
+                f"the drawing process died ({how}): it needs more than the {limit / 2**30:,.3g} GiB of addresses that "
+                "`ulimit -v` allows",
+                where="drawing process",
+                fix="the records are complete: run `leadline report RUN` where `ulimit -v` is unlimited",
+            )
+        said = next((line for line in printed if _REASON.search(line)), printed[-1] if printed else "")
         return RenderError(
-            f"the drawing process died ({how})" + (f": {sanitise(printed[-1], 200)}" if printed else ""),
+            f"the drawing process died ({how})" + (f": {sanitise(said.strip(), 200)}" if said else ""),
             where="drawing process",
             fix="the records are complete; run `leadline report RUN` again, and report the names in the figure if it "
             "dies again",
@@ -125,6 +138,18 @@ class RenderProcess:
             self._process.communicate()  # it ends when its input does
             self._process = None
         self._errors.close()
+
+
+_REASON = re.compile("fatal|panicked|error", re.IGNORECASE)
+
+
+def _memory_limit() -> int:
+    """The bytes of addresses that processes of this one may have; 0 if there is no limit. The JavaScript engine of
+    vl-convert reserves many times of what it uses."""
+    if resource is None:
+        return 0
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    return 0 if hard == resource.RLIM_INFINITY else hard
 
 
 _RENDERER: list[RenderProcess] = []
@@ -241,6 +266,9 @@ class PageFigure:
 def main() -> None:
     """Requests come on stdin as pickled (function name, arguments), replies go to stdout as pickled (succeeded, result
     or message). It ends when stdin is closed."""
+    if resource is not None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (hard, hard))
     import vl_convert  # in this process alone
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides

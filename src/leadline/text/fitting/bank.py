@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.files import cache_folder, write_cache
+from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
 from leadline.core.types import PieceBank
 from leadline.text.fitting.joints import PROOF_CHARACTERS, ContextTokenizer, JointTable
@@ -30,7 +30,7 @@ ENOUGH = 4096
 """Proven joints that suffice for a bank whose joints are all alike."""
 MOST_GROUPS = 100_000
 """Groups of pieces whose tokens are kept."""
-FORMAT = 4
+FORMAT = 5
 """Version of the cache files."""
 WORTH_CACHING = 200
 """Banks of more pieces are written to the cache folder."""
@@ -244,11 +244,10 @@ def count_bank(bank: PieceBank, context: ContextTokenizer) -> CountedBank:
     """The bank in a tokenizer, from the cache folder or counted now."""
     key = [FORMAT, bank.digest, context.tokenizer.fingerprint]
     file = cache_folder() / "banks" / f"{digest(key, 32)}.npz"
-    try:
-        with np.load(file) as saved:
-            return CountedBank(bank, context, saved["ids"], saved["starts"], saved["clean"])
-    except (OSError, ValueError, KeyError, EOFError):  # absent or broken
-        counted = _count(bank, context)
+    saved = read_cache(file, lambda data: dict(np.load(io.BytesIO(data))))
+    if saved is not None:
+        return CountedBank(bank, context, saved["ids"], saved["starts"], saved["clean"])
+    counted = _count(bank, context)
     if len(bank.pieces) > WORTH_CACHING:
         data = io.BytesIO()
         np.savez(data, ids=counted.ids, starts=counted.starts, clean=counted.clean)

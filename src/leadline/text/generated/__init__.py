@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import io
 import re
-import zipfile
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leadline.core.files import cache_folder, write_cache
+from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
 from leadline.core.types import Filler, PieceBank
 from leadline.text.generated.grammar import FREE, PARAGRAPH, Compiler, read_symbols
@@ -75,13 +74,11 @@ class Grammar:
     @cached_property
     def _compiled(self) -> tuple[list[str], Tables]:
         """Compiled once and kept in the cache folder: that takes a second, and reading it a hundredth of one."""
-        file = cache_folder() / "grammars" / f"{self.digest}.npz"
-        try:
-            with np.load(file) as saved:
-                arrays = [saved[name] for name in Tables._fields]
-                return bytes(saved["pieces"]).decode().split("\0"), Tables(*arrays)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):  # absent or broken
-            made = Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
+        file = cache_folder() / "compiled" / f"{self.digest}.npz"
+        saved = read_cache(file, lambda data: dict(np.load(io.BytesIO(data))))
+        if saved is not None:
+            return bytes(saved["pieces"]).decode().split("\0"), Tables(*(saved[name] for name in Tables._fields))
+        made = Compiler(read_symbols(self.source)).compile("\n\n\n" if self.name == "code" else "\n\n")
         pieces, tables, data = list(made.pieces), _tables(made), io.BytesIO()
         np.savez(data, pieces=np.frombuffer("\0".join(pieces).encode(), np.uint8), **tables._asdict())
         write_cache(file, data.getvalue())

@@ -1,0 +1,247 @@
+"""Scores as tables: a run of several tasks by task and length with RULER's averages, for the terminal, the page,
+Markdown and LaTeX; and scores of published benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as Grid
+from rich.text import Text
+
+from leadline.core.errors import UsageError
+from leadline.core.format import NO_NUMBER, escape_markdown, format_length, sanitise
+from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
+from leadline.results.published import GroupScore, means_over_tasks
+from leadline.results.run import Run
+from leadline.stats.intervals import Estimate
+from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
+
+SUITE_TASKS = 4
+"""From this many tasks on a run is shown as one table of tasks and lengths instead of a heatmap for each task."""
+_PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
+_COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
+RowKind = Literal["task", "category", "average", "interval", "published"]
+
+
+def grid_of(*titles: str, plain: bool) -> Grid:
+    """A column of names, then columns of numbers. Names are folded where there is not room for both."""
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid.add_column(titles[0], overflow="fold")
+    for title in titles[1:]:
+        grid.add_column(title, justify="right", no_wrap=True)
+    return grid
+
+
+# --- a run of several tasks ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreCell:
+    """A number as text, and the share that it stands for, where it has a colour."""
+
+    text: str
+    share: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableRow:
+    kind: RowKind
+    name: str
+    cells: tuple[ScoreCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteTable:
+    """Tasks, means of categories, and the averages of all: a column for each length, then RULER's summary."""
+
+    header: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+    notes: tuple[str, ...]
+
+    def groups(self) -> Iterator[tuple[TableRow, bool]]:
+        """Every row, and whether it is the last of its group."""
+        kinds = ["average" if row.kind in ("interval", "published") else row.kind for row in self.rows]
+        for at, row in enumerate(self.rows):
+            yield row, at + 1 == len(self.rows) or kinds[at] != kinds[at + 1]
+
+
+def suite_table(run: Run) -> SuiteTable:
+    """Scores in percent with one digit, as in published tables."""
+    found, table = _suite(run), run.table
+    several = len(found.lengths) > 1
+    summary = ("avg", *(("wAvg inc", "wAvg dec", "effective") if several else ()))
+    fewer = {key for key, tally in table.by_task_and_length.items() if 0 < tally.done < tally.planned}
+
+    def row(kind: RowKind, one: SuiteRow) -> TableRow:
+        scores = tuple(
+            _score(one.scores.get(length), "*" if (one.name, length) in fewer else "") for length in found.lengths
+        )
+        averages = one.averages
+        means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+        effective = ScoreCell(str(one.effective) if one.effective else NO_NUMBER)
+        ends = (*map(_score, means), effective) if several else (_score(means[0]),)
+        return TableRow(kind, sanitise(one.name, 40), (*scores, *ends))
+
+    rows = [row("task", task) for task in found.tasks]
+    if len(found.categories) > 1:
+        rows += [row("category", one) for one in found.categories]
+    rows.append(row("average", found.whole))
+    if not run.rule:
+        rows.append(_interval_row(found.whole, found.lengths, several=several))
+    other = found.published
+    if other and any(abs(e.mean - found.whole.scores[n].mean) > 5e-4 for n, e in other.scores.items()):
+        rows.append(row("published", other))
+    header = ("task", *map(format_length, found.lengths), *summary)
+    return SuiteTable(header, tuple(rows), tuple(_notes(run, several=several)))
+
+
+def _suite(run: Run) -> SuiteSummary:
+    if run.suite is None:
+        raise UsageError(
+            "the run has no answers to make a table of", where=str(run.folder), fix="continue it: run its command again"
+        )
+    return run.suite
+
+
+def _score(found: Estimate | None, note: str = "") -> ScoreCell:
+    return ScoreCell(f"{100 * found.mean:.1f}{note}", found.mean) if found else ScoreCell(NO_NUMBER)
+
+
+def _interval_row(whole: SuiteRow, lengths: Sequence[int], *, several: bool) -> TableRow:
+    averages = whole.averages
+    means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+    every = [*(whole.scores.get(length) for length in lengths), *(means if several else means[:1])]
+    cells = [ScoreCell(f"±{100 * _margin(e):.1f}" if e else "") for e in every]
+    return TableRow("interval", "95% interval", (*cells, *([ScoreCell("")] if several else [])))
+
+
+def _margin(found: Estimate) -> float:
+    """The longer side of an interval, which need not be symmetrical."""
+    return max(found.interval.high - found.mean, found.mean - found.interval.low)
+
+
+def _notes(run: Run, *, several: bool) -> Iterator[str]:
+    found = _suite(run)
+    if several:
+        known = ", RULER's threshold" if found.threshold == THRESHOLD else ""
+        yield (
+            "wAvg inc weighs the lengths 1, 2, 3 ... from the shortest, wAvg dec from the longest; effective is the "
+            f"longest length whose score is above {found.threshold:g}{known}."
+        )
+    margins = [_margin(e) for row in found.tasks for e in row.scores.values()]
+    if margins and not run.rule:
+        yield f"The score of a task at one length is known to about ±{100 * median(margins):.0f} points."
+
+
+def suite_grid(run: Run, *, colour: bool) -> RenderableType:
+    """The table of a suite in the terminal, cells in the colours of heatmaps."""
+    table = suite_table(run)
+    padding = (0, 0, 0, 0 if colour else 1)
+    grid = Grid(box=_COLOURED if colour else _PLAIN, header_style="bold", padding=padding, pad_edge=False)
+    grid.show_edge = False
+    grid.add_column(table.header[0], overflow="fold")
+    for title in table.header[1:]:
+        grid.add_column(title.replace(" ", "\n"), justify="right", no_wrap=True)
+    styles = {"task": "", "category": "", "average": "bold", "interval": "dim", "published": ""}
+    for row, last in table.groups():
+        cells = [_coloured(cell, colour=colour) for cell in row.cells]
+        grid.add_row(Text(row.name), *cells, style=styles[row.kind], end_section=last)
+    return Group(grid, *(Text(note, style="dim") for note in table.notes))
+
+
+def _coloured(cell: ScoreCell, *, colour: bool) -> Text:
+    if not colour or cell.share is None:
+        return Text(f"{cell.text:>5} " if colour else cell.text)
+    background = colour_at(ACCURACY, cell.share)
+    return Text(f"{cell.text:>5} ", style=f"{ink_on(background)} on {background}")
+
+
+def suite_markdown(run: Run) -> list[str]:
+    """The lines of the table, and its notes."""
+    table = suite_table(run)
+    lines = [f"| {' | '.join(table.header)} |", "|---|" + "---:|" * (len(table.header) - 1)]
+    for row in table.rows:
+        name, cells = escape_markdown(row.name), [cell.text for cell in row.cells]
+        if row.kind == "average":
+            name, cells = f"**{name}**", [f"**{text}**" for text in cells]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return [*lines, "", *(escape_markdown(note) for note in table.notes)]
+
+
+_LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "–": "--", "±": r"$\pm$",
+    ">": "$>$", "<": "$<$",
+})  # fmt: skip
+
+
+def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
+    """A table for a paper (needs booktabs): of one run by task, of several by run."""
+    if len(runs) == 1:
+        table = suite_table(runs[0])
+        rows = [(row.name, [cell.text for cell in row.cells], last) for row, last in table.groups()]
+        header = table.header
+    else:
+        lengths = sorted({length for run in runs for length in _suite(run).lengths})
+        header = ("model", *map(format_length, lengths), "avg", "wAvg inc", "wAvg dec", "effective")
+        rows = [(name, _board_cells(run, lengths), False) for run, name in zip(runs, names, strict=True)]
+    lines = [rf"\begin{{tabular}}{{l{'r' * (len(header) - 1)}}}", r"\toprule", _latex_row(header), r"\midrule"]
+    for at, (name, cells, last) in enumerate(rows):
+        lines.append(_latex_row((name, *cells)))
+        lines += [r"\midrule"] if last and at + 1 < len(rows) else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _board_cells(run: Run, lengths: Sequence[int]) -> list[str]:
+    whole = _suite(run).whole
+    averages = whole.averages
+    means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+    scores = [*(whole.scores.get(length) for length in lengths), *means]
+    return [*(_score(one).text for one in scores), str(whole.effective) if whole.effective else NO_NUMBER]
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return " & ".join(cell.translate(_LATEX) for cell in cells) + r" \\"
+
+
+# --- published benchmarks -----------------------------------------------------------------------
+
+
+def published_table(run: Run, *, plain: bool) -> Grid:
+    """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets. Columns in
+    which nothing would stand are left out, so that the others fit a screen."""
+    scores, limits = run.published, {one.length for one in run.published}
+    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: sanitise(one.group, 40)}
+    if len(limits) > 1:
+        columns["limit"] = lambda one: format_length(one.length)
+    columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
+    columns["score"] = lambda one: _published_score(one.score)
+    if any(one.memory for one in scores):
+        columns["no text"] = lambda one: _published_score(one.memory)
+    if any(one.cut for one in scores):
+        columns["cut"] = lambda one: f"{one.cut:,}" if one.cut else ""
+    if any(one.not_sent for one in scores):
+        columns["not sent"] = lambda one: f"{one.not_sent:,}" if one.not_sent else ""
+    grid = grid_of("data set", *columns, plain=plain)
+    grid.title = "published benchmarks, official scores with 95% intervals"
+    grid.title += "" if len(limits) > 1 else f", prompts of at most {format_length(min(limits))}"
+    grid.columns[1].no_wrap = False
+    grid.columns[0].min_width, grid.columns[1].min_width = 8, 6
+    for one in scores:
+        name = Text(sanitise(one.task, 40) if one.group == "all" or plain else "")
+        grid.add_row(name, *(Text(cell(one)) for cell in columns.values()))
+    for (length, group), mean in means_over_tasks(scores).items():
+        value = {"group": sanitise(group, 40), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
+        grid.add_row("mean", *(Text(value.get(column, "")) for column in columns))
+    return grid
+
+
+def _published_score(score: Estimate | None) -> str:
+    """A score to the digits that benchmarks print, and its interval."""
+    if score is None:
+        return ""
+    return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
