@@ -14,7 +14,7 @@ from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Completion, Document, Failure, Record
+from leadline.core.types import Cell, Completion, Document, Failure, Filler, Record
 from leadline.results.run import load_run
 from leadline.run.engine import measure
 from leadline.stats.comparability import mixed_variants
@@ -351,3 +351,14 @@ def test_only_different_variants_of_the_same_metric_are_named() -> None:
     assert said.startswith("ROUGE-L is not one metric here")
     assert "gov_report" in said
     assert "up to ten points" in said
+
+
+@pytest.mark.parametrize("name", ["math_find", "code_run"])
+@pytest.mark.parametrize("common", [True, False])
+def test_all_depths_of_a_generated_task_can_have_one_haystack(name: str, common: bool) -> None:
+    task = registry.task(TaskSpec(name=name, options={"common_haystack": common}))
+    drafts = [task.write((Cell(name, 4096, depth, 0),), seed=0) for depth in (0.0, 0.5, 1.0)]
+    orders = {tuple(draft.filler.arrange(50).tolist()) for draft in drafts if isinstance(draft.filler, Filler)}
+    assert len(orders) == (1 if common else 3)
+    assert len({draft.cluster for draft in drafts}) == (1 if common else 3)
+    assert len({draft.id for draft in drafts}) == 3

@@ -101,7 +101,7 @@ class Synthetic(WordedTask):
         """A document of this filler with one question, whose placeholders are `asked`."""
         return Draft(
             id=document_name((cell,)),
-            cluster=document_name((cell,)),
+            cluster=self.cluster((cell,)).name,
             head=self.fill("instruction"),
             filler=filler,
             facts=tuple(facts),
@@ -161,7 +161,7 @@ class MathFind(Synthetic):
         numbers = _bank("numbers", tuple(f" {number}," for number in range(LOWEST, HIGHEST)))
         return self.drafted(
             cell,
-            RandomPieces(numbers, _haystack(seed, cell)),
+            RandomPieces(numbers, _haystack(seed, self.cluster(cells))),
             facts,
             (str(above[-1]),),
             allowance=self.answer_tokens,
@@ -202,7 +202,7 @@ class MathCalc(Synthetic):
         steps = _bank("sum", tuple(f" {sign} {number}" for sign in "+-" for number in range(1, 100)))
         return self.drafted(
             cell,
-            RandomPieces(steps, _haystack(seed, cell)),
+            RandomPieces(steps, _haystack(seed, self.cluster(cells))),
             (),
             running_sums,
             allowance=max(int(cell.length * self.answer_share), 1),
@@ -268,7 +268,9 @@ class CodeRun(Synthetic):
         )
         given = draw.randrange(1, 1000)
         everything = bulk_rng("functions").permutation(size)
-        pile = DocumentPile(_functions(size), everything[:0], everything, _haystack(seed, cell), prefix_stable=True)
+        pile = DocumentPile(
+            _functions(size), everything[:0], everything, _haystack(seed, self.cluster(cells)), prefix_stable=True
+        )
         return self.drafted(
             cell,
             pile,
@@ -299,8 +301,8 @@ def _functions(size: int) -> PieceBank:
     return PieceBank(f"{size} functions", digest(pieces), pieces, contiguous=False, ending="\n\n")
 
 
-def _haystack(seed: int, cell: Cell) -> int:
-    return seed_of(seed, "haystack", *Cluster.of((cell,)).coordinates, cell.depth)
+def _haystack(seed: int, cluster: Cluster) -> int:
+    return seed_of(seed, "haystack", *cluster.coordinates, cluster.depth)
 
 
 INFINITEBENCH_SYNTHETIC = Suite(
