@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leadline.core.errors import SourceError, TokenizerError
 from leadline.core.types import Cell, Cluster
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
+from leadline.text.fitting import Fitter
 from leadline.text.fitting import bank as banks
 from leadline.text.fitting.bank import count_bank
 from leadline.text.fitting.joints import ContextTokenizer
@@ -208,22 +209,24 @@ def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> No
     def shared(length: int, depths: int, samples: int) -> float:
         grid = [(d / (depths - 1), s) for d in range(depths) for s in range(samples)]
         clusters = [Cluster.of([Cell("niah", length, depth, sample)]) for depth, sample in grid]
-        starts = [source.stretch(c, 7, length).start for c in clusters]
-        assert starts == [source.stretch(c, 7, length).start for c in reversed(clusters)][::-1]
-        size = int(4.5 * length)  # characters of a document
-        read = [set(range(start, start + size // 53)) for start in starts]  # lines of about 53 characters
+        fitter = Fitter(open_tokenizer("bytes"), completion_frame())
+        fitter.depths = tuple(d / (depths - 1) for d in range(depths))
+        size = length - 100  # bytes of a document without its question
+        starts, ends = fitter.starts(source.stretch(c, 7, length) for c in clusters)
+        assert starts == fitter.starts(source.stretch(c, 7, length) for c in reversed(clusters))[0][::-1]
+        read = [set(range(start, start + size // 57)) for start in starts]  # lines of 52 to 56 bytes
         seen, twice = set[int](), 0
         for lines in read:
             twice += len(lines & seen)
             seen |= lines
-        found = source.overlap(clusters, 7, length, size)
+        found = source.overlap(starts, ends, size)
         assert (found > 0.01) == (twice > 0.01 * sum(map(len, read)))
         return found
 
-    assert shared(1024, 11, 20) == 0  # half of the text
-    assert shared(4096, 11, 5) < 0.01
-    assert shared(4096, 5, 5) < 0.01
-    assert shared(65_536, 11, 3) > 0.5  # five times the text
+    for depths in (2, 3, 5, 11):
+        for used in (0.2, 0.75, 0.99):  # of a text of 2.1 million bytes
+            assert shared(4096, depths, int(used * len(source.read()) / 4096 / depths)) < 0.001
+    assert shared(65_536, 11, 15) > 0.5  # five times the text
 
 
 def test_files_folders_and_globs_are_haystacks(tmp_path: Path) -> None:

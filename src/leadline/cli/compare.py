@@ -74,7 +74,9 @@ def compare(
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
     if not gate and (junit is not None or strict):
         flag = "--junit" if junit is not None else "--strict"
-        raise UsageError(f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"')
+        raise UsageError(
+            f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"'
+        )
     clauses, line = parse_gate(gate) if gate else (), Line(threshold_share(threshold))
     manifests = read_manifest(base), read_manifest(candidate)
     (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)

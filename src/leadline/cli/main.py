@@ -66,7 +66,10 @@ OTHER_TOOLS = {
 }
 """Options that other tools have, and ours for the same purpose."""
 _NO_MEMORY = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)
-DISK_ERRORS = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR}
+DISK_ERRORS = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR, errno.EIO,
+    errno.ENAMETOOLONG, errno.ELOOP, errno.ESTALE, errno.EFBIG, errno.ETXTBSY,
+}  # fmt: skip
 
 
 class LazyGroup(TyperGroup):
@@ -206,7 +209,7 @@ def _show_usage_error(error: typer.TyperException) -> int:
 def _as_leadline_error(error: Exception) -> LeadlineError:
     if isinstance(error, OSError) and error.filename is not None and error.errno in DISK_ERRORS:
         fix = "fix its permissions, free some space, or choose another path"
-        return StoreError(f"{error.strerror}", where=str(error.filename), fix=fix)
+        return StoreError(f"{error.strerror}", where=str(error.filename)[:300], fix=fix)
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         fix = "raise `ulimit -n`, or ask with fewer --workers"
         return StoreError("this process may open no more files", where=str(error.filename or "ulimit -n"), fix=fix)

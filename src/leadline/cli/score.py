@@ -85,7 +85,8 @@ def rescore(
     print_table(rows, ("task", "before", "mean", "now", "mean"), right=frozenset((2, 4)))
     warn(f"{found.samples:,} answers graded; the records as they were are in {found.saved_as}")
     if scorers:
-        listed = next(iter(found.manifest.tasks.values()))["options"]["scorers"]
+        options = [task.get("options", {}) for task in found.manifest.tasks.values()]
+        listed = next((one["scorers"] for one in options if "scorers" in one), scorers)
         warn(f"to resume the run, add --set scorers={','.join(listed)}")
 
 

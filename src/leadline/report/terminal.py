@@ -223,8 +223,8 @@ def footnotes(run: Run) -> list[str]:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
     if len(cells) >= MANY_CELLS:
         lines.append(
-            f"Intervals are not adjusted for multiple comparisons: about {round(0.05 * len(cells)):,} of {len(cells):,} "
-            "cells are expected to lie outside theirs."
+            f"Intervals are not adjusted for multiple comparisons: of {len(cells):,} cells about "
+            f"{round(0.05 * len(cells)):,} are expected to lie outside theirs."
         )
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(

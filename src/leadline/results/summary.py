@@ -84,6 +84,8 @@ def _design_effect_values(run: Run) -> dict[str, Any]:
         "samples_per_document": found.size,
         "intraclass_correlation": found.correlation,
         "design_effect": found.effect,
+        "haystacks_lost_whole": found.lost,
+        "lost_whole_unseen": found.unseen,
     }
 
 

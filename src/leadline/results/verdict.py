@@ -293,7 +293,13 @@ def format_design_effect(run: Run) -> str:
     else:
         effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
     worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
-    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{_few_documents(run)}"
+    unseen = ""
+    if found.unseen is not None:
+        unseen = (
+            f" No haystack was lost whole; up to {format_percent(found.unseen)}% of them could be without one among "
+            f"these {found.documents:,}, and the intervals cannot say."
+        )
+    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{unseen}{_few_documents(run)}"
 
 
 def _few_documents(run: Run) -> str:

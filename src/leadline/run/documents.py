@@ -11,6 +11,7 @@ from leadline.core.format import format_length
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
 from leadline.core.types import Cell, Cluster, Document
+from leadline.text.fitting import Fitter
 from leadline.text.sources import TextSource
 
 MOST_COMPARED = 4000
@@ -91,23 +92,27 @@ def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], sample: int
     return tuple(Cell(title, length, depth, sample) for length in lengths for depth in depths_of(spec, task))
 
 
-def overlap_notes(spec: Spec, tasks: Mapping[str, Task], built: Mapping[str, Sequence[Document]]) -> tuple[str, ...]:
+def overlap_notes(
+    spec: Spec, tasks: Mapping[str, Task], built: Mapping[str, Sequence[Document]], fitter: Fitter
+) -> tuple[str, ...]:
     """For each task whose text does not last, how much its documents have in common at the worst length."""
     notes = []
     for title, task in tasks.items():
         sources = [s for s in task.sources() if isinstance(s, TextSource) and not s.repeat]
         if not sources or task.no_context:
             continue
-        [source, *_], document = sources, built[title][-1]
-        per_token = len(document.text) / max(len(document.ids), 1)
+        source, beside = sources[0], min(p.cell.length - p.body_tokens for d in built[title] for p in d.probes)
         clusters: dict[int, dict[Cluster, None]] = {}
         for job in islice(jobs(spec, {title: task}), MOST_COMPARED):
             clusters.setdefault(max(c.length for c in job.cells), {}).setdefault(task.cluster(job.cells))
         seed = spec.seed if task.split == "test" else seed_of(spec.seed, task.split)
-        shares = [(source.overlap(some, seed, n, int(n * per_token)), n) for n, some in clusters.items()]
+        shares, tokens = [], 0
+        for length, some in clusters.items():
+            starts, ends = fitter.starts(source.stretch(cluster, seed, length) for cluster in some)
+            shares.append((source.overlap(starts, ends, length - beside), length))
+            tokens = int(ends[-1])
         share, length = max(shares)
         if share >= NOTED_OVERLAP:
-            tokens = int(source.characters_before[-1] / per_token)
             notes.append(
                 f"{title}: at {format_length(length)}, {100 * share:.0f} % of the text of a document is also in "
                 f"another one, as {source.name} has about {tokens:,} tokens"

@@ -281,7 +281,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         if model.card.plan_only and not planning:
             fix = "`leadline plan` works with it; to run it, put its weights there"
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
-        fitter = _make_fitter(tasks, model)
+        fitter = _make_fitter(spec, tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
         allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)
@@ -289,7 +289,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
         notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed, fitter))
-        overlaps = overlap_notes(spec, tasks, built)
+        overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
         )
@@ -300,7 +300,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         raise
 
 
-def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
+def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     """One for the whole plan. Refuses a model without log-probabilities if a task needs them."""
     for title, task in tasks.items():
         if task.request == "logprobs":
@@ -308,7 +308,9 @@ def _make_fitter(tasks: Mapping[str, Task], model: Model) -> Fitter:
     plain = model.plain if isinstance(model, LogprobModel) else None
     chat = model.frame.form == "chat"
     untemplated = model.frame if not chat else plain if model.grain == "document" else None
-    return Fitter(model.tokenizer, model.frame, plain, untemplated)
+    fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
+    fitter.depths = spec.depths
+    return fitter
 
 
 def open_model(spec: Spec) -> Model:

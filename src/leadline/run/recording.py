@@ -16,7 +16,7 @@ import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
-from leadline.core.errors import LeadlineError
+from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.secrets import redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
@@ -243,6 +243,12 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) ->
     with locked(folder):
         manifest, records = read_manifest(folder), list(read_records(folder))
         tasks = {title: task for title, task in manifest.tasks.items() if task.get("kind") != "measure"}
+        if not tasks:
+            raise UsageError(
+                "this run has log-probabilities and no answers to grade",
+                where=str(folder),
+                fix="give a run of questions",
+            )
         names = {title: _scorers_of(title, task, records, scorers, only=only) for title, task in tasks.items()}
         recorder = Recorder("", "fresh", classify)
         made = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
@@ -267,11 +273,13 @@ def _with_scorers(manifest: Manifest, names: Mapping[str, Sequence[str]], *, set
     every = dict.fromkeys(name for found in names.values() for name in found)
     spec, tasks = deepcopy(manifest.spec), deepcopy(manifest.tasks)
     if set_by_user:
-        for asked in spec["tasks"]:
-            title = TaskSpec.model_validate(asked).title
-            if title in names:
-                asked["options"]["scorers"] = tasks[title]["options"]["scorers"] = list(names[title])
-                kept[f"task.{title}.scorers"] = json.dumps(list(names[title]))
+        wanted = [TaskSpec.model_validate(asked) for asked in spec["tasks"]]
+        for task in (task for task in wanted if task.title in names):
+            chosen = list(names[task.title])
+            task.options["scorers"] = chosen
+            tasks[task.title].setdefault("options", {})["scorers"] = chosen
+            kept[f"task.{task.title}.scorers"] = json.dumps(chosen)
+        spec["tasks"] = [task.model_dump(mode="json") for task in wanted]
     return msgspec.structs.replace(
         manifest, spec=spec, tasks=tasks, digest=digest(spec),
         fingerprints=dict(sorted((kept | scorer_fingerprints(every)).items())),

@@ -1,19 +1,19 @@
-"""Effective context length: the longest prompts at which the score still reaches a line, and how sure that is.
+"""Effective context length: the longest prompts at which the score still reaches a threshold, and how sure that is.
 
 Estimate: the means of the lengths get a falling (isotonic) fit, and the effective length is the longest measured length
-whose fit reaches the threshold; its own score then does too, and the score of the next length does not. Where between the
-two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it: powers
-of two are what everybody measures, and a window of 4k and one of 7k look alike there.
+whose fit reaches the threshold; its own score then does too, and the score of the next length does not. Where between
+the two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it:
+powers of two are what everybody measures, and a window of 4k and one of 7k look alike there.
 
 Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
-above the threshold to the first that is surely below it. Lengths are tested one after the other, from the shortest up and
-from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error of one
-test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length is above)
-or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
+above the threshold to the first that is surely below it. Lengths are tested one after the other, from the shortest up
+and from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error
+of one test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length
+is above) or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
 effective sample size (Korn and Graubard 1998), with the design effect of shared documents pooled over lengths.
 
-Both assume that scores fall with length. Where the scores reach the threshold again after they failed to, and no falling
-curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
+Both assume that scores fall with length. Where the scores reach the threshold again after they failed to, and no
+falling curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
 effective length is the longest length that reaches the threshold, as published tables have it.
 """
 
@@ -76,7 +76,8 @@ class LengthScore:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLength:
-    """`length` is the longest measured length that reaches the threshold, or the shortest measured when none does ("below").
+    """`length` is the longest measured length that reaches the threshold, or the shortest measured when none does
+    ("below").
 
     `low` and `high` are kept inside what was measured; `low_open` says that the true low end may lie below the
     shortest length, `high_open` that the high end lies beyond the longest.
@@ -103,8 +104,8 @@ class EffectiveLength:
     interpolated: float | None = None
     """Where the curve crosses the threshold between `length` and the next measured length, if it does."""
     falls: bool = True
-    """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest length
-    that reaches it, and no curve is fitted."""
+    """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest
+    length that reaches it, and no curve is fitted."""
 
 
 def effective_length(
@@ -228,8 +229,8 @@ def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence
 def _states(
     evidence: _Evidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
 ) -> list[LengthState]:
-    """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down. `own`
-    says that the threshold is a share of the score at the shortest length, which therefore is above it."""
+    """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
+    `own` says that the threshold is a share of the score at the shortest length, which therefore is above it."""
     count = len(evidence.groups.means)
     states: list[LengthState] = ["open"] * count
     for i in range(count):
@@ -248,7 +249,8 @@ def _states(
 
 
 def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
-    """The p-value that the first window's length is on the other side of the threshold, from the means of all windows."""
+    """The p-value that the first window's length is on the other side of the threshold, from the means of all
+    windows."""
     found = []
     for first, last in windows:
         mean, size = evidence.window(first, last)
@@ -276,7 +278,8 @@ def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
 
 
 def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: int) -> bool:
-    """Whether scores fail the threshold and reach it again at a longer length, beyond what chance does to a falling curve.
+    """Whether scores fail the threshold and reach it again at a longer length, beyond what chance does to a falling
+    curve.
 
     A likelihood-ratio test of the falling fit against free means. Its p-value is simulated from a flat curve on the
     line, under which falling fits do worst (Robertson, Wright and Dykstra 1988).

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
@@ -94,10 +94,8 @@ def split_blocks(text: str) -> list[str]:
 
 # --- sources ------------------------------------------------------------------------------------
 
-BLOCK_CHARACTERS_PER_TOKEN = 5
-"""More than most tokenizers have in prose or code, so that a document is no longer than its block of the text."""
-DEPTHS_APART = 11
-"""Depths whose documents are in different blocks of a text."""
+STRETCHES = 2
+"""Version of the choice of stretches."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
 
@@ -120,6 +118,33 @@ class Window:
         if not self.repeat:
             count = min(count, size)
         return (np.arange(count, dtype=np.int64) + self.start) % size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch(Window):
+    """The stretch of a text for one haystack of at most `tokens` tokens. Where it begins is known when the text has
+    been counted: it is divided into blocks of `tokens` tokens, and each document of a task and length has another
+    one while the text lasts."""
+
+    cluster: Cluster
+    seed: int
+    tokens: int
+    beginnings: Indices
+    """Pieces that may begin a document."""
+
+    def placed(self, ends: Indices, depths: Sequence[float]) -> Window:
+        """`ends` has the tokens before each piece and in all, `depths` are those of the run."""
+        cluster, size = self.cluster, int(ends[-1])
+        blocks = max(size // self.tokens, 1)
+        if cluster.depth in depths:
+            number = cluster.sample * len(depths) + depths.index(cluster.depth)
+        else:  # one for all depths, or a document of no run
+            number = cluster.sample + int((cluster.depth or 0.0) * blocks * 10 / 11)
+        place = float(_block_order(seed_of(self.seed, "stretches", *cluster.group), blocks)[number % blocks])
+        if number >= blocks:  # the text is used up
+            place += rng(self.seed, "stretch", *cluster.coordinates).random()
+        at = int(np.searchsorted(ends[self.beginnings], place * size / blocks))
+        return Window(self.bank, int(self.beginnings[at % len(self.beginnings)]), self.repeat)
 
 
 @dataclass(frozen=True)
@@ -145,7 +170,8 @@ class TextSource:
 
     @property
     def digest(self) -> str:
-        return self.bank.digest
+        """Of the text, and of which stretch of it is whose."""
+        return self.bank.digest if self.repeat else digest([STRETCHES, self.bank.digest])
 
     def _pieces(self) -> list[str]:
         if not self.cache_key:
@@ -158,48 +184,31 @@ class TextSource:
         return pieces
 
     @cached_property
-    def _beginnings(self) -> list[int]:
+    def _beginnings(self) -> Indices:
         """Pieces that begin a paragraph, and so may begin a document."""
-        return [i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0]
-
-    @cached_property
-    def characters_before(self) -> Indices:
-        """For each piece, and for the end."""
-        return np.concatenate(([0], np.cumsum([len(piece) for piece in self.bank.pieces]))).astype(np.int64)
+        return np.array([i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0], np.int64)
 
     def filler(self, *, seed: int) -> Filler:
-        return Window(self.bank, rng(seed, "window").choice(self._beginnings), self.repeat)
+        return Window(self.bank, int(rng(seed, "window").choice(self._beginnings)), self.repeat)
 
-    def stretch(self, cluster: Cluster, seed: int, tokens: int) -> Window:
-        """The stretch of one haystack of at most `tokens` tokens. Those of a task and length do not overlap while the
-        text lasts, whichever documents a run has: each is one of the blocks that the text is divided into."""
-        size = int(self.characters_before[-1])
-        blocks = max(int(size / (tokens * BLOCK_CHARACTERS_PER_TOKEN)), 1)
-        order = _block_order(seed_of(seed, "stretches", *cluster.group), blocks)
-        # Depths are spread over nine tenths of the blocks, samples follow each other from there.
-        first = 0 if cluster.depth is None else int(0.9 * cluster.depth * blocks)
-        place = float(order[(first + cluster.sample) % blocks])
-        if cluster.sample >= (blocks if cluster.depth is None else blocks // DEPTHS_APART):  # the text is used up
-            place += rng(seed, "stretch", *cluster.coordinates).random()
-        at = int(np.searchsorted(self._beginning_characters, place / blocks * size))
-        return Window(self.bank, self._beginnings[at % len(self._beginnings)], self.repeat)
+    def stretch(self, cluster: Cluster, seed: int, tokens: int) -> Stretch:
+        """Not placed yet: that takes the tokens of the text."""
+        return Stretch(
+            self.bank, 0, self.repeat, cluster=cluster, seed=seed, tokens=tokens, beginnings=self._beginnings
+        )
 
-    def overlap(self, clusters: Iterable[Cluster], seed: int, tokens: int, characters: int) -> float:
-        """The share of the text of these haystacks, each of some characters, that another of them has too."""
-        ends, size = self.characters_before, int(self.characters_before[-1])
+    def overlap(self, starts: Iterable[int], ends: Indices, tokens: int) -> float:
+        """The share of the text of some haystacks, each of some tokens, that another of them has too. `starts` are
+        their first pieces, `ends` the tokens before each piece and in all."""
+        size = int(ends[-1])
         readers = np.zeros(len(ends), np.int64)
-        for cluster in clusters:
-            start = self.stretch(cluster, seed, tokens).start
-            stop = int(ends[start]) + min(characters, size)
+        for start in starts:
+            stop = int(ends[start]) + min(tokens, size)
             readers[start] += 1
             readers[0] += stop > size  # wraps around
             readers[int(np.searchsorted(ends, stop if stop <= size else stop - size))] -= 1
         read = np.cumsum(readers)[:-1] * np.diff(ends)
         return float(read[np.cumsum(readers)[:-1] > 1].sum() / max(int(read.sum()), 1))
-
-    @cached_property
-    def _beginning_characters(self) -> Indices:
-        return self.characters_before[self._beginnings]
 
 
 def stretch_of(source: Source, cluster: Cluster, seed: int, *, tokens: int) -> Filler:

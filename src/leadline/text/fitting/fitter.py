@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -31,6 +31,7 @@ from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.layout import ATTEMPTS, Layout, SizedFact, StretchWriter, order_pieces
 from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix, verbatim_document
+from leadline.text.sources import Stretch
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices
@@ -59,6 +60,8 @@ class Fitter:
         self.frame = frame
         self.plain = plain
         self.untemplated = untemplated
+        self.depths: tuple[float, ...] = ()
+        """Those of the run, which share a text so that no two documents have the same stretch of it."""
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -70,7 +73,17 @@ class Fitter:
             if draft.filler is None:
                 return verbatim_document(draft, self.tokenizer, self._frame_for(draft))
             enough = tuple(map(self._with_enough_tokens, draft.questions))
-            return self._fitted(replace(draft, questions=enough), self._bank(draft.filler))
+            counted, filler = self._bank(draft.filler), draft.filler
+            if isinstance(filler, Stretch):
+                filler = filler.placed(counted.starts, self.depths)
+            return self._fitted(replace(draft, questions=enough, filler=filler), counted)
+
+    def starts(self, stretches: Iterable[Stretch]) -> tuple[list[int], Indices]:
+        """The first pieces of stretches of one text, and the tokens before each of its pieces and in all."""
+        some = list(stretches)
+        with self._lock:
+            ends = self._bank(some[0]).starts
+        return [one.placed(ends, self.depths).start for one in some], ends
 
     def answer_tokens(self, targets: Sequence[str], match: Match) -> int:
         """Tokens of a right answer: all targets in a list, or the shortest where any one will do, and an end token."""
