@@ -210,3 +210,12 @@ def test_labels_made_elsewhere_give_the_published_table(say: Say, tmp_path: Path
     naive = [values["naive"] for values in found["beside_truth"].values()]
     assert not any(values["low"] <= human <= values["high"] for values in naive)
     assert median(values["mean"] for values in naive) > human + 0.05
+
+
+def test_a_judge_that_cannot_be_asked_leaves_nothing_to_report(run: Path, say: Say) -> None:
+    gone = say("judge", str(run), "--with", "openai:gone?base_url=http://127.0.0.1:9/v1&tokenizer=whitespace")
+    assert gone.code == 69
+    shown = say("judge", str(run))
+    assert shown.code == 64
+    assert "no judge has graded this run yet" in shown.err
+    assert "judged" not in say("report", str(run), "--json").out

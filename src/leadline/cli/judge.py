@@ -88,11 +88,12 @@ def judge(
         result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
     if label is not None or page:
         _label(run, rubric, label, page=page, port=port)
-    if not (run / VERDICTS).exists():
-        read_manifest(run)  # raises if the folder is not a run
-        raise UsageError("this run has no verdicts yet", where=str(run), fix="add --with MODEL")
+    read_manifest(run)  # raises if the folder is not a run
+    judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
+    if not judged:
+        raise UsageError("no judge has graded this run yet", where=str(run), fix="add --with MODEL")
     if json:
-        found = [judged_values(judged) for judged in read_judged(run, labels)]
+        found = [judged_values(one) for one in judged]
         print_json({"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes})
     else:
         show_judged(run, HarmlessConsole(), labels)

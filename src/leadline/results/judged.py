@@ -131,7 +131,7 @@ class JudgedAnswer:
 def read_judged(
     folder: Path | str, labels: Path | None = None, records: Iterable[Record] | None = None
 ) -> list[Judged]:
-    """What judges said, one entry for each rubric; empty where nothing was judged.
+    """What judges said, one entry for each rubric that a judge has used; empty where nothing was judged.
 
     `labels` is a file of labels in place of the run's own.
     """
@@ -152,7 +152,8 @@ def read_judged(
             fix="the column id has the keys of samples, as `leadline judge RUN --label 40` writes them",
         )
     draw = read_draw(folder) if labels is None else None
-    return [_judged(found, kept, given, draw, str(file or "")) for found in by_rubric.values()]
+    used = [v for v in by_rubric.values() if any(one.judge != RULE for one in v) and not all(one.canary for one in v)]
+    return [_judged(found, kept, given, draw, str(file or "")) for found in used]
 
 
 def read_labels(path: Path, records: Mapping[str, Record]) -> dict[str, float]:

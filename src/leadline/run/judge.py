@@ -78,13 +78,14 @@ def judge_run(
     result = JudgeResult()
     with VerdictWriter(folder) as writer:
         answers = AnswersToJudge(folder, manifest, rules, result)
-        _apply_rules(answers, writer, result)
-        for name in judges:
+        for number, name in enumerate(judges):
             with _opened(name, limits or Limits()) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
                 grader.run("known cases", list(canary_jobs()), result)
                 grader.check_floor(floor)
+                if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
+                    _apply_rules(answers, writer, result)
                 graded = grader.run("answers", answers.to_judge(), result)
                 result.sent += graded
         result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.canary) - result.sent
