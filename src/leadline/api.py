@@ -17,7 +17,7 @@ from leadline.results.summary import cell_table
 from leadline.results.verdict import effective_in
 from leadline.run.engine import carry_out
 from leadline.run.events import Listener, ignore
-from leadline.run.judge import judge_as_asked
+from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import prepare
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair
@@ -126,7 +126,7 @@ class Run(results.Run):
     def compare(self, base: results.Run, gate: str = "", *, failures: Failures = "excluded") -> RunComparison:
         """This run as the candidate against `base`. Raises UsageError when the two were not asked the same.
 
-        `gate` has demands such as "overall >= -1; task:* >= -3; effective >= -10%".
+        `gate` has clauses such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
         pairs = pair(base.table.samples, self.table.samples, failures=failures)
         old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
@@ -166,6 +166,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     The folder is `out`, by default one under runs/ that is named after the spec. `listen` is called with the events of
     the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
     """
+    check_judges(spec)
     with prepare(spec) as plan:
         folder = carry_out(plan, out, listen=listen, keep_prompts=keep_prompts)
     if spec.judges.models:

@@ -22,7 +22,7 @@ from leadline.stats.observations import FloatArray, observations
 from support.planted_runs import planted_record
 
 SEED = 20240602
-RUNS = 40
+RUNS = 120
 LINE = RULER_THRESHOLD
 LENGTHS = tuple(4096 * 2**i for i in range(8))
 OCTAVES = np.arange(8.0)
@@ -38,7 +38,8 @@ TEMPLATE = planted_record(Cell("niah", 4096, 0.5, 0), 1.0)
 
 
 def curve(kind: str, rng: np.random.Generator) -> tuple[FloatArray, float]:
-    """Scores by task and length, and where their mean falls below the line, in octaves above the shortest length."""
+    """Scores by task and length, and where their mean falls below the threshold, in octaves above the shortest
+    length."""
     truth, top = float(rng.uniform(-0.5, 7.5)), float(rng.uniform(0.92, 1.0))
     scores = np.full((1, 8), top)
     if kind.startswith("cliff"):

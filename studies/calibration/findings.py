@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 def save(name: str, found: dict[str, Any], chart: Any) -> None:
     """Writes results/NAME.json and figures/NAME.png, and prints the JSON."""
-    found = {**found, "cpu_seconds": round(time.process_time(), 1)}
+    found = {**found, "date": date.today().isoformat(), "cpu_seconds": round(time.process_time(), 1)}
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     for folder in ("results", "figures"):
         (HERE / folder).mkdir(exist_ok=True)

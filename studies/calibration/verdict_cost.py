@@ -3,10 +3,11 @@
 RULER: the 43 complete rows of the published table as true scores of 13 tasks. Tasks differ in difficulty by fixed logit
 offsets, chosen so that a round (one prompt a task) scatters by 0.075 where the mean is 0.856; several answers of one
 prompt are correlated (0.4). Prompts are independent. Needle grid: `leadline run niah --until effective` itself, on
-simulated models that are healthy, fall, or lie near the line.
+simulated models that are healthy, fall, or lie near the threshold.
 
 A design is wrong when the length it names is not the largest one whose true mean, and that of all shorter ones,
-reaches the line. Sequential designs may end undecided; to compare errors they are then made to name one all the same.
+reaches the threshold. Sequential designs may end undecided; to compare errors they are then made to name one all the
+same.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from leadline.stats.observations import BoolArray, FloatArray, IntArray
 from leadline.stats.sequential import LineStatus, hopeless, next_length, scatter_of, statuses
 
 SEED = 20240605
-RULER_RUNS, NEEDLE_RUNS = 100, 3
+RULER_RUNS, NEEDLE_RUNS = 100, 8
 RULER_LINE = 0.856
 NEEDLE_LENGTHS = "1k,2k,4k,8k"
 NEEDLE_MODELS = {
@@ -146,7 +147,7 @@ def fixed(paths: list[FloatArray], lengths: IntArray, cells: int, line: float, t
 
 
 def clearing(scores: Sequence[float], line: float) -> int:
-    """How many lengths clear the line, from the shortest up, before the first that does not."""
+    """How many lengths clear the threshold, from the shortest up, before the first that does not."""
     return next((i for i, score in enumerate(scores) if score < line), len(scores))
 
 
@@ -253,7 +254,7 @@ def _chart(rows: list[dict[str, str | float]]) -> alt.LayerChart:
 
     marks = chart_of(points).mark_point(filled=True, size=70, opacity=0.9)
     marks = marks.encode(
-        x=alt.X("points:Q", scale=across, axis=quiet("nearest score to the line, in points", [0.1, 0.3, 1, 3, 10, 30])),
+        x=alt.X("points:Q", scale=across, axis=quiet("nearest score to the threshold", [0.1, 0.3, 1, 3, 10, 30])),
         y=alt.Y("saving:Q", scale=up, axis=quiet("times fewer tokens than 500 samples a cell", [1, 8, 30, 100, 1000])),
         color=alt.Color(
             "undecided:Q", scale=alt.Scale(domain=[0, 1], range=[BLUE, ORANGE]), title="ends undecided",
@@ -262,7 +263,8 @@ def _chart(rows: list[dict[str, str | float]]) -> alt.LayerChart:
     )  # fmt: skip
     goal = chart_of([{}]).mark_rule(strokeDash=[4, 3]).encode(y=alt.Y(datum=8, scale=up))
     heading = alt.TitleParams(
-        "A clear model is cheap, one on the line is not", subtitle="one point for each of RULER's 43 published rows"
+        "A clear model is cheap, one on the threshold is not",
+        subtitle="one point for each of RULER's 43 published rows",
     )
     chart: alt.LayerChart = marks + goal
     return chart.properties(width=460, height=300, title=heading)

@@ -47,7 +47,7 @@ def test_a_comparison_names_the_length_that_was_lost(runs: Path, capsys: pytest.
     found = json.loads(capsys.readouterr().out)
     verdicts = {d["name"]: d["verdict"] for d in found["differences"]}
     assert verdicts["length:1k"] == "worse"
-    assert verdicts["length:512"] == "no difference seen"
+    assert verdicts["length:512"] == "not significant"
     assert found["pairs"] == 72
 
 
@@ -72,12 +72,19 @@ def test_the_gate_is_written_as_junit_and_markdown(
 def test_the_gate_of_the_readme_passes_for_equal_models_with_the_samples_it_names(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
     gate = re.findall(r'leadline compare BASE CANDIDATE --gate "([^"]+)"', text)[0]
-    samples = re.findall(r"pass this one in\s+95 of 100 pairs with `--samples (\d+)`", text)[0]
+    samples = re.findall(r"^\| `--samples` \|.* (\d+) \|$", text, re.MULTILINE)[0]
+    assert re.search(r"^\| passes, of 100 pairs .* 95 \|$", text, re.MULTILINE)
     grid = ["--lengths", "512,640,768,1k", "--depths", "11", "--samples", samples, "--no-figure"]
     for name in ("base", "candidate"):
         model = "sim:perfect?tokenizer=bytes"
         assert run_command(["run", "niah_single", "--model", model, *grid, "--out", str(tmp_path / name)]) == 0
     assert run_command(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--gate", gate]) == 0
+
+
+@pytest.mark.parametrize("flags", [["--junit", "gate.xml"], ["--strict"]])
+def test_what_is_about_a_gate_needs_one(runs: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["compare", str(runs / "good"), str(runs / "same"), *flags]) == 64
+    assert f"{flags[0]} is about a gate" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "errors", "skipped"), [([], "0", "1"), (["--strict"], "1", "0")])

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from leadline.cli.main import run_command
 from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
+from support.fake_server import FakeServer, Kind
 
 MINE = '''
 """A task of one's own."""
@@ -153,3 +155,44 @@ def test_an_unknown_key_in_a_file_suggests_the_closest_key(tmp_path: Path) -> No
         spec(str(path))
     assert (refused.value.what, refused.value.fix) == ("unknown key 'lenghts'", "did you mean 'lengths'?")
     assert str(path) in refused.value.where
+
+
+# --- what helps
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"), [("vllm", " (--max-model-len 4096)"), ("llamacpp", " (--ctx-size 4096)"), ("plain", "")]
+)
+def test_a_refused_length_is_answered_by_shorter_lengths_or_the_flag_of_the_server(
+    kind: Kind, flag: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server states no window, or a wrong one, and refuses what is longer than it can read."""
+    with FakeServer(kind=kind, window=2048) as server:
+        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&window=8k"
+        grid = [
+            "--lengths",
+            "1k,2k,4k",
+            "--depths",
+            "1",
+            "--samples",
+            "1",
+            "--no-figure",
+            "--out",
+            str(tmp_path / "run"),
+        ]
+        assert run_command(["run", "niah", "--model", model, *grid]) == 1
+    said = capsys.readouterr().err.replace("\n", " ")
+    fix = said.partition("fix:")[2].strip()
+    assert fix.startswith(f"ask --lengths 1k,2k, or start the server with a longer context{flag}; then run the same")
+
+
+def test_an_interval_of_one_document_is_not_printed_as_infinite(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["run", "mean_nll", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "1", "--no-figure"]
+    for name in ("one", "two"):
+        assert run_command([*words, "--out", str(tmp_path / name)]) == 0
+    assert run_command(["report", str(tmp_path / "one"), str(tmp_path / "two"), "-o", str(tmp_path / "p.html")]) == 0
+    said = capsys.readouterr().out
+    assert "not known" in said
+    assert "inf" not in said.replace("infinit", "").replace("inform", "")

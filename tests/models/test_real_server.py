@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import tarfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from leadline.core.registry import ModelName, provider
+from leadline.core.spec import make_spec
 from leadline.core.types import Answer, Cell, Completion, Document, Failure, Probe
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
+from leadline.run.engine import measure
+from leadline.store.runs import read_records
 from leadline.tasks.needle import Needle
 from support.fitting import fit
 from support.llama_server import MODEL, LlamaServer
@@ -18,6 +23,7 @@ from support.llama_server import MODEL, LlamaServer
 pytestmark = pytest.mark.real
 
 WINDOW = 1536
+LONGBENCH_DATA = Path(__file__).parents[3] / "shared" / "data" / "golden" / "longbench_data.tar.xz"
 TASK = Needle(keys=1, haystack="noise")
 
 
@@ -88,3 +94,25 @@ def test_a_prompt_beyond_the_window_is_refused_as_context_length(base_url: str) 
     assert isinstance(answer.outcome, Failure)
     assert (answer.outcome.why, answer.outcome.transient) == ("context_length", False)
     assert str(WINDOW) in answer.outcome.message
+
+
+@pytest.mark.skipif(not LONGBENCH_DATA.is_file(), reason="needs LongBench's files")
+def test_real_prompts_of_longbench_are_all_asked_and_what_was_cut_is_counted(base_url: str, tmp_path: Path) -> None:
+    """Their Chinese texts are longer than the window: every prompt is cut in the middle, in the model's own tokens."""
+    pytest.importorskip("jieba")
+    with tarfile.open(LONGBENCH_DATA) as archive:
+        archive.extractall(tmp_path, filter="data")
+    names = ("multifieldqa_zh", "passage_retrieval_zh")
+    tasks = [{"name": "longbench_dataset", "label": n, "dataset": n, "data": str(tmp_path)} for n in names]
+    model = f"openai:{MODEL}?base_url={base_url}"
+    run = measure(make_spec({"model": model, "tasks": tasks, "lengths": 768, "samples": 2}), tmp_path / "run")
+    assert (run.totals.planned, run.totals.done, run.totals.failed) == (4, 4, 0)
+    records = list(read_records(tmp_path / "run"))
+    assert {r.labels["dataset"] for r in records} == set(names)
+    for record in records:
+        assert record.receipt.ok  # the server counts as many tokens as were meant to be sent
+        assert record.prompt_tokens <= 768 - record.allowance
+        assert int(record.labels["tokens_cut"]) > 0
+    assert [(one.task, one.cut, one.not_sent) for one in run.published if one.group == "all"] == [
+        (name, 2, 0) for name in names
+    ]

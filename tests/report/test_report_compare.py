@@ -63,7 +63,7 @@ def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
     alt.Chart.from_dict(item.figure.spec(), validate=True)
     marked = {row["length"]: row["label"] for row in item.figure.data["lengths"]}
     assert marked["64k"].endswith("worse")
-    assert marked["4k"].endswith("no difference seen")
+    assert marked["4k"].endswith("not significant")
 
 
 def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
@@ -94,13 +94,13 @@ def test_the_page_and_the_command_find_the_same_over_few_haystacks(
     run_command(["compare", str(tmp_path / "base"), str(tmp_path / "candidate"), "--json"])
     said = json.loads(capsys.readouterr().out)["differences"][0]
     assert said["p"] == pytest.approx(item.comparison.overall.p)
-    assert said["verdict"] == item.comparison.overall.verdict == "no difference seen"
+    assert said["verdict"] == item.comparison.overall.verdict == "not significant"
 
 
 def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) -> None:
     found = differences_from_first(two, titles(two))[0].comparison
     assert found is not None
-    parts = [replace(d, verdict="no difference seen", adjusted=0.06) for d in found.differences]
+    parts = [replace(d, verdict="not significant", adjusted=0.06) for d in found.differences]
     assert found.overall.estimate.interval.high < 0
     words = sentence(replace(found, differences=tuple(parts)))
     assert words.startswith("Not settled: ")
@@ -110,7 +110,7 @@ def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) ->
 def test_parts_that_differ_are_never_called_no_difference(two: list[Run]) -> None:
     found = differences_from_first(two, titles(two))[0].comparison
     assert found is not None
-    overall = replace(found.overall, verdict="no difference seen")
+    overall = replace(found.overall, verdict="not significant")
     said = sentence(replace(found, differences=(overall, *found.differences[1:])))
     assert said.startswith("Mixed: ")
     assert "; worse at" in said

@@ -103,12 +103,12 @@ def test_interpolation_never_makes_a_model_read_more_than_it_claims(tmp_path: Pa
 
 
 def test_lengths_on_the_other_side_of_the_line_than_the_curve_are_named(tmp_path: Path) -> None:
-    right = {4096: 18, 8192: 16, 16384: 19}  # of 20: 16 is below the line, as chance has it
+    right = {4096: 18, 8192: 16, 16384: 19}  # of 20: 16 is below the threshold, as chance has it
     cells = [Cell("niah", n, 0.5, i) for n in right for i in range(20)]
     records = [planted_record(cell, float(cell.sample < right[cell.length])) for cell in cells]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=20)))
     assert said.claim.startswith("Can use at least 16k of the 128k tokens it claims")
-    assert said.claim.endswith("; its score is below the line at 8k, within what chance does to a falling curve.")
+    assert said.claim.endswith("; its score is below the threshold at 8k, within what chance does to a falling curve.")
 
 
 def test_independent_samples_are_counted_as_such(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import pickle
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,21 @@ import pytest
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
+from leadline.core.types import Cell, Completion
 from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
+from leadline.run.recording import bare_probe
 from leadline.scorers import longbench
-from leadline.scorers.overlap import common_length, common_subsequence, edit_similarity, rouge_l, rouge_lsum_google
-from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH
-from leadline.store.prediction_files import read_prediction_files
+from leadline.scorers.overlap import (
+    common_length,
+    common_subsequence,
+    edit_similarity,
+    rouge_l,
+    rouge_lsum_google,
+    stem,
+)
+from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH, open_longbench
+from leadline.store.prediction_files import Benchmark, read_prediction_files
 
 SHARED = Path(__file__).parents[3] / "shared"
 MISFITS = {("longbook_sum_eng", 9.06), ("longbook_qa_chn", 15.49), ("code_debug", 15.48)}
@@ -46,6 +56,26 @@ def test_longbench_scores_equal_the_published_ones(golden: Callable[[str], Path]
     scores = grade_published("longbench", read_prediction_files("longbench", [folder]).answers)
     published = json.loads((folder / "result.json").read_text())
     assert {s.task: s.score for s in scores} == {task: published[task] for task in LONGBENCH}
+
+
+@pytest.mark.parametrize(
+    ("model", "task", "rouge_l"),
+    [
+        ("llama3-8b-instruct", "gov_report", 24.45), ("llama2-7b-chat-4k", "gov_report", 18.89),
+        ("llama3-8b-instruct", "multi_news", 19.08), ("llama3-8b-instruct", "qmsum", 21.14),
+        ("llama3-8b-instruct", "samsum", 41.11),
+    ],
+)  # fmt: skip
+def test_googles_rouge_l_on_the_same_texts_is_as_measured_with_its_package(
+    golden: Callable[[str], Path], model: str, task: str, rouge_l: float
+) -> None:
+    file = golden("longbench") / "pred" / model / f"{task}.jsonl"
+    scores = []
+    for answer in read_prediction_files("longbench", [file]).answers:
+        cell = Cell(task, 0, None, 0)
+        probe = bare_probe(cell, "", answer.reference, "any", labels={"dataset": task})
+        scores.append(longbench.GOOGLE.score(probe, Completion(answer.prediction)).value)
+    assert round(100 * sum(scores) / len(scores), 2) == rouge_l
 
 
 def test_longbench_e_scores_equal_the_published_ones(golden: Callable[[str], Path]) -> None:
@@ -80,8 +110,9 @@ def test_infinitebench_scores_equal_the_published_ones(golden: Callable[[str], P
 
 def test_junk_after_a_line_is_read_and_named_by_line_and_column(golden: Callable[[str], Path]) -> None:
     file = golden("infinitebench") / "results" / "yarn-mistral" / "preds_longbook_qa_chn.jsonl"
-    [note] = read_prediction_files("infinitebench", [file]).notes
-    assert ":189:102: ignored 'gi'" in note
+    junk, version = read_prediction_files("infinitebench", [file]).notes
+    assert ":189:102: ignored 'gi'" in junk
+    assert version == "longbook_qa_chn: 189 predictions for 175 samples: the data are of another version"
 
 
 def test_longbench_v2_scores_equal_the_published_ones(golden: Callable[[str], Path]) -> None:
@@ -184,6 +215,100 @@ def test_a_file_of_no_task_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="qaspr") as caught:
         grade_published("longbench", read_prediction_files("longbench", [file]).answers)
     assert "qasper" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("word", "stemmed"),
+    [
+        ("running", "run"), ("relational", "relat"), ("skies", "sky"), ("happily", "happili"), ("agreed", "agre"),
+        ("flies", "fli"), ("hopping", "hop"), ("falling", "fall"), ("geology", "geolog"), ("controll", "control"),
+    ],
+)  # fmt: skip
+def test_words_are_stemmed_as_nltk_does(word: str, stemmed: str) -> None:
+    assert stem(word) == stemmed
+
+
+# --- bad input: an error with file and line, and nothing scored ----------------------------------------
+
+
+def lines(path: Path, *rows: dict[str, object]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+GOOD: dict[str, object] = {"pred": "a", "answers": ["a"], "all_classes": None, "length": 5}
+V2: dict[str, object] = {
+    "_id": "1", "answer": "A", "difficulty": "easy", "length": "short", "domain": "x", "response": "none"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "name", "rows", "where", "what"),
+    [
+        ("longbench", "qasper.jsonl", [GOOD, GOOD | {"answers": [None]}], ":2", "answers is not a list of texts"),
+        ("longbench", "qasper.jsonl", [GOOD, GOOD | {"pred": None}], ":2", "pred is missing"),
+        ("longbench", "qasper.jsonl", [GOOD] * 201, ":201", "has 200 samples, and this is prediction 201"),
+        ("longbench-e", "qasper_e.jsonl", [GOOD] * 225, ":225", "has 224 samples"),
+        ("longbench-v2", "m.jsonl", [V2, V2 | {"_id": "2"}, V2], ":3", "sample 1 of longbench-v2 has a second"),
+        ("longbench-v2", "m.jsonl", [V2, V2 | {"answer": None, "_id": "2"}], ":2", "answer is missing"),
+        (
+            "infinitebench", "preds_passkey.jsonl",
+            [{"id": 4, "prediction": "1", "ground_truth": "1"}, {"id": 4, "prediction": "1", "ground_truth": "1"}],
+            ":2", "sample 4 of passkey has a second",
+        ),
+        (
+            "infinitebench", "preds_passkey.jsonl",
+            [{"id": 4, "prediction": "1", "ground_truth": [None]}], ":1", "ground truth is empty or null",
+        ),
+    ],
+)  # fmt: skip
+def test_a_bad_prediction_is_refused_by_file_and_line(
+    tmp_path: Path, benchmark: Benchmark, name: str, rows: list[dict[str, object]], where: str, what: str
+) -> None:
+    file = lines(tmp_path / name, *rows)
+    for place in (file, tmp_path):
+        with pytest.raises(SourceError, match=what) as caught:
+            read_prediction_files(benchmark, [place])
+        assert caught.value.where == f"{file}{where}"
+
+
+def test_a_prediction_for_a_sample_that_is_not_in_the_data_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    lines(data / "qasper.jsonl", *(GOOD | {"context": "c", "input": "i", "length": n} for n in (5, 6)))
+    file = lines(tmp_path / "qasper.jsonl", GOOD, GOOD | {"length": 6})
+    assert len(read_prediction_files("longbench", [file], data=data).answers) == 2
+    lines(file, GOOD, GOOD | {"length": 7})
+    with pytest.raises(SourceError, match="not in the data") as caught:
+        read_prediction_files("longbench", [file], data=data)
+    assert caught.value.where == f"{file}:2"
+    lines(data / "passkey.jsonl", {"id": 0, "context": "c", "input": "i", "answer": ["1"]})
+    file = lines(tmp_path / "passkey.jsonl", {"id": 1, "prediction": "1", "ground_truth": "1"})
+    with pytest.raises(SourceError, match="not in the data"):
+        read_prediction_files("infinitebench", [file], data=data)
+
+
+@pytest.mark.parametrize("name", ["qasper.jsonl", "qasper.pickle"])
+def test_a_pickle_is_refused_whatever_its_name(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_bytes(pickle.dumps([GOOD]))
+    with pytest.raises(SourceError, match="a pickle can run any code") as caught:
+        read_prediction_files("longbench", [file])
+    assert caught.value.where == str(file)
+    with pytest.raises(SourceError, match="a pickle can run any code"):
+        open_longbench(file, "qasper")
+
+
+def test_a_folder_with_missing_tasks_missing_answers_and_other_files_says_so(tmp_path: Path) -> None:
+    lines(tmp_path / "qasper.jsonl", GOOD)
+    lines(tmp_path / "lcc.jsonl", *[GOOD] * 500)
+    lines(tmp_path / "lcc_step_by_step.jsonl", GOOD)
+    read = read_prediction_files("longbench", [tmp_path])
+    assert {answer.task for answer in read.answers} == {"qasper", "lcc"}
+    other, some, missing = read.notes
+    assert other.endswith("lcc_step_by_step.jsonl: left out, its name is no task of longbench")
+    assert some == "qasper: 1 predictions for 200 samples: some are missing"
+    assert missing.startswith("no predictions for narrativeqa, multifieldqa_en")
 
 
 # --- tables of others ---------------------------------------------------------------------------------

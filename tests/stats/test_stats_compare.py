@@ -82,7 +82,7 @@ def test_equal_runs_have_no_difference_but_are_not_certain() -> None:
     assert made.overall.estimate.mean == 0
     assert made.overall.estimate.interval.low == pytest.approx(-made.overall.estimate.interval.high)
     assert 0.002 < made.overall.estimate.interval.high < 0.01
-    assert {d.verdict for d in made.differences} == {"no difference seen"}
+    assert {d.verdict for d in made.differences} == {"not significant"}
     assert {d.verdict for d in made.cells} == {"described only"}
 
 
@@ -95,7 +95,7 @@ def test_a_loss_at_one_length_is_found_there_and_nowhere_else() -> None:
     made = compare(pair(base, candidate_of(base, worse, rng, redrawn=1.0)))
     verdicts = {d.name: d.verdict for d in made.of("length")}
     assert verdicts["length:512k"] == "worse"
-    assert set(verdicts.values()) == {"worse", "no difference seen"}
+    assert set(verdicts.values()) == {"worse", "not significant"}
     assert made.of("length")[0].test == "mcnemar mid-p"
 
 
@@ -142,7 +142,7 @@ def test_equal_models_rarely_raise_an_alarm() -> None:
         surface = archetype("lost in the middle", rng)
         base = planted(surface, 3, rng)
         made = compare(pair(base, candidate_of(base, surface, rng)))
-        alarms += any(d.verdict != "no difference seen" for d in made.differences)
+        alarms += any(d.verdict != "not significant" for d in made.differences)
     assert alarms <= 6
 
 

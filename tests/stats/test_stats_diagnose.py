@@ -63,7 +63,7 @@ def test_a_slope_too_slight_for_a_name_is_not_called_the_same_everywhere() -> No
 def test_few_right_answers_are_healthy_with_a_doubt_and_many_without() -> None:
     right = np.ones((8, 11))
     few = planted(right, 1, RNG(0)).take(np.arange(4))
-    assert sentence(diagnose(few)).endswith("; but 4 samples leave room down to 51")
+    assert sentence(diagnose(few)).endswith("seen in 4 samples, mean 100 (95%: 51 or more)")
     assert sentence(diagnose(planted(right, 1, RNG(0)))).endswith("no length or depth falls behind")
 
 

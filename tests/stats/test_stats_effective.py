@@ -212,10 +212,13 @@ def test_more_samples_make_the_interval_narrow_but_never_narrower_than_the_grid(
 @pytest.mark.parametrize(
     ("scores", "said"),
     [
-        ([0.99, 0.04, 0.99, 0.99, 0.99, 0.99], "clears the line at 4k and from 16k to 128k, not at 8k"),
-        ([0.05, 0.99, 0.99, 0.99, 0.99, 0.99], "clears the line from 8k to 128k, not at 4k"),
-        ([0.1, 0.2, 0.3, 0.5, 0.97, 1.0], "clears the line from 64k to 128k, not from 4k to 32k"),
-        ([0.99, 0.1, 0.99, 0.1, 0.99, 0.1], "clears the line at 4k, at 16k and at 64k, not at 8k, at 32k and at 128k"),
+        ([0.99, 0.04, 0.99, 0.99, 0.99, 0.99], "clears the threshold at 4k and from 16k to 128k, not at 8k"),
+        ([0.05, 0.99, 0.99, 0.99, 0.99, 0.99], "clears the threshold from 8k to 128k, not at 4k"),
+        ([0.1, 0.2, 0.3, 0.5, 0.97, 1.0], "clears the threshold from 64k to 128k, not from 4k to 32k"),
+        (
+            [0.99, 0.1, 0.99, 0.1, 0.99, 0.1],
+            "clears the threshold at 4k, at 16k and at 64k, not at 8k, at 32k and at 128k",
+        ),
     ],
 )
 def test_scores_that_rise_again_are_said_and_not_smoothed_away(scores: list[float], said: str) -> None:

@@ -173,6 +173,27 @@ def test_what_is_known_for_certain_adds_no_error() -> None:
     assert both.interval.half_width < alone.interval.half_width
 
 
+@pytest.mark.parametrize("errors", [0.0, 0.02, 0.1])
+def test_labels_that_show_no_error_of_the_judge_still_give_an_interval_that_covers_and_is_of_use(errors: float) -> None:
+    """Two thirds decided by rules, the rest at four lengths; twenty labels see hardly one of the judge's errors."""
+    draw, held, widths = np.random.default_rng(17), [], []
+    share = {"rule": 0.9, "judged": 0.3}
+    truth = (2 * share["rule"] + share["judged"]) / 3
+    for _ in range(150):
+        right = draw.random(300) < np.repeat([share["rule"], share["judged"]], [200, 100])
+        says = np.where(draw.random(300) < errors, ~right, right)
+        says[:200] = right[:200]
+        strata = ["rule"] * 200 + [f"{bool(says[200 + n])} {n % 4}" for n in range(100)]
+        chosen = [n for s in set(strata[200:]) for n in [i for i in range(200, 300) if strata[i] == s][:3]]
+        labels = [float(right[n]) if n < 200 or n in chosen else None for n in range(300)]
+        found = corrected_mean(says.astype(float).tolist(), [str(n) for n in range(300)], labels, strata)
+        assert found is not None
+        held.append(found.interval.holds(truth))
+        widths.append(found.interval.high - found.interval.low)
+    assert np.mean(held) >= 0.92
+    assert np.mean(widths) < 0.3
+
+
 def test_a_fall_of_agreement_with_length_is_told_from_chance() -> None:
     draw = np.random.default_rng(5)
     lengths = [1024, 4096, 16384] * 80

@@ -171,3 +171,14 @@ def test_samples_with_documents_of_their_own_have_a_design_effect_of_one() -> No
     unvaried = design_effect(planted(np.ones((8, 11)), 3, np.random.default_rng(0), reading="nested"))
     assert unvaried.correlation is None
     assert (unvaried.documents, round(unvaried.effect)) == (3, 88)
+
+
+@pytest.mark.parametrize(("documents", "lost", "unseen"), [(40, 0, 0.0722), (5, 0, 0.4507), (40, 1, None)])
+def test_what_share_of_documents_could_be_lost_unseen_is_the_rule_of_three(
+    documents: int, lost: int, unseen: float | None
+) -> None:
+    data = planted(np.full((8, 11), 0.97), documents, np.random.default_rng(4), reading="nested")
+    whole = np.isin(data.cluster, np.unique(data.cluster)[:lost])
+    found = design_effect(replace(data, value=np.where(whole, 0.0, data.value)))
+    assert found.lost == lost
+    assert found.unseen == (None if unseen is None else pytest.approx(unseen, abs=1e-3))

@@ -50,6 +50,8 @@ def main(weights: str, window: str) -> None:
     settings.model_alias = {MODEL}
     settings.n_ctx = int(window)
     settings.n_parallel = 1
+    # One thread: several wait for each other in a loop, which takes minutes on a busy machine.
+    settings.cpuparams.n_threads = settings.cpuparams_batch.n_threads = 1
     settings.port = 0
     settings.use_jinja = True
     server = xllamacpp.Server(settings)

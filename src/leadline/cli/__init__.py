@@ -1,1 +1,1 @@
-"""Floor 4: words in, words out. The only place that catches, prints and exits."""
+"""Floor 5: the commands. The only package that catches errors, prints and exits."""

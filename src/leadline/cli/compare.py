@@ -20,7 +20,7 @@ from leadline.cli.output import (
     warn,
 )
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, sanitise
+from leadline.core.format import format_count, format_span, sanitise
 from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
@@ -72,6 +72,11 @@ def compare(
     anyway: Annotated[bool, typer.Option("--anyway", help="Compare runs with different prompts or settings.")] = False,
 ) -> int:
     """Compare two runs prompt by prompt: differences with intervals, corrected tests, and a gate."""
+    if not gate and (junit is not None or strict):
+        flag = "--junit" if junit is not None else "--strict"
+        raise UsageError(
+            f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"'
+        )
     clauses, line = parse_gate(gate) if gate else (), Line(threshold_share(threshold))
     manifests = read_manifest(base), read_manifest(candidate)
     (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)
@@ -149,7 +154,7 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
             f"{100 * d.base:.1f}",
             f"{100 * d.candidate:.1f}",
             f"{100 * d.estimate.mean:+.1f}",
-            f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}",
+            format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f"),
             str(d.lost),
             str(d.gained),
             "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
@@ -165,8 +170,8 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
     text = ", all with the same text" if found.same_text == found.pairs else ""
     echo(
         f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. "
-        "p-values are corrected for multiple tests "
-        f"({correction}). The score of {100 * found.discordance:.1f}% of the prompts changed."
+        f"p-values are corrected for multiple tests ({correction}), and the verdict is by them; each interval is for "
+        f"its row alone. The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:
         echo()

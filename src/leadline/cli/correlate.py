@@ -10,7 +10,7 @@ import typer
 
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, format_length
+from leadline.core.format import format_count, format_length, format_span
 from leadline.report.charts.correlation import format_correlation, scatter, task_tree
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
@@ -112,7 +112,7 @@ def correlate(
 
 def _show_correlations(found: dict[Method, Correlation], outliers: Sequence[str]) -> None:
     rows = [
-        (method, f"{one.value:.3f}", f"{one.interval.low:.3f} to {one.interval.high:.3f}")
+        (method, f"{one.value:.3f}", format_span(one.interval.low, one.interval.high, ".3f"))
         for method, one in found.items()
     ]
     print_table(rows, ("correlation", "value", "95% interval"), right=frozenset({1}))

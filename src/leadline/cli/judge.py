@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import math
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,17 +19,18 @@ from leadline.cli.progress import HarmlessConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.spec import Limits
 from leadline.report.judged import show_judged
-from leadline.results.judged import draw_labels, judged_values, read_judged
+from leadline.results.judged import read_judged
+from leadline.results.judged_summary import judged_values
 from leadline.results.run import format_model
 from leadline.run.judge import JudgeProgress, judge_run
-from leadline.run.judge_samples import AnswersToJudge, JudgeResult, answer_digest
+from leadline.run.judge_samples import JudgeResult, write_label_draw
 from leadline.scorers.judges.canaries import FLOOR
 from leadline.scorers.judges.rubric import load_rubric
 from leadline.stats.agreement import Label
 from leadline.stats.agreement import agreement as agreement_of
 from leadline.stats.judged import RaterQuality, beside_truth
 from leadline.store.manifest import read_manifest
-from leadline.store.verdicts import LABELS, VERDICTS, read_label_rows, write_draw, write_labels
+from leadline.store.verdicts import LABELS, VERDICTS
 
 WITH_HELP = (
     "A judge: any model string, as for `run --model`. Repeatable; judges of several families are best. A judge of the "
@@ -85,11 +88,12 @@ def judge(
         result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
     if label is not None or page:
         _label(run, rubric, label, page=page, port=port)
-    if not (run / VERDICTS).exists():
-        read_manifest(run)  # raises if the folder is not a run
-        raise UsageError("this run has no verdicts yet", where=str(run), fix="add --with MODEL")
+    read_manifest(run)  # raises if the folder is not a run
+    judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
+    if not judged:
+        raise UsageError("no judge has graded this run yet", where=str(run), fix="add --with MODEL")
     if json:
-        found = [judged_values(judged) for judged in read_judged(run, labels)]
+        found = [judged_values(one) for one in judged]
         print_json({"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes})
     else:
         show_judged(run, HarmlessConsole(), labels)
@@ -165,7 +169,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
     """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
     path = folder / LABELS
     if count is not None:
-        written = _draw(folder, rubric, count)
+        written = write_label_draw(folder, load_rubric(rubric), count)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
@@ -181,40 +185,9 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
             server.run()
 
 
-def _draw(folder: Path, rubric: str, count: int) -> int:
-    manifest, loaded = read_manifest(folder), load_rubric(rubric)
-    drawn = draw_labels(folder, count, loaded.digest)
-    if not drawn.keys:
-        raise UsageError(
-            f"no answers were judged by the rubric {loaded.title}",
-            where=str(folder),
-            fix="grade first: leadline judge RUN --with MODEL",
-        )
-    answers = AnswersToJudge(folder, manifest, loaded)
-    records = {record.cell.key: record for record in answers.records}
-    path = folder / LABELS
-    kept = {(row["id"], row.get("answer_digest", "")): row for row in (read_label_rows(path) if path.exists() else [])}
-    rows = []
-    for key in drawn.keys:
-        record, sample = records[key], answers.sample(records[key])
-        row = {
-            "id": key,
-            "question": sample.question,
-            "targets": "\n".join(sample.targets),
-            "evidence": "\n\n".join(sample.evidence),
-            "answer": sample.answer,
-            "answer_digest": answer_digest(record),
-        }
-        old = kept.pop((key, row["answer_digest"]), {})
-        rows.append(row | {"label": old.get("label", "")})
-    labelled = [row for row in kept.values() if row.get("label")]
-    write_labels(folder, [*rows, *({k: row.get(k, "") for k in rows[0]} for row in labelled)])
-    write_draw(folder, drawn.draw)
-    return len(rows)
-
-
 # --- leadline agreement
 
+RATINGS_FIX = "one row per item, one column per rater"
 NOT_RATERS = frozenset({"id", "item", "sample", "key", "question", "answer", "text", "comment"})
 
 
@@ -267,21 +240,33 @@ def agreement(
 def _read_csv(file: Path) -> list[dict[str, str]]:
     try:
         with file.open(encoding="utf-8-sig", newline="") as opened:
-            rows = [{k: v or "" for k, v in row.items() if k is not None} for row in csv.DictReader(opened)]
+            lines = [row for row in csv.reader(opened) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"cannot read the ratings: {error}", where=str(file)) from None
-    if not rows:
-        raise UsageError("the file has no rows", where=str(file), fix="one row per item, one column per rater")
-    return rows
+        why = error.strerror if isinstance(error, OSError) else f"it is not a CSV file in UTF-8 ({error})"
+        raise UsageError(f"cannot read the ratings: {why}", where=str(file), fix=RATINGS_FIX) from None
+    if len(lines) < 2:
+        raise UsageError("the file has no rows", where=str(file), fix=RATINGS_FIX)
+    header = [name.strip() for name in lines[0]]
+    twice = next((name for name in header if header.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the column {twice!r} occurs twice", where=f"{file}, line 1", fix="give every rater a name")
+    for number, row in enumerate(lines[1:], 2):
+        if len(row) > len(header):
+            raise UsageError(
+                f"a row of {len(row)} cells under {len(header)} columns", where=f"{file}, row {number}", fix=RATINGS_FIX
+            )
+    return [dict(zip_longest(header, row, fillvalue="")) for row in lines[1:]]
 
 
 def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Label | None]]:
-    """Numbers if all labels are; else words without regard to case and spaces. An empty cell is no rating."""
-    words = [[cell.strip().casefold() for cell in row] for row in rows]
+    """Numbers if all labels are; else words without regard to case and spaces. An empty cell, or nan, is no rating."""
+    words = [["" if (word := cell.strip().casefold()) == "nan" else word for cell in row] for row in rows]
     try:
-        return [[float(cell) if cell else None for cell in row] for row in words]
+        numbers = [[float(cell) if cell else None for cell in row] for row in words]
     except ValueError:
         return [[cell or None for cell in row] for row in words]
+    finite = all(math.isfinite(number) for row in numbers for number in row if number is not None)
+    return [list(row) for row in numbers] if finite else [[cell or None for cell in row] for row in words]
 
 
 def _show_among(found: Any, columns: Sequence[str]) -> None:

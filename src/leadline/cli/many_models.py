@@ -16,10 +16,11 @@ from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
-from leadline.core.format import format_count
+from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
+from leadline.results.verdict import failures_fix
 from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
@@ -162,10 +163,11 @@ def _raise_failures(results: Sequence[ModelRunResult], folder: Path) -> None:
         if r.run is not None and r.run.totals.failed
     ]
     if reasons:
+        failed = next((r.run for r in results if r.run is not None and r.run.totals.failed), None)
         raise FailedSamples(
             f"{len(reasons)} of {format_count(len(results), 'model')} incomplete: {'; '.join(reasons[:3])}",
             where=str(folder),
-            fix="run the same command again: it measures only what is missing",
+            fix=failures_fix(failed) if failed else "run the same command again: it measures only what is missing",
         )
 
 
@@ -216,5 +218,5 @@ def _ranking_cells(entry: SubmissionEntry, metric: str) -> tuple[str, str, str, 
     if entry.score is None or metric not in entry.scores:
         return entry.name, "failed", entry.error, ""
     found = entry.scores[metric]
-    interval = f"{found.low:.4f} to {found.high:.4f}" if found.low is not None and found.high is not None else ""
+    interval = format_span(found.low, found.high, ".4f") if found.low is not None and found.high is not None else ""
     return entry.name, f"{entry.score:.4f}", interval, str(found.documents)

@@ -18,6 +18,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
 from leadline.run.documents import depths_of
+from leadline.run.judge import check_judges
 from leadline.run.judge_samples import judge_cost
 from leadline.run.plan import Plan, prepare
 from leadline.stats.gate import parse_gate
@@ -154,6 +155,7 @@ def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -
     """What every judge costs, apart from the tested model."""
     if not made.spec.judges.models:
         return {}
+    check_judges(made.spec)
     cost = judge_cost(made)
     money = None if price_in is None and price_out is None else cost.money(price_in or 0.0, price_out or 0.0)
     return {name: asdict(cost) | {"money": money} for name in made.spec.judges.models}

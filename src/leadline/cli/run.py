@@ -32,7 +32,9 @@ from leadline.core.errors import (
 from leadline.core.spec import Judging, Spec
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
+from leadline.results.verdict import failures_fix
 from leadline.run.engine import measure
+from leadline.run.judge import check_judges
 
 TRACKER_HELP = (
     "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
@@ -87,18 +89,21 @@ def run(
         folder, runs = model_runs(flags, listed, until)
         _refuse_unused_gate("", base, gate)
         log = _prepare_logging(log_to or [], step, run_name, [run.spec.model for run in runs])
+        for planned in runs:
+            check_judges(planned.spec)
         results = measure_models(runs, keep_prompts=keep_prompts)
-        for result in results:
-            if result.run is not None:
-                _judge(result.run.folder, result.entrant.spec)
+        refusals = [_judge(result.run.folder, result.entrant.spec) for result in results if result.run is not None]
         try:
             finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
         finally:
             for result in results:
                 if result.run is not None:
                     log(result.run.folder)
+        if refused := next(filter(None, refusals), None):
+            raise refused
         return
     spec = spec_of(flags)
+    check_judges(spec)
     _refuse_unused_gate(until or spec.until, base, gate)
     log = _prepare_logging(log_to or [], step, run_name, [spec.model])
     spec = with_rule(spec, until)
@@ -205,14 +210,11 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
 def failed_samples(run: Run) -> FailedSamples:
     totals = run.totals
     kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
-    fix = "run the same command again: only these are asked"
-    if totals.truncated:
-        fix = f"give the server a longer context, or ask shorter --lengths; then {fix}"
     answer = "valid answer" if totals.truncated else "answer"
     return FailedSamples(
         f"{totals.failed:,} of {totals.planned:,} samples have no {answer} ({kinds})",
         where=str(run.folder),
-        fix=fix,
+        fix=failures_fix(run),
     )
 
 

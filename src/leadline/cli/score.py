@@ -39,14 +39,20 @@ def score(
     fine_bins: Annotated[
         bool, typer.Option("--fine-bins", help="LongBench-E: bins up to 32k+ instead of 8k+.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="The benchmark's own data: a prediction for a sample that is not in them is an error."),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
     """Grade prediction files: the benchmark's own score, and a stricter one where there is one, with 95% intervals."""
     if benchmark != "ruler":
         _score_published(
-            benchmark, files, code_metric=code_metric, compensated=compensated, fine_bins=fine_bins, json=json
+            benchmark, files, data, code_metric=code_metric, compensated=compensated, fine_bins=fine_bins, json=json
         )
         return
+    if data is not None:
+        raise UsageError("RULER has no data file to check", where="--data", fix="leave out --data")
     graded = grade(find_predictions(files))
     if not graded:
         raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
@@ -91,9 +97,16 @@ def rescore(
 
 
 def _score_published(
-    benchmark: Benchmark, files: list[Path], *, code_metric: EditBackend, compensated: bool, fine_bins: bool, json: bool
+    benchmark: Benchmark,
+    files: list[Path],
+    data: Path | None,
+    *,
+    code_metric: EditBackend,
+    compensated: bool,
+    fine_bins: bool,
+    json: bool,
 ) -> None:
-    read = read_prediction_files(benchmark, files)
+    read = read_prediction_files(benchmark, files, data=data)
     for note in read.notes:
         warn(note)
     found = grade_published(benchmark, read.answers, backend=code_metric, compensated=compensated, fine_bins=fine_bins)

@@ -20,6 +20,7 @@ from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
 from leadline.core.files import cache_folder
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor
+from leadline.results.verdict import failures_fix
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -127,4 +128,5 @@ def _raise_if_incomplete(monitor: RunMonitor) -> None:
         what = f"the run was stopped after {progress.asked:,}{of} samples"
         raise RunStopped(what, where=str(monitor.folder), fix=fix)
     if progress.failed:
-        raise FailedSamples(f"{progress.failed:,} samples have no valid answer", where=str(monitor.folder), fix=fix)
+        what = f"{progress.failed:,} samples have no valid answer"
+        raise FailedSamples(what, where=str(monitor.folder), fix=failures_fix(monitor.run(fresh=False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -54,6 +55,14 @@ class Range(Protocol):
 
 def format_percent_range(interval: Range | None) -> str:
     return NO_NUMBER if interval is None else f"{format_percent(interval.low)}–{format_percent(interval.high)}"
+
+
+def format_span(low: float, high: float, form: str = ".4g") -> str:
+    """`-1.2 to 3.4`; an end that one document cannot give is left out, and `not known` stands for both."""
+    known = [math.isfinite(low), math.isfinite(high)]
+    if all(known):
+        return f"{low:{form}} to {high:{form}}"
+    return f"{low:{form}} or more" if known[0] else f"up to {high:{form}}" if known[1] else "not known"
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:

@@ -52,7 +52,7 @@ class LabelDesk:
 def make_label_app(desk: LabelDesk, host: str = "127.0.0.1") -> Starlette:
     style, script = asset("labelling.css", "leadline.dashboard"), asset("labelling.js", "leadline.dashboard")
     policy = (
-        f"default-src 'none'; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'; "
+        f"default-src 'none'; img-src data:; style-src '{fingerprint(style)}'; script-src '{fingerprint(script)}'; "
         "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
     page = template("labelling.html", "leadline.dashboard").render(

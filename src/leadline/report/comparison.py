@@ -16,6 +16,7 @@ from leadline.core.format import (
     escape_markdown,
     format_percent,
     format_percent_range,
+    format_span,
     format_tokens,
     sanitise,
 )
@@ -226,7 +227,7 @@ def junit_xml(
 def format_check(check: GateCheck) -> str:
     """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
     unit = "%" if check.name == "effective" else ""
-    low, high = 100 * check.interval.low, 100 * check.interval.high
+    span = format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f")
     more = ""
     if check.times_more is not None:
         times = float(f"{check.times_more:.2g}")  # two digits, and no exponent
@@ -234,7 +235,7 @@ def format_check(check: GateCheck) -> str:
             "; a few more samples would tell" if times < 1.1 else f"; about {times:,.6g} times the samples would tell"
         )
     return (
-        f"{check.name}: {100 * check.difference:+.1f}{unit} ({low:+.1f} to {high:+.1f}), "
+        f"{check.name}: {100 * check.difference:+.1f}{unit} ({span}), "
         f"bound {100 * check.bound:+.1f}{unit}: {check.verdict}{more}{format_few(check.documents)}"
     )
 
@@ -272,13 +273,13 @@ def _check_row(check: GateCheck) -> str:
     else:
         sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
     unit = "%" if check.name == "effective" else ""
-    span = f"{100 * check.interval.low:+.1f} to {100 * check.interval.high:+.1f}"
+    span = format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f")
     change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
     return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict}{format_few(check.documents)} |"
 
 
 def _difference_row(d: Difference) -> str:
-    span = f"{100 * d.estimate.interval.low:+.1f} to {100 * d.estimate.interval.high:+.1f}"
+    span = format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f")
     return (
         f"| {d.name} | {100 * d.base:.1f} | {100 * d.candidate:.1f} | {100 * d.estimate.mean:+.1f} | {span} "
         f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict}{format_few(d.estimate.n_clusters)} |"

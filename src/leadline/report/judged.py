@@ -14,7 +14,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.format import format_depth, format_length, format_percent, format_tokens, sanitise
-from leadline.results.judged import Judged, JudgeScore, format_mean, judged_notes, read_judged
+from leadline.results.judged import Judged, JudgeScore, read_judged
+from leadline.results.judged_summary import format_mean, judged_notes
 from leadline.stats.agreement import Agreement, Coefficient
 
 AGREEMENT_COLUMNS = ("n", "same verdict", "Krippendorff's α", "Gwet's AC1")
@@ -33,6 +34,8 @@ def judged_tables(judged: Judged) -> Iterator[TextTable]:
     shown = [*scores, *([("median", judged.panel)] if judged.panel else [])]
     columns = ("judge", "graded", "unparsed", "failed", "says yes", "naive mean", "corrected mean")
     yield TextTable("judged means, with 95% intervals", columns, tuple(_mean_row(*named) for named in shown))
+    parts = ("part", "judge", "n", "says yes", "naive", "corrected", "tokens")
+    yield TextTable("judged means by length and depth", parts, tuple(_part_rows(shown)))
     if judged.is_corrected:
         columns = ("judge", "corrected", "Rogan-Gladen", "accepts right", "rejects wrong", "labels", "worth")
         yield TextTable("beside labels by people", columns, tuple(_correction_row(*named) for named in shown))
@@ -41,7 +44,7 @@ def judged_tables(judged: Judged) -> Iterator[TextTable]:
     if judged.agreement is not None:
         rows = [("all", *_agreement_cells(judged.agreement))]
         rows += [(format_length(at), *_agreement_cells(found)) for at, found in judged.by_length.items()]
-        rows += [(f"depth {format_depth(at)}", *_agreement_cells(found)) for at, found in judged.by_depth.items()]
+        rows += [(_depth(at), *_agreement_cells(found)) for at, found in judged.by_depth.items()]
         yield TextTable("agreement of judges, with 95% intervals", ("part", *AGREEMENT_COLUMNS), tuple(rows))
         yield _map(judged)
 
@@ -70,6 +73,22 @@ def _mean_row(name: str, score: JudgeScore) -> tuple[str, ...]:
         format_mean(score.naive.mean, score.naive.interval) if score.naive else "-",
         format_mean(found.mean, found.interval) if found else "uncorrected",
     )
+
+
+def _part_rows(shown: Sequence[tuple[str, JudgeScore]]) -> Iterator[tuple[str, ...]]:
+    for named, parts in ((format_length, "by_length"), (_depth, "by_depth")):
+        for at in getattr(shown[0][1], parts) if shown else ():
+            for name, score in shown:
+                if (part := getattr(score, parts).get(at)) is not None:
+                    _, graded, _, _, yes, naive, corrected = _mean_row(name, part)
+                    yes += f", {part.unparsed:,} unparsed" if part.unparsed else ""
+                    corrected = corrected if part.corrected else "-"
+                    tokens = part.prompt_tokens + part.completion_tokens
+                    yield named(at), name, graded, yes, naive, corrected, format_tokens(tokens) if tokens else ""
+
+
+def _depth(depth: float) -> str:
+    return f"depth {format_depth(depth)}"
 
 
 def _correction_row(name: str, score: JudgeScore) -> tuple[str, ...]:
@@ -103,8 +122,12 @@ def _known_row(name: str, score: JudgeScore) -> tuple[str, ...]:
 
 
 def _agreement_cells(found: Agreement) -> tuple[str, ...]:
-    raw = f"{_percent(found.raw.value)} [{_percent(found.raw.interval.low)}, {_percent(found.raw.interval.high)}]"
-    return f"{found.items:,}", raw, _coefficient(found.krippendorff), _coefficient(found.gwet)
+    return (
+        f"{found.items:,}",
+        format_mean(found.raw.value, found.raw.interval),
+        _coefficient(found.krippendorff),
+        _coefficient(found.gwet),
+    )
 
 
 def _coefficient(found: Coefficient) -> str:

@@ -128,7 +128,7 @@ def _margin(found: Estimate) -> float:
 def _notes(run: Run, *, several: bool) -> Iterator[str]:
     found = _suite(run)
     if several:
-        known = ", the line RULER uses" if found.threshold == THRESHOLD else ""
+        known = ", RULER's threshold" if found.threshold == THRESHOLD else ""
         yield (
             "wAvg inc weighs the lengths 1, 2, 3 ... from the shortest, wAvg dec from the longest; effective is the "
             f"longest length whose score is above {found.threshold:g}{known}."

@@ -18,6 +18,7 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
+    format_span,
     format_time,
     sanitise,
 )
@@ -134,7 +135,7 @@ def metric_table(run: Run, *, plain: bool) -> Grid:
         for length, found in lengths.items():
             low, high = found.interval.low, found.interval.high
             name = sanitise(metric.name if names.count(metric.name) == 1 else f"{metric.task}: {metric.name}", 48)
-            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", f"{low:.4g} to {high:.4g}"]
+            row = [name, format_length(length), str(found.n_clusters), f"{found.mean:.4g}", format_span(low, high)]
             grid.add_row(*map(Text, row), Text(sanitise(metric.unit, 60)))
     return grid
 
@@ -193,6 +194,10 @@ def receipt_notes(receipts: Receipts) -> list[str]:
     return notes
 
 
+MANY_CELLS = 20
+"""Of so many, one is expected to lie outside its 95 % interval."""
+
+
 def footnotes(run: Run) -> list[str]:
     """How the numbers were counted, and what limits them."""
     whole, totals = run.table.whole, run.totals
@@ -216,10 +221,10 @@ def footnotes(run: Run) -> list[str]:
         lines.extend(_from_memory(run))
     if run.logprobs.failed:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
-    if len(cells) > 1:
+    if len(cells) >= MANY_CELLS:
         lines.append(
-            f"Each interval is for its own number: of {len(cells):,} cells about {max(1, round(0.05 * len(cells))):,} "
-            "will lie outside theirs."
+            f"Intervals are not adjusted for multiple comparisons: of {len(cells):,} cells about "
+            f"{round(0.05 * len(cells)):,} are expected to lie outside theirs."
         )
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(
@@ -290,7 +295,7 @@ def _stacked(cell: ValueCell) -> Text:
 def _estimate_cell(found: Estimate | None) -> ValueCell:
     if found is None:
         return ValueCell(NO_NUMBER, "")
-    return ValueCell(f"{found.mean:.4g}", f"{found.interval.low:.4g} to {found.interval.high:.4g}")
+    return ValueCell(f"{found.mean:.4g}", format_span(found.interval.low, found.interval.high))
 
 
 def _metric_tables(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Iterator[Grid]:

@@ -10,18 +10,29 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from leadline.core.format import format_length, format_percent, format_percent_range
-from leadline.core.seeds import digest_text, rng
-from leadline.core.types import Completion, Record
+from leadline.core.errors import UsageError
+from leadline.core.seeds import digest_text
+from leadline.core.types import Cell, Completion, Record
 from leadline.results.run import format_model
-from leadline.stats.agreement import Agreement, Coefficient, agreement
+from leadline.stats.agreement import Agreement, agreement
 from leadline.stats.intervals import Estimate, Interval, mean_interval
-from leadline.stats.judged import Corrected, RoganGladen, Trend, corrected_mean, rogan_gladen, trend
+from leadline.stats.judged import (
+    Corrected,
+    KnownCase,
+    KnownCases,
+    RoganGladen,
+    Trend,
+    corrected_mean,
+    known_cases,
+    rogan_gladen,
+    trend,
+)
 from leadline.store.runs import read_records
 from leadline.store.verdicts import (
     LABELS,
@@ -37,32 +48,13 @@ RULE = "rule"
 PANEL = "median of all judges"
 UNPARSED = "unparsed"
 RESAMPLES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class KnownCases:
-    """How a judge graded the cases whose truth is known."""
-
-    right: int
-    accepted: int
-    wrong: int
-    rejected: int
-    unparsed: int
-    by_kind: Mapping[str, tuple[int, int]]
-    """For each kind of case, how many were graded rightly, and of how many."""
-
-    @property
-    def sensitivity(self) -> float:
-        return self.accepted / self.right if self.right else math.nan
-
-    @property
-    def specificity(self) -> float:
-        return self.rejected / self.wrong if self.wrong else math.nan
+PART_LABELS = 10
+"""With fewer labels at a length or depth its mean is not corrected: the interval would say nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeScore:
-    """One judge, or the median of all, over all answers of the run."""
+    """One judge, or the median of all, over all answers of the run or over one length or depth of it."""
 
     name: str
     families: tuple[str, ...]
@@ -82,10 +74,8 @@ class JudgeScore:
     cached_tokens: int = 0
     requests: int = 0
     seconds: float = 0.0
-
-    @property
-    def complete(self) -> bool:
-        return self.graded > 0 and self.failed == 0
+    by_length: Mapping[int, JudgeScore] = field(default_factory=dict)
+    by_depth: Mapping[float, JudgeScore] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +115,7 @@ class Judged:
 
 
 @dataclass(slots=True)
-class _Sample:
+class JudgedAnswer:
     """One answer with everything that was said about it."""
 
     record: Record
@@ -141,7 +131,7 @@ class _Sample:
 def read_judged(
     folder: Path | str, labels: Path | None = None, records: Iterable[Record] | None = None
 ) -> list[Judged]:
-    """What judges said, one entry for each rubric; empty where nothing was judged.
+    """What judges said, one entry for each rubric that a judge has used; empty where nothing was judged.
 
     `labels` is a file of labels in place of the run's own.
     """
@@ -155,8 +145,15 @@ def read_judged(
     kept = {record.cell.key: record for record in (records if records is not None else read_records(folder))}
     file = labels or (folder / LABELS if (folder / LABELS).exists() else None)
     given = read_labels(file, kept) if file is not None else {}
+    if labels is not None and not given:
+        raise UsageError(
+            "no label in this file belongs to an answer of the run",
+            where=str(labels),
+            fix="the column id has the keys of samples, as `leadline judge RUN --label 40` writes them",
+        )
     draw = read_draw(folder) if labels is None else None
-    return [_judged(found, kept, given, draw, str(file or "")) for found in by_rubric.values()]
+    used = [v for v in by_rubric.values() if any(one.judge != RULE for one in v) and not all(one.canary for one in v)]
+    return [_judged(found, kept, given, draw, str(file or "")) for found in used]
 
 
 def read_labels(path: Path, records: Mapping[str, Record]) -> dict[str, float]:
@@ -179,17 +176,19 @@ def _judged(
     draw: Draw | None,
     labels_used: str,
 ) -> Judged:
-    samples = _samples(verdicts, records)
+    samples = judged_answers(verdicts, records)
     names = {v.identity: v for v in verdicts if v.judge != RULE}
     ruled = [s for s in samples if s.rule is not None]
     sent = [s for s in samples if s.rule is None]
-    known = {identity: known_cases([v for v in verdicts if v.canary and v.identity == identity]) for identity in names}
     labels = {key: label for key, label in labels.items() if key in {s.key for s in sent}}
     strata = draw.strata if draw is not None else {}
     scores = tuple(
-        _score(first, samples, sent, [v for v in verdicts if v.identity == identity], known[identity], labels, strata)
-        for identity, first in names.items()
+        _with_parts(
+            partial(_score, first, labels=labels, strata=strata), samples, [v for v in verdicts if v.identity == i]
+        )
+        for i, first in names.items()
     )
+    panel = partial(_panel, graders=len(_graders(sent)), labels=labels, strata=strata)
     both = [s for s in sent if len(s.verdicts) > 1 and len(s.verdicts) == len(_graders(sent))]
     ratings = [_ratings(s, _graders(sent)) for s in both]
     return Judged(
@@ -198,7 +197,7 @@ def _judged(
         by_rule=Counter(s.rule.reason for s in ruled if s.rule is not None),
         sent=len(sent),
         judges=scores,
-        panel=_panel(samples, sent, labels, strata) if len(_graders(sent)) > 1 else None,
+        panel=_with_parts(panel, samples, []) if len(_graders(sent)) > 1 else None,
         agreement=_agreement(ratings),
         by_length=_agreement_by(both, ratings, lambda s: s.record.cell.length),
         by_depth=_agreement_by(both, ratings, lambda s: s.record.cell.depth),
@@ -210,16 +209,16 @@ def _judged(
     )
 
 
-def _samples(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Record]) -> list[_Sample]:
+def judged_answers(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Record]) -> list[JudgedAnswer]:
     """Answers with verdicts about exactly this answer: one that was asked again needs a new verdict."""
-    found: dict[str, _Sample] = {}
+    found: dict[str, JudgedAnswer] = {}
     for verdict in verdicts:
         record = records.get(verdict.cell.key)
         if verdict.canary or record is None or not isinstance(record.outcome, Completion):
             continue
         if verdict.answer != digest_text(record.outcome.text):
             continue
-        sample = found.setdefault(verdict.cell.key, _Sample(record))
+        sample = found.setdefault(verdict.cell.key, JudgedAnswer(record))
         if verdict.judge == RULE:
             sample.rule = verdict
         elif verdict.status != "failed":
@@ -227,43 +226,49 @@ def _samples(verdicts: Sequence[JudgeVerdict], records: Mapping[str, Record]) ->
     return [s for s in found.values() if s.rule is not None or s.verdicts]
 
 
-def known_cases(verdicts: Sequence[JudgeVerdict]) -> KnownCases | None:
-    if not verdicts:
-        return None
-    good = {v.key: v.value is not None and (v.value >= 0.5) is v.expected for v in verdicts}
-    kinds: dict[str, tuple[int, int]] = {}
-    for verdict in verdicts:
-        hits, cases = kinds.get(verdict.canary, (0, 0))
-        kinds[verdict.canary] = (hits + good[verdict.key], cases + 1)
-    right = [v for v in verdicts if v.expected]
-    wrong = [v for v in verdicts if not v.expected]
-    return KnownCases(
-        right=len(right),
-        accepted=sum(good[v.key] for v in right),
-        wrong=len(wrong),
-        rejected=sum(good[v.key] for v in wrong),
-        unparsed=sum(v.status == "unparsed" for v in verdicts),
-        by_kind=kinds,
-    )
-
-
 # --- means
+
+
+def _with_parts(
+    score: Callable[[Sequence[JudgedAnswer], Sequence[JudgeVerdict]], JudgeScore],
+    samples: Sequence[JudgedAnswer],
+    verdicts: Sequence[JudgeVerdict],
+) -> JudgeScore:
+    """The score over all answers, with the same at every length and depth."""
+
+    def parts(place: Callable[[Cell], Any]) -> dict[Any, JudgeScore]:
+        places = sorted({at for s in samples if (at := place(s.record.cell)) is not None})
+        graded = [v for v in verdicts if not v.canary]
+        return {
+            at: _without_few_labels(
+                score([s for s in samples if place(s.record.cell) == at], [v for v in graded if place(v.cell) == at])
+            )
+            for at in places
+        }
+
+    by_length, by_depth = parts(lambda cell: cell.length), parts(lambda cell: cell.depth)
+    return replace(score(samples, verdicts), by_length=by_length, by_depth=by_depth)
+
+
+def _without_few_labels(part: JudgeScore) -> JudgeScore:
+    labels = part.corrected.labels if part.corrected is not None else 0
+    few = labels < min(PART_LABELS, part.graded)
+    return replace(part, corrected=None, rogan_gladen=None) if few else part
 
 
 def _score(
     first: JudgeVerdict,
-    samples: Sequence[_Sample],
-    sent: Sequence[_Sample],
+    samples: Sequence[JudgedAnswer],
     verdicts: Sequence[JudgeVerdict],
-    known: KnownCases | None,
     labels: Mapping[str, float],
     strata: Mapping[str, str],
 ) -> JudgeScore:
     identity = first.identity
-    graded = [s for s in sent if identity in s.verdicts]
+    graded = [s for s in samples if s.rule is None and identity in s.verdicts]
+    known = [KnownCase(v.canary, bool(v.expected), v.value) for v in verdicts if v.canary]
     own = [s for s in samples if s.rule is not None or identity in s.verdicts]
 
-    def value(sample: _Sample) -> float:
+    def value(sample: JudgedAnswer) -> float:
         verdict = sample.rule or sample.verdicts[identity]
         return verdict.value or 0.0
 
@@ -275,7 +280,7 @@ def _score(
         unparsed=sum(s.verdicts[identity].status == "unparsed" for s in graded),
         failed=sum(v.status == "failed" and not v.canary for v in verdicts),
         yes_rate=sum(value(s) >= 1 for s in graded) / len(graded) if graded else math.nan,
-        known=known,
+        known=known_cases(known) if known else None,
         prompt_tokens=sum(v.prompt_tokens for v in verdicts),
         completion_tokens=sum(v.completion_tokens for v in verdicts),
         cached_tokens=sum(v.cached_tokens for v in verdicts),
@@ -286,17 +291,20 @@ def _score(
 
 
 def _panel(
-    samples: Sequence[_Sample], sent: Sequence[_Sample], labels: Mapping[str, float], strata: Mapping[str, str]
+    samples: Sequence[JudgedAnswer],
+    verdicts: Sequence[JudgeVerdict],
+    graders: int,
+    labels: Mapping[str, float],
+    strata: Mapping[str, str],
 ) -> JudgeScore:
-    graders = _graders(sent)
-    graded = [s for s in sent if len(s.verdicts) == len(graders)]
+    graded = [s for s in samples if s.rule is None and len(s.verdicts) == graders]
 
-    def value(sample: _Sample) -> float:
+    def value(sample: JudgedAnswer) -> float:
         if sample.rule is not None:
             return sample.rule.value or 0.0
         return float(median(verdict.value or 0.0 for verdict in sample.verdicts.values()))
 
-    own = [s for s in samples if s.rule is not None or len(s.verdicts) == len(graders)]
+    own = [s for s in samples if s.rule is not None or len(s.verdicts) == graders]
     return JudgeScore(
         name=PANEL,
         families=tuple(dict.fromkeys(f for s in graded[:1] for v in s.verdicts.values() for f in v.families)),
@@ -311,8 +319,8 @@ def _panel(
 
 
 def _means(
-    samples: Sequence[_Sample],
-    value: Callable[[_Sample], float],
+    samples: Sequence[JudgedAnswer],
+    value: Callable[[JudgedAnswer], float],
     labels: Mapping[str, float],
     strata: Mapping[str, str],
 ) -> dict[str, Any]:
@@ -323,17 +331,18 @@ def _means(
     drawn = [RULE if s.rule is not None else strata.get(s.key, "") for s in samples]
     judged = [s for s in samples if s.rule is None]
     has_labels = any(s.key in labels for s in judged)
+    corrected = corrected_mean(values, clusters, given, drawn) if has_labels else None
     return {
         "naive": _mean(samples, value),
-        "corrected": corrected_mean(values, clusters, given, drawn) if has_labels else None,
+        "corrected": replace(corrected, labels=sum(s.key in labels for s in judged)) if corrected else None,
         "rogan_gladen": _rogan_gladen(samples, judged, value, labels, strata) if has_labels else None,
     }
 
 
 def _rogan_gladen(
-    samples: Sequence[_Sample],
-    judged: Sequence[_Sample],
-    value: Callable[[_Sample], float],
+    samples: Sequence[JudgedAnswer],
+    judged: Sequence[JudgedAnswer],
+    value: Callable[[JudgedAnswer], float],
     labels: Mapping[str, float],
     strata: Mapping[str, str],
 ) -> RoganGladen | None:
@@ -360,18 +369,18 @@ def _rogan_gladen(
     )
 
 
-def _mean(samples: Sequence[_Sample], value: Callable[[_Sample], float]) -> Estimate | None:
+def _mean(samples: Sequence[JudgedAnswer], value: Callable[[JudgedAnswer], float]) -> Estimate | None:
     return mean_interval([value(s) for s in samples], [s.record.cluster for s in samples]) if samples else None
 
 
 # --- agreement
 
 
-def _graders(sent: Sequence[_Sample]) -> list[str]:
+def _graders(sent: Sequence[JudgedAnswer]) -> list[str]:
     return list(dict.fromkeys(identity for s in sent for identity in s.verdicts))
 
 
-def _ratings(sample: _Sample, graders: Sequence[str]) -> tuple[str, ...]:
+def _ratings(sample: JudgedAnswer, graders: Sequence[str]) -> tuple[str, ...]:
     """What each judge said; no verdict is a label of its own."""
     return tuple(_label(sample.verdicts[identity]) for identity in graders)
 
@@ -385,7 +394,7 @@ def _agreement(ratings: Sequence[tuple[str, ...]]) -> Agreement | None:
 
 
 def _agreement_by(
-    samples: Sequence[_Sample], ratings: Sequence[tuple[str, ...]], place: Callable[[_Sample], Any]
+    samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]], place: Callable[[JudgedAnswer], Any]
 ) -> dict[Any, Agreement]:
     places = sorted({place(s) for s in samples if place(s) is not None})
     return {
@@ -395,7 +404,7 @@ def _agreement_by(
 
 
 def _disagreements(
-    samples: Sequence[_Sample], ratings: Sequence[tuple[str, ...]]
+    samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]]
 ) -> dict[tuple[int, float | None], Disagreement]:
     found: dict[tuple[int, float | None], Disagreement] = {}
     for sample, row in zip(samples, ratings, strict=True):
@@ -405,174 +414,6 @@ def _disagreements(
     return found
 
 
-def _agreement_trend(samples: Sequence[_Sample], ratings: Sequence[tuple[str, ...]]) -> Trend | None:
+def _agreement_trend(samples: Sequence[JudgedAnswer], ratings: Sequence[tuple[str, ...]]) -> Trend | None:
     agree = [float(len(set(row)) == 1) for row in ratings]
     return trend(agree, [s.record.cell.length for s in samples], [s.record.cluster for s in samples])
-
-
-# --- drawing samples to label
-
-
-@dataclass(frozen=True, slots=True)
-class LabelDraw:
-    """Samples that are worth a label, and the strata they come from."""
-
-    keys: tuple[str, ...]
-    draw: Draw
-
-
-def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> LabelDraw:
-    """Draws samples over verdicts and lengths: from every stratum at least two, the rest in proportion.
-
-    Samples on which judges differ are strata of their own. A second draw keeps the strata of the first and adds to it.
-    """
-    records = {record.cell.key: record for record in read_records(folder)}
-    verdicts = [v for v in read_verdicts(folder).values() if v.rubric_digest == rubric]
-    earlier, last = read_draw(Path(folder)), rubric
-    strata = {s.key: _stratum(s) for s in _samples(verdicts, records) if s.rule is None}
-    if earlier is not None and earlier.rubric == rubric:
-        strata |= {key: stratum for key, stratum in earlier.strata.items() if key in strata}
-    groups: dict[str, list[str]] = {}
-    for key, stratum in strata.items():
-        groups.setdefault(stratum, []).append(key)
-    draw = rng(seed, "labels", last)
-    for keys in groups.values():
-        draw.shuffle(keys)
-    keys = [key for stratum, size in _allocate(groups, count).items() for key in groups[stratum][:size]]
-    draw.shuffle(keys)
-    return LabelDraw(tuple(keys), Draw(last, strata))
-
-
-def _stratum(sample: _Sample) -> str:
-    values = [verdict.value or 0.0 for verdict in sample.verdicts.values()]
-    verdict = "differ" if len(set(values)) > 1 else "right" if values[0] >= 1 else "wrong" if not values[0] else "part"
-    return f"{verdict} {sample.record.cell.length}"
-
-
-def _allocate(groups: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
-    """How many of each stratum: two, or all of a smaller one, then in proportion to what is left."""
-    order = sorted(groups, key=lambda stratum: -len(groups[stratum]))
-    sizes = dict.fromkeys(groups, 0)
-    for stratum in order:
-        if sum(sizes.values()) + min(2, len(groups[stratum])) <= count:
-            sizes[stratum] = min(2, len(groups[stratum]))
-    while sum(sizes.values()) < min(count, sum(map(len, groups.values()))):
-        room = [s for s in order if sizes[s] < len(groups[s])]
-        sizes[max(room, key=lambda s: (len(groups[s]) / (sizes[s] + 1), s))] += 1
-    return sizes
-
-
-# --- as plain values and as sentences
-
-
-def judged_values(judged: Judged) -> dict[str, Any]:
-    """For JSON. Numbers that do not exist are null."""
-    return {
-        "rubric": judged.rubric,
-        "answers": judged.answers,
-        "decided_by_rule": dict(judged.by_rule),
-        "sent": judged.sent,
-        "corrected": judged.is_corrected,
-        "labels": judged.labels,
-        "label_mean": _estimate_values(judged.human),
-        "judges": [_score_values(score) for score in judged.judges],
-        "panel": _score_values(judged.panel) if judged.panel else None,
-        "agreement": _agreement_values(judged.agreement),
-        "agreement_by_length": {str(at): _agreement_values(found) for at, found in judged.by_length.items()},
-        "agreement_by_depth": {f"{at:g}": _agreement_values(found) for at, found in judged.by_depth.items()},
-        "agreement_per_doubling": judged.trend.slope if judged.trend else None,
-        "agreement_falls_with_length": bool(judged.trend and judged.trend.falls),
-        "disagreement": [
-            {"length": length, "depth": depth, "samples": found.samples, "differ": found.differ}
-            for (length, depth), found in sorted(judged.disagreement.items(), key=lambda item: str(item[0]))
-        ],
-        "notes": judged_notes(judged),
-    }
-
-
-def _score_values(score: JudgeScore) -> dict[str, Any]:
-    corrected, rogan = score.corrected, score.rogan_gladen
-    return {
-        "judge": score.name,
-        "families": list(score.families),
-        "own_family": score.own_family,
-        "graded": score.graded,
-        "unparsed": score.unparsed,
-        "failed": score.failed,
-        "yes_rate": _number(score.yes_rate),
-        "naive": _estimate_values(score.naive),
-        "corrected": None
-        if corrected is None
-        else {"mean": corrected.mean, **_interval_values(corrected.interval), "labels": corrected.labels,
-              "documents": corrected.documents, "worth": _number(corrected.worth)},
-        "rogan_gladen": None
-        if rogan is None
-        else {"mean": rogan.mean, **_interval_values(rogan.interval), "sensitivity": rogan.sensitivity,
-              "specificity": rogan.specificity, "labels": rogan.labels},
-        "known_cases": None
-        if score.known is None
-        else {"sensitivity": _number(score.known.sensitivity), "specificity": _number(score.known.specificity),
-              "unparsed": score.known.unparsed,
-              "by_kind": {kind: list(found) for kind, found in score.known.by_kind.items()}},
-        "requests": score.requests,
-        "prompt_tokens": score.prompt_tokens,
-        "completion_tokens": score.completion_tokens,
-        "cached_tokens": score.cached_tokens,
-        "seconds": score.seconds,
-    }  # fmt: skip
-
-
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _estimate_values(estimate: Estimate | None) -> dict[str, Any] | None:
-    return None if estimate is None else {"mean": estimate.mean, **_interval_values(estimate.interval)}
-
-
-def _interval_values(interval: Interval) -> dict[str, Any]:
-    return {"low": _number(interval.low), "high": _number(interval.high), "method": interval.method}
-
-
-def _agreement_values(found: Agreement | None) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    named = {"raw": found.raw, "krippendorff": found.krippendorff, "gwet": found.gwet}
-    return {"samples": found.items, **{name: _coefficient_values(c) for name, c in named.items()}}
-
-
-def _coefficient_values(found: Coefficient) -> dict[str, Any]:
-    return {"value": _number(found.value), "low": _number(found.interval.low), "high": _number(found.interval.high)}
-
-
-def judged_notes(judged: Judged) -> list[str]:
-    """What a reader must know before reading a judged number."""
-    rules = ", ".join(f"{count:,} {rule}" for rule, count in judged.by_rule.items())
-    notes = [
-        f"{judged.sent:,} of {judged.answers:,} answers were sent to judges; rules decided the others"
-        f"{f' ({rules})' if rules else ''}."
-    ]
-    if not judged.is_corrected:
-        notes.append(
-            "Uncorrected: no labels by people, so the judges' bias is in every mean below, and no interval shows it. "
-            "`leadline judge RUN --label 40` draws the samples to label."
-        )
-    unparsed = {s.name: s.unparsed for s in judged.judges if s.unparsed}
-    if unparsed:
-        counts = ", ".join(f"{name} {count:,}" for name, count in unparsed.items())
-        notes.append(f"Replies without a verdict count as not right: {counts}.")
-    notes += [f"{s.name} is of the tested model's own family." for s in judged.judges if s.own_family]
-    if judged.agreement is not None and judged.agreement.nearly_one_label:
-        notes.append("Nearly all verdicts are alike, so alpha is near zero however often judges agree: read AC1.")
-    if judged.trend is not None and judged.trend.falls:
-        lengths = sorted(judged.by_length)
-        notes.append(
-            f"Judges agree less on longer samples ({format_percent(judged.by_length[lengths[0]].raw.value)}% at "
-            f"{format_length(lengths[0])}, {format_percent(judged.by_length[lengths[-1]].raw.value)}% at "
-            f"{format_length(lengths[-1])}): part of the fall of the score may be the judges'."
-        )
-    return notes
-
-
-def format_mean(mean: float | None, interval: Interval | None) -> str:
-    return "-" if mean is None else f"{format_percent(mean)}% [{format_percent_range(interval)}]"

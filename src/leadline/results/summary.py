@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leadline.results.judged import judged_values, read_judged
+from leadline.results.judged import read_judged
+from leadline.results.judged_summary import judged_values
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
@@ -83,6 +84,8 @@ def _design_effect_values(run: Run) -> dict[str, Any]:
         "samples_per_document": found.size,
         "intraclass_correlation": found.correlation,
         "design_effect": found.effect,
+        "haystacks_lost_whole": found.lost,
+        "lost_whole_unseen": found.unseen,
     }
 
 

@@ -25,8 +25,8 @@ from leadline.stats.sequential import anytime
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
 COUNTING_RULE = (
-    "Means are over answered samples. A sample that got no answer after every attempt, or whose prompt was not read as "
-    "sent, is failed: it is counted and shown, and in no mean."
+    "Means are over answered samples. A sample without an answer after every attempt, or whose prompt was not read as "
+    "sent, counts as failed and is excluded from the means."
 )
 PUBLISHED = "ruler.v1"
 """The scorer whose numbers compare with published ones; the headline scorer is never above it."""

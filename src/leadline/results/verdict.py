@@ -141,11 +141,40 @@ def format_refusals(run: Run) -> str:
     if count < REFUSED_SHARE * totals.asked or not count:
         return ""
     why = refused.most_common(1)[0][0]
-    fix = "ask shorter --lengths, or give the server a longer context" if why == "context_length" else ""
+    fix = too_long_fix(run) if why == "context_length" else ""
     return (
         f"{count:,} of {format_count(totals.asked, 'prompt')} got no answer ({why}: "
         f"{sanitise(totals.messages[why], 120)}){f'; {fix}' if fix else ''}. What follows is about the others alone. "
     )
+
+
+_WINDOW_FLAGS = {"vllm": "--max-model-len", "sglang": "--context-length", "llamacpp": "--ctx-size"}
+
+
+def too_long_fix(run: Run) -> str:
+    """What helps against prompts that are longer than the model accepts: `ask --lengths 1k,2k, or ...`."""
+    table = run.table
+    inside = [format_length(n) for n in table.lengths if table.by_length[n].done and not table.by_length[n].failed]
+    shorter = f"ask --lengths {','.join(inside)}" if inside else "ask shorter --lengths"
+    if run.manifest.spec.get("model", "").startswith("openai:"):
+        server = run.manifest.fingerprints.get("model.server", "").partition(" ")[0]
+        flag = f" ({_WINDOW_FLAGS[server]} {max(table.lengths, default=0)})" if server in _WINDOW_FLAGS else ""
+        return f"{shorter}, or start the server with a longer context{flag}"
+    return f"{shorter}, or give the model a longer window"
+
+
+def failures_fix(run: Run) -> str:
+    """What to do about the failed samples of a run. Asking the same again helps only against what may pass."""
+    again, failures = "run the same command again: only these are asked", run.totals.failures
+    if failures["context_length"]:
+        return f"{too_long_fix(run)}; then {again}"
+    if failures["input_truncated"]:
+        return f"give the server a longer context, or ask shorter --lengths; then {again}"
+    if failures["out_of_memory"]:
+        return f"ask shorter --lengths, or use a smaller dtype or a larger device; then {again}"
+    if failures["refused_request"] or failures["unsupported"]:
+        return f"look at the message: the same request will be refused again; when its cause is gone, {again}"
+    return again
 
 
 def claim(run: Run, found: EffectiveLength | None) -> str:
@@ -167,12 +196,14 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     spread = f" ({spread})" if spread else ""
     if found.bound == "below":
         reached = any(score.mean >= found.threshold for score in found.scores)
-        what = "does not clearly reach the line at any" if reached else "falls short at every"
-        return f"{what} length measured, from {shortest} on{spread}{_against_the_curve(found)}."
+        what = "does not clearly reach" if reached else "falls short of"
+        at = "any" if reached else "every"
+        needed = f"the threshold ({format_line(found)}) at {at} length measured"
+        return f"{what} {needed}, from {shortest} on{spread}{_against_the_curve(found)}."
     if run.window and found.length > run.window:
-        sure = found.low > run.window and not found.low_open  # a measured length that is surely above the line
+        sure = found.low > run.window and not found.low_open  # a measured length that is surely above the threshold
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
-    fails = _first_failure(found) or ": it never fell below the line at any length measured"
+    fails = _first_failure(found) or ": it never fell below the threshold at any length measured"
     exceptions = _against_the_curve(found)
     if exceptions and found.bound == "at least":
         fails = ""
@@ -186,29 +217,29 @@ def _first_failure(found: EffectiveLength) -> str:
         return ""
     after = min((score for score in found.scores if score.length > found.length), key=lambda score: score.length)
     at = format_tokens(after.length)
-    fails = f"it fails at {at}" if after.state == "below" else f"at {at} its score is below the line"
+    fails = f"it fails at {at}" if after.state == "below" else f"at {at} its score is below the threshold"
     if found.interpolated is None:
         return f"; {fails}"
     return f"; {fails}, between the two about {format_tokens(found.interpolated)} by interpolation"
 
 
 def _against_the_curve(found: EffectiveLength) -> str:
-    """The lengths whose own score is on the other side of the line than the falling curve; empty where none is."""
+    """The lengths whose own score is on the other side of the threshold than the falling curve; empty where none is."""
     reached = found.length if found.bound != "below" else 0
     below = [format_tokens(s.length) for s in found.scores if s.length <= reached and s.mean < found.threshold]
     above = [format_tokens(s.length) for s in found.scores if s.length > reached and s.mean >= found.threshold]
-    sides = {"below the line": below, "above it" if below else "above the line": above}
+    sides = {"below the threshold": below, "above it" if below else "above the threshold": above}
     parts = [f"{side} at {format_list(lengths)}" for side, lengths in sides.items() if lengths]
     return f"; its score is {format_list(parts)}, within what chance does to a falling curve" if parts else ""
 
 
 def _reached_lengths(found: EffectiveLength) -> str:
-    """`clears the line at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
+    """`clears the threshold at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
     runs: dict[bool, list[str]] = {True: [], False: []}
     for reached, group in groupby(found.scores, key=lambda score: score.mean >= found.threshold):
         first, *others = [format_tokens(score.length) for score in group]
         runs[reached].append(f"from {first} to {others[-1]}" if others else f"at {first}")
-    return f"clears the line {format_list(runs[True])}, not {format_list(runs[False])}"
+    return f"clears the threshold {format_list(runs[True])}, not {format_list(runs[False])}"
 
 
 def length_range(found: EffectiveLength) -> str:
@@ -218,7 +249,7 @@ def length_range(found: EffectiveLength) -> str:
 
 
 def effective_point(found: EffectiveLength) -> str:
-    """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the line again."""
+    """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the threshold again."""
     point = format_tokens(found.length)
     if not found.falls:
         return f"up to {point}, not steadily"
@@ -244,7 +275,7 @@ def effective_warning(found: EffectiveLength) -> str:
     few = ""
     if found.n_clusters < FEW_CLUSTERS:
         few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
-    uneven = "scores fail the line and reach it again at longer lengths" if not found.falls else ""
+    uneven = "scores fail the threshold and reach it again at longer lengths" if not found.falls else ""
     gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
     return "; ".join(part for part in (uneven, few, gap) if part)
 
@@ -262,7 +293,13 @@ def format_design_effect(run: Run) -> str:
     else:
         effect = f"intraclass correlation {found.correlation:.2f}, design effect {found.effect:.1f}"
     worth = format_count(max(1, round(found.samples / found.effect)), "independent sample")
-    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{_few_documents(run)}"
+    unseen = ""
+    if found.unseen is not None:
+        unseen = (
+            f" No haystack was lost whole; up to {format_percent(found.unseen)}% of them could be without one among "
+            f"these {found.documents:,}, and the intervals cannot say."
+        )
+    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{unseen}{_few_documents(run)}"
 
 
 def _few_documents(run: Run) -> str:
@@ -278,7 +315,7 @@ def _few_documents(run: Run) -> str:
 def format_line(found: EffectiveLength) -> str:
     if found.line.share is not None:
         return f"{format_percent(found.line.share)}% of its score at the shortest length"
-    known = ", the line RULER uses" if found.line.threshold == RULER_THRESHOLD else ""
+    known = ", RULER's threshold" if found.line.threshold == RULER_THRESHOLD else ""
     return f"{100 * found.threshold:g}%{known}"
 
 
@@ -305,10 +342,10 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     weight = f"weight {numbers['weight']:.2f}" if "weight" in numbers else ""
     mean = f"{100 * numbers.get('mean', 0.0):.0f}"
     if found.kind == "healthy":
-        text = f"healthy: {mean} everywhere, no length or depth falls behind"
         if "may_be" in numbers:
-            text += f"; but {diagnosis.samples} samples leave room down to {100 * numbers['may_be']:.0f}"
-        return text
+            count = format_count(diagnosis.samples, "sample")
+            return f"no weak length or depth seen in {count}, mean {mean} (95%: {100 * numbers['may_be']:.0f} or more)"
+        return f"healthy: {mean} everywhere, no length or depth falls behind"
     if found.kind == "noise" and "lowest" in numbers:
         low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
         return f"no marked pattern: about {mean} over all, between {low:.0f} and {high:.0f}"

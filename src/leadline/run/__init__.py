@@ -1,1 +1,1 @@
-"""Floor 3: the pass. Spec to plan to documents to answers to records."""
+"""Floor 3: executing a run. Spec to plan to documents to answers to records."""

@@ -1,4 +1,4 @@
-"""The pass: every missing cell is built, asked, scored, classed and recorded.
+"""Executing a run: every missing cell is built, asked, scored, classed and recorded.
 
 This module has the only thread pool. A worker takes a document and a probe, asks, and writes the record before it takes
 the next one, so only requests in flight can be lost. Recording and taking happen under one lock (`Queue.turn`), because
@@ -29,7 +29,7 @@ from leadline.core.types import Answer, Document, Failure, LogprobRequest, Outco
 from leadline.results.run import Run, load_run
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
-from leadline.run.judge import judge_as_asked
+from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
@@ -98,7 +98,7 @@ def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL
     )
 
 
-# --- the pass
+# --- every missing cell
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
@@ -355,6 +355,7 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     raises RunStopped, a wrong spec raises an error of its own; what was recorded is kept. Judges of the spec grade the
     answers at the end.
     """
+    check_judges(spec)
     with prepare(spec, listen=listen) as made:
         folder = carry_out(made, out, listen=listen, keep_prompts=keep_prompts)
     if spec.judges.models:

@@ -35,8 +35,9 @@ from leadline.scorers.judges.canaries import CANARY, FLOOR
 from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply
 from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
 from leadline.scorers.judges.rules import RULE, families, plain_answers
+from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.manifest import read_manifest
 from leadline.store.verdicts import JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 
@@ -71,19 +72,20 @@ def judge_run(
     """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade."""
     folder = Path(folder)
     manifest, rules = read_manifest(folder), load_rubric(rubric)
+    tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
     for name in judges:
-        _refuse_secret(name)
-        _check_family(name, (), manifest, own_family)
+        check_judge(name, tested, allowed=own_family)
     result = JudgeResult()
     with VerdictWriter(folder) as writer:
         answers = AnswersToJudge(folder, manifest, rules, result)
-        _apply_rules(answers, writer, result)
-        for name in judges:
+        for number, name in enumerate(judges):
             with _opened(name, limits or Limits()) as judge:
-                own = _check_family(name, (judge.model.card.name,), manifest, own_family)
+                own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
                 grader.run("known cases", list(canary_jobs()), result)
                 grader.check_floor(floor)
+                if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
+                    _apply_rules(answers, writer, result)
                 graded = grader.run("answers", answers.to_judge(), result)
                 result.sent += graded
         result.kept = sum(1 for v in writer.kept.values() if v.judge != RULE and not v.canary) - result.sent
@@ -102,24 +104,32 @@ def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> 
 # --- which judge may grade
 
 
-def _refuse_secret(name: str) -> None:
+def check_judges(spec: Spec) -> None:
+    """Raises for judges of a spec that cannot grade, as far as names tell: before the run, not after it."""
+    load_rubric(spec.judges.rubric)
+    for name in spec.judges.models:
+        check_judge(name, (spec.model,), allowed=spec.judges.own_family)
+
+
+def check_judge(name: str, tested: Sequence[str], *, allowed: bool) -> None:
     if holds_secret(name):
         raise UsageError(
             "the judge's name contains a secret, and names are written to disk",
             where=redact(name),
             fix="set secrets in the environment, such as OPENAI_API_KEY",
         )
+    registry.provider(registry.ModelName.parse(name))
+    _check_family((name,), tested, allowed=allowed)
 
 
-def _check_family(name: str, said: Sequence[str], manifest: Manifest, allowed: bool) -> bool:
+def _check_family(names: Sequence[str], tested: Sequence[str], *, allowed: bool) -> bool:
     """Whether the judge is of the tested model's family; raises unless that was asked for."""
-    tested = families(str(manifest.spec["model"]), str(manifest.model.get("name", "")))
-    shared = [family for family in families(name, *said) if family in tested]
+    shared = [family for family in families(*names) if family in families(*tested)]
     if shared and not allowed:
         raise JudgeRefused(
-            f"{format_model(name)} is of the tested model's family ({shared[0]}): judges prefer their own mistakes",
-            where="--with",
-            fix="choose a judge of another family, or add --own-family: the report will then say so",
+            f"{format_model(names[0])} is of the tested model's family ({shared[0]}): judges prefer their own mistakes",
+            where="the judge's name",
+            fix="choose a judge of another family, or allow it: --own-family, in a spec own_family = true",
         )
     return bool(shared)
 
@@ -198,6 +208,8 @@ class _Grader:
         self._limits = limits
         self._listen = listen
         self._fitter = Fitter(judge.model.tokenizer, judge.model.frame)
+        self._families = families(judge.name, judge.model.card.name)
+        self._is_remote = isinstance(judge.model, Remote)
         self._stop = Stop()
         self._retrier = Retrier(judge.model, limits, self._stop, lambda waiting: None)
         self._turn = threading.Lock()
@@ -205,7 +217,7 @@ class _Grader:
 
     def run(self, phase: str, wanted: Sequence[Job] | Iterator[Job], result: JudgeResult) -> int:
         """Asks for every verdict that is missing; returns how many were asked for."""
-        missing = [job for job in wanted if not self._writer.is_done(self._key(job))]
+        missing = [(key, job) for job in wanted if not self._writer.is_done(key := self._key(job))]
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
         workers = min(self._judge.at_once or self._limits.workers, len(missing))
@@ -236,28 +248,31 @@ class _Grader:
                 where=self._judge.name,
                 fix=f"check the judge, then {RESUME}",
             )
-        for name, right in (("right answers accepted", True), ("wrong answers rejected", False)):
-            cases = [verdict for verdict in found if verdict.expected is right]
-            good = sum(verdict.value is not None and (verdict.value >= 0.5) is right for verdict in cases)
-            if good < floor * len(cases):
+        known = known_cases([KnownCase(v.canary, bool(v.expected), v.value) for v in found])
+        rates = {
+            "right answers accepted": (known.accepted, known.right),
+            "wrong answers rejected": (known.rejected, known.wrong),
+        }
+        for name, (good, cases) in rates.items():
+            if good < floor * cases:
                 raise JudgeRefused(
-                    f"this judge fails the known cases: {good} of {len(cases)} {name}, "
-                    f"{sum(v.status == 'unparsed' for v in cases)} replies without a verdict",
+                    f"this judge fails the known cases: {good} of {cases} {name}, "
+                    f"{known.unparsed} of {len(found)} replies without a verdict",
                     where=format_model(self._judge.name),
                     fix=f"choose another judge; --floor 0 grades with it anyway (the floor is {floor:g})",
                 )
 
     # --- in the workers
 
-    def _work(self, queue: Iterator[Job]) -> None:
+    def _work(self, queue: Iterator[tuple[str, Job]]) -> None:
         try:
             while not self._stop.is_set:
                 with self._turn:
-                    job = next(queue, None)
+                    key, job = next(queue, ("", None))
                     if job is None:
                         return
                     prompt = make_prompt(self._rubric, sample := job.make())
-                verdict = self._grade(job, sample, prompt)
+                verdict = self._grade(key, job, sample, prompt)
                 if verdict is None:
                     return
                 with self._turn:
@@ -266,12 +281,12 @@ class _Grader:
         except BaseException as error:
             self._stop.because(error)
 
-    def _grade(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
+    def _grade(self, key: str, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
         """The verdict after one reply, or after a second one if the first has none; None when the run stops."""
         judge, rubric = self._judge, self._rubric
         verdict = JudgeVerdict(
-            key=self._key(job), cell=job.cell, judge=judge.name, identity=judge.identity,
-            families=families(judge.name, judge.model.card.name), own_family=self._own, rubric=rubric.title,
+            key=key, cell=job.cell, judge=judge.name, identity=judge.identity,
+            families=self._families, own_family=self._own, rubric=rubric.title,
             rubric_digest=rubric.digest, answer=job.answer, canary=job.canary, expected=job.expected,
             evidence=len(sample.evidence), status="unparsed",
         )  # fmt: skip
@@ -291,7 +306,7 @@ class _Grader:
     def _ask(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
         document, probe = self._document(job.cell, prompt)
         probe = replace(probe, schema=reply_schema(prompt.items))
-        if not isinstance(self._judge.model, Remote):  # a simulated judge starts from the probe's target
+        if not self._is_remote:  # a simulated judge starts from the probe's target
             expected = plain_answers(sample, prompt.items, job.expected)
             target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
             probe = replace(probe, targets=(target,))
@@ -301,7 +316,7 @@ class _Grader:
     def _document(self, cell: Cell, prompt: JudgePrompt) -> tuple[Document, Probe]:
         """The prompt as a document with one probe. For a server nothing is tokenized: it counts itself."""
         model = self._judge.model
-        if not isinstance(model, Remote):
+        if not self._is_remote:
             question = Question(
                 cell=cell, text=prompt.sample, answer_prefix="", targets=(), allowance=ALLOWANCE, scorers=()
             )

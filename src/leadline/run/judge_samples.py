@@ -1,21 +1,22 @@
-"""What judges grade: the answers of a run with their evidence, what rules decide about them, and the known cases.
+"""What judges grade, and what people label: the answers of a run with their evidence, what rules decide, known cases.
 
 The evidence is cut from the document that was sent, which is built again: its text is not in the run folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
-from leadline.core.errors import LeadlineError
-from leadline.core.seeds import digest_text
+from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell, Completion, Document, Draft, Frame, Match, Question, Record
+from leadline.results.judged import JudgedAnswer, judged_answers
 from leadline.results.run import kind_of
 from leadline.run.documents import first_rows, jobs
 from leadline.run.plan import Cost, Plan
@@ -30,8 +31,9 @@ from leadline.scorers.judges.prompt import (
 )
 from leadline.scorers.judges.rubric import Rubric, load_rubric
 from leadline.scorers.judges.rules import decide, rubric_fits
-from leadline.store.manifest import Manifest
+from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import read_records
+from leadline.store.verdicts import LABELS, Draw, read_draw, read_label_rows, read_verdicts, write_draw, write_labels
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import open_tokenizer
 
@@ -207,6 +209,90 @@ def _tokenizer_of(spec: Spec, manifest: Manifest) -> Tokenizer | None:
     except LeadlineError:
         return None
     return tokenizer if tokenizer.fingerprint == manifest.fingerprints.get("model.tokenizer") else None
+
+
+# --- drawing samples to label
+
+
+@dataclass(frozen=True, slots=True)
+class LabelDraw:
+    """Samples that are worth a label, and the strata they come from."""
+
+    keys: tuple[str, ...]
+    draw: Draw
+
+
+def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> LabelDraw:
+    """Draws samples over verdicts and lengths: from every stratum at least two, the rest in proportion.
+
+    Samples on which judges differ are strata of their own. A second draw keeps the strata of the first and adds to it.
+    """
+    records = {record.cell.key: record for record in read_records(folder)}
+    verdicts = [v for v in read_verdicts(folder).values() if v.rubric_digest == rubric]
+    earlier, last = read_draw(Path(folder)), rubric
+    strata = {s.key: _stratum(s) for s in judged_answers(verdicts, records) if s.rule is None}
+    if earlier is not None and earlier.rubric == rubric:
+        strata |= {key: stratum for key, stratum in earlier.strata.items() if key in strata}
+    groups: dict[str, list[str]] = {}
+    for key, stratum in strata.items():
+        groups.setdefault(stratum, []).append(key)
+    draw = rng(seed, "labels", last)
+    for keys in groups.values():
+        draw.shuffle(keys)
+    keys = [key for stratum, size in _allocate(groups, count).items() for key in groups[stratum][:size]]
+    draw.shuffle(keys)
+    return LabelDraw(tuple(keys), Draw(last, strata))
+
+
+def write_label_draw(folder: Path, rubric: Rubric, count: int) -> int:
+    """Writes the drawn answers to labels.csv and returns their number. Labels that are there stay."""
+    drawn = draw_labels(folder, count, rubric.digest)
+    if not drawn.keys:
+        raise UsageError(
+            f"no answers were judged by the rubric {rubric.title}",
+            where=str(folder),
+            fix="grade first: leadline judge RUN --with MODEL",
+        )
+    answers = AnswersToJudge(folder, read_manifest(folder), rubric)
+    records = {record.cell.key: record for record in answers.records}
+    path = folder / LABELS
+    kept = {(row["id"], row.get("answer_digest", "")): row for row in (read_label_rows(path) if path.exists() else [])}
+    rows = []
+    for key in drawn.keys:
+        record, sample = records[key], answers.sample(records[key])
+        row = {
+            "id": key,
+            "question": sample.question,
+            "targets": "\n".join(sample.targets),
+            "evidence": "\n\n".join(sample.evidence),
+            "answer": sample.answer,
+            "answer_digest": answer_digest(record),
+        }
+        old = kept.pop((key, row["answer_digest"]), {})
+        rows.append(row | {"label": old.get("label", "")})
+    labelled = [row for row in kept.values() if row.get("label")]
+    write_labels(folder, [*rows, *({k: row.get(k, "") for k in rows[0]} for row in labelled)])
+    write_draw(folder, drawn.draw)
+    return len(rows)
+
+
+def _stratum(sample: JudgedAnswer) -> str:
+    values = [verdict.value or 0.0 for verdict in sample.verdicts.values()]
+    verdict = "differ" if len(set(values)) > 1 else "right" if values[0] >= 1 else "wrong" if not values[0] else "part"
+    return f"{verdict} {sample.record.cell.length}"
+
+
+def _allocate(groups: Mapping[str, Sequence[str]], count: int) -> dict[str, int]:
+    """How many of each stratum: two, or all of a smaller one, then in proportion to what is left."""
+    order = sorted(groups, key=lambda stratum: -len(groups[stratum]))
+    sizes = dict.fromkeys(groups, 0)
+    for stratum in order:
+        if sum(sizes.values()) + min(2, len(groups[stratum])) <= count:
+            sizes[stratum] = min(2, len(groups[stratum]))
+    while sum(sizes.values()) < min(count, sum(map(len, groups.values()))):
+        room = [s for s in order if sizes[s] < len(groups[s])]
+        sizes[max(room, key=lambda s: (len(groups[s]) / (sizes[s] + 1), s))] += 1
+    return sizes
 
 
 # --- cost

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 
 from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.types import Completion, Probe, Score
-from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, token_f1
+from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
 
 CHINESE_PUNCTUATION = (
@@ -132,6 +132,10 @@ METRICS: dict[str, Callable[[str, str], float]] = {
 }
 
 
+def first_line(prediction: str) -> str:
+    return prediction.lstrip("\n").split("\n")[0]
+
+
 def score(
     task: Dataset,
     prediction: str,
@@ -141,7 +145,7 @@ def score(
 ) -> float:
     """0 to 1: the official score of one answer."""
     if task.first_line:
-        prediction = prediction.lstrip("\n").split("\n")[0]
+        prediction = first_line(prediction)
     if task.metric == "classification":
         return max((classification(prediction, r, classes or ()) for r in references), default=0.0)
     if task.metric == "code_similarity":
@@ -171,7 +175,7 @@ def dataset_of(probe: Probe, datasets: Mapping[str, Dataset], scorer: str) -> Da
     return datasets[name]
 
 
-Variant = Literal["difflib", "levenshtein", "strict", "google"]
+Variant = Literal["difflib", "levenshtein", "strict", "google", "google_lsum"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,18 +183,24 @@ class LongBenchScorer:
     """The metric of the sample's data set; the record's labels name the data set and hold its classes.
 
     `difflib` and `levenshtein` differ in code tasks only, `strict` gives no part of the credit to a list of guesses,
-    `google` is ROUGE-L of the rouge_score package for summaries.
+    `google` and `google_lsum` are rougeL and rougeLsum of the rouge_score package with its stemmer, for summaries.
     """
 
     name: str
     variant: Variant = "difflib"
-    version: ClassVar[str] = "1"
+
+    @property
+    def version(self) -> str:
+        return "2" if self.variant.startswith("google") else "1"
 
     def score(self, probe: Probe, completion: Completion) -> Score:
         text = completion.text
-        if self.variant == "google":
-            value = max((rouge_l_google(text, reference) for reference in probe.targets), default=0.0)
-            return Score(value, explanation="rougeL (rouge_score, stemmed)")
+        if self.variant == "google" or self.variant == "google_lsum":
+            rule, name = (rouge_l_google, "rougeL") if self.variant == "google" else (rouge_lsum_google, "rougeLsum")
+            if (one := LONGBENCH.get(probe.labels.get("dataset", ""))) and one.first_line:
+                text = first_line(text)
+            value = max((rule(text, reference, stemmed=True) for reference in probe.targets), default=0.0)
+            return Score(value, explanation=f"{name} (rouge_score, stemmed)")
         dataset = dataset_of(probe, LONGBENCH, self.name)
         classes = json.loads(probe.labels.get("classes", "[]"))
         if self.variant == "strict":
@@ -204,6 +214,7 @@ OFFICIAL = LongBenchScorer("longbench")
 LEVENSHTEIN = LongBenchScorer("longbench.levenshtein", "levenshtein")
 STRICT = LongBenchScorer("longbench.strict", "strict")
 GOOGLE = LongBenchScorer("rouge.google", "google")
+GOOGLE_LSUM = LongBenchScorer("rouge.google_lsum", "google_lsum")
 
 
 # --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------

@@ -13,6 +13,8 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 EditBackend = Literal["difflib", "levenshtein"]
@@ -98,23 +100,24 @@ def _dot_sentences(text: str) -> list[list[str]]:
 _NOT_WORD = re.compile(r"[^a-z0-9]+")
 
 
-def google_tokens(text: str) -> list[str]:
-    """Tokens of `rouge_score` without its stemmer: runs of ASCII letters and digits, lower-cased."""
-    return [token for token in _NOT_WORD.split(text.lower()) if token]
+def google_tokens(text: str, *, stemmed: bool = False) -> list[str]:
+    """Tokens of `rouge_score`: runs of ASCII letters and digits, lower-cased; its stemmer leaves short ones alone."""
+    tokens = [token for token in _NOT_WORD.split(text.lower()) if token]
+    return [stem(token) if len(token) > 3 else token for token in tokens] if stemmed else tokens
 
 
-def rouge_l_google(prediction: str, reference: str) -> float:
-    """rougeL F of `rouge_score`, no stemmer."""
-    one, other = google_tokens(prediction), google_tokens(reference)
+def rouge_l_google(prediction: str, reference: str, *, stemmed: bool = False) -> float:
+    """rougeL F of `rouge_score`."""
+    one, other = google_tokens(prediction, stemmed=stemmed), google_tokens(reference, stemmed=stemmed)
     if not one or not other:
         return 0.0
     return _f1(common_length(one, other), len(one), len(other))
 
 
-def rouge_lsum_google(prediction: str, reference: str) -> float:
-    """rougeLsum F of `rouge_score`, no stemmer: sentences are lines, and words count as often as both have them."""
-    predicted = [google_tokens(line) for line in prediction.split("\n")]
-    wanted = [google_tokens(line) for line in reference.split("\n")]
+def rouge_lsum_google(prediction: str, reference: str, *, stemmed: bool = False) -> float:
+    """rougeLsum F of `rouge_score`: sentences are lines, and words count as often as both have them."""
+    predicted = [google_tokens(line, stemmed=stemmed) for line in prediction.split("\n")]
+    wanted = [google_tokens(line, stemmed=stemmed) for line in reference.split("\n")]
     left, right = Counter(t for s in wanted for t in s), Counter(t for s in predicted for t in s)
     size_wanted, size_predicted = left.total(), right.total()
     if not size_wanted or not size_predicted:
@@ -150,3 +153,126 @@ def edit_similarity(prediction: str, reference: str, backend: EditBackend) -> fl
         total = len(prediction) + len(reference)
         ratio = 2 * common_length(prediction, reference) / total if total else 0.0
     return round(100 * ratio) / 100
+
+
+# --- Porter's stemmer (Porter 1980), with the departures of NLTK that rouge_score uses ------------------
+
+_VOWELS = frozenset("aeiou")
+_WHOLE = {
+    form: stem
+    for stem, forms in {
+        "sky": "sky skies", "die": "dying", "lie": "lying", "tie": "tying", "news": "news", "howe": "howe",
+        "inning": "innings inning", "outing": "outings outing", "canning": "cannings canning", "proceed": "proceed",
+        "exceed": "exceed", "succeed": "succeed",
+    }.items()
+    for form in forms.split()
+}  # fmt: skip
+_STEP_2 = tuple(
+    tuple(rule.split("-"))
+    for rule in (
+        "ational-ate tional-tion enci-ence anci-ance izer-ize bli-ble alli-al entli-ent eli-e ousli-ous ization-ize "
+        "ation-ate ator-ate alism-al iveness-ive fulness-ful ousness-ous aliti-al iviti-ive biliti-ble fulli-ful"
+    ).split()
+)
+_STEP_3 = tuple(tuple(rule.split("-")) for rule in "icate-ic ative- alize-al iciti-ic ical-ic ful- ness-".split())
+_STEP_4 = "al ance ence er ic able ible ant ement ment ent ion ou ism ate iti ous ive ize".split()
+
+
+@lru_cache(maxsize=1 << 16)
+def stem(word: str) -> str:
+    """The stem of a lower-case English word."""
+    if word in _WHOLE:
+        return _WHOLE[word]
+    if len(word) <= 2:
+        return word
+    for step in (_plural, _past, _final_y, _double_suffix, _suffix, _last_suffix, _final_e):
+        word = step(word)
+    return word
+
+
+def _consonants(word: str) -> list[bool]:
+    """For each letter; y is one at the beginning and after a vowel."""
+    found: list[bool] = []
+    for letter in word:
+        found.append(not (found and found[-1]) if letter == "y" else letter not in _VOWELS)
+    return found
+
+
+def _measure(word: str) -> int:
+    """The number of times that a consonant follows a vowel."""
+    kinds = _consonants(word)
+    return sum(after and not before for before, after in pairwise(kinds))
+
+
+def _ends_cvc(word: str) -> bool:
+    """Consonant, vowel, consonant at the end, the last not w, x or y; or a word of one vowel and one consonant."""
+    kinds = _consonants(word)
+    if len(word) == 2:
+        return kinds == [False, True]
+    return kinds[-3:] == [True, False, True] and word[-1] not in "wxy"
+
+
+def _plural(word: str) -> str:
+    if word.endswith("ies"):
+        return word[:-1] if len(word) == 4 else word[:-2]
+    if word.endswith("sses"):
+        return word[:-2]
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
+
+
+def _past(word: str) -> str:
+    if word.endswith("ied"):
+        return word[:-1] if len(word) == 4 else word[:-2]
+    if word.endswith("eed"):
+        return word[:-1] if _measure(word[:-3]) > 0 else word
+    for ending in ("ed", "ing"):
+        left = word.removesuffix(ending)
+        if left != word and not all(_consonants(left)):
+            break
+    else:
+        return word
+    if left.endswith(("at", "bl", "iz")):
+        return left + "e"
+    if len(left) > 1 and left[-1] == left[-2] and _consonants(left)[-1]:
+        return left if left[-1] in "lsz" else left[:-1]
+    return left + "e" if _measure(left) == 1 and _ends_cvc(left) else left
+
+
+def _final_y(word: str) -> str:
+    return word[:-1] + "i" if word.endswith("y") and len(word) > 2 and _consonants(word[:-1])[-1] else word
+
+
+def _double_suffix(word: str) -> str:
+    if word.endswith("alli") and _measure(word[:-4]) > 0:
+        return _double_suffix(word[:-2])
+    for ending, instead in _STEP_2:
+        if word.endswith(ending):
+            left = word.removesuffix(ending)
+            return left + instead if _measure(left) > 0 else word
+    return word[:-1] if word.endswith("logi") and _measure(word[:-3]) > 0 else word
+
+
+def _suffix(word: str) -> str:
+    for ending, instead in _STEP_3:
+        if word.endswith(ending):
+            left = word.removesuffix(ending)
+            return left + instead if _measure(left) > 0 else word
+    return word
+
+
+def _last_suffix(word: str) -> str:
+    for ending in _STEP_4:
+        if word.endswith(ending):
+            left = word.removesuffix(ending)
+            if ending == "ion" and not left.endswith(("s", "t")):
+                return word
+            return left if _measure(left) > 1 else word
+    return word
+
+
+def _final_e(word: str) -> str:
+    if word.endswith("e"):
+        left = word[:-1]
+        if _measure(left) > 1 or (_measure(left) == 1 and not _ends_cvc(left)):
+            word = left
+    return word[:-1] if word.endswith("ll") and _measure(word[:-1]) > 1 else word

@@ -64,7 +64,7 @@ class Design:
 
 @dataclass(frozen=True, slots=True)
 class LengthSearch:
-    """What the rule `effective` knows: the longest length above the line, the shortest below it, those between."""
+    """What the rule `effective` knows: the longest length above the threshold, the shortest below it, those between."""
 
     line: Line
     confidence: float
@@ -149,7 +149,7 @@ def parse_until(text: str) -> Until:
 def until_effective(
     data: Observations, design: Design, line: Line | None = None, *, confidence: float = 0.95, give_up: bool = True
 ) -> Step:
-    """Sample until it is known which measured lengths clear the line. Ends undecided at the cap, never in a guess.
+    """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess.
 
     `give_up` stops at a length once the cap would almost surely not settle it either.
     """

@@ -151,6 +151,7 @@ _VARIANTS = {
     "rouge": (_ROUGE, "of the package rouge (LongBench)"),
     "rouge_zh": (_ROUGE, "of the package rouge (LongBench)"),
     "rouge.google": (_ROUGE, "of the package rouge_score"),
+    "rouge.google_lsum": (_ROUGE, "as rougeLsum of rouge_score, stemmed"),
     "summary": (_ROUGE, "as rougeLsum of rouge_score (InfiniteBench)"),
     "code_similarity (difflib)": (_CODE, "by difflib"),
     "code_similarity (levenshtein)": (_CODE, "by python-Levenshtein"),

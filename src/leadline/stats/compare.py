@@ -137,7 +137,7 @@ class Difference:
     test: str
     p: float
     adjusted: float
-    verdict: Literal["worse", "better", "no difference seen", "described only"]
+    verdict: Literal["worse", "better", "not significant", "described only"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +385,7 @@ def _tests(
 def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference:
     interval = difference.estimate.interval
     if adjusted > alpha or interval.low <= 0 <= interval.high:  # a test and an interval that disagree prove nothing
-        return replace(difference, adjusted=adjusted, verdict="no difference seen")
+        return replace(difference, adjusted=adjusted, verdict="not significant")
     return replace(difference, adjusted=adjusted, verdict="worse" if difference.estimate.mean < 0 else "better")
 
 

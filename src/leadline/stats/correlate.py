@@ -1,7 +1,7 @@
 """Does a cheap score rank models as an expensive one does? Correlations over a handful of models.
 
 Pearson, Spearman, Kendall (tau-b) and skipped Spearman: drop bivariate outliers, then Spearman. A point is an
-outlier when, on the line from the centre through any other point, its projection lies further out than the median
+outlier when, on the threshold from the centre through any other point, its projection lies further out than the median
 plus sqrt(chi2(0.975, 2)) times the interquartile range by ideal fourths (Wilcox 2012; Pernet, Wilcox and
 Rousselet 2013). The centre is the pair of medians. Intervals are percentile bootstraps over models. Outliers are
 searched again in every resample, because another draw of models has other outliers.
@@ -39,7 +39,7 @@ def projection_outliers(x: FloatArray, y: FloatArray) -> BoolArray:
     points = np.stack([x, y], axis=-1)
     away = points - np.median(points, axis=1, keepdims=True)
     length = np.sqrt(np.sum(away**2, axis=2))
-    onto = np.abs(np.einsum("bik,bjk->bij", away, away))  # of point j, on the line through point i
+    onto = np.abs(np.einsum("bik,bjk->bij", away, away))  # of point j, on the threshold through point i
     projected = np.divide(onto, length[:, :, None], out=np.zeros_like(onto), where=length[:, :, None] > 0)
     ordered = np.sort(projected, axis=2)
     limit = np.median(ordered, axis=2) + _FAR * _ideal_fourths_range(ordered)

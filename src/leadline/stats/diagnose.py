@@ -293,7 +293,7 @@ def _finding(
 
 
 def _with_lowest_mean(found: MapFinding, surface: Surface, design_effect: float, healthy: float) -> MapFinding:
-    """A healthy map whose samples are too few to show that it is above the line says how low its mean may be."""
+    """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be."""
     samples = float(surface.n.sum())
     low = wilson(float(surface.total.sum()) / design_effect, samples / design_effect).low
     return found if low >= healthy else replace(found, statistic={**found.statistic, "may_be": low})

@@ -1,20 +1,20 @@
-"""Effective context length: the longest prompts at which the score still reaches a line, and how sure that is.
+"""Effective context length: the longest prompts at which the score still reaches a threshold, and how sure that is.
 
 Estimate: the means of the lengths get a falling (isotonic) fit, and the effective length is the longest measured length
-whose fit reaches the line; its own score then does too, and the score of the next length does not. Where between the
-two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it: powers
-of two are what everybody measures, and a window of 4k and one of 7k look alike there.
+whose fit reaches the threshold; its own score then does too, and the score of the next length does not. Where between
+the two the curve crosses is interpolated on log2 length and the logit of the score, and only ever shown beside it:
+powers of two are what everybody measures, and a window of 4k and one of 7k look alike there.
 
 Interval: what lies between two measured lengths is not known, so the interval runs from the last length that is surely
-above the line to the first that is surely below it. Lengths are tested one after the other, from the shortest up and
-from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error of one
-test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length is above)
-or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
+above the threshold to the first that is surely below it. Lengths are tested one after the other, from the shortest up
+and from the longest down, and the first that cannot be decided ends its row: a wrong end then has at most the error
+of one test, however many lengths there are. A test may also use the scores of longer lengths (to show that a length
+is above) or of shorter ones (to show that it is below), since longer is not easier. Tests are binomial (mid-p) at the
 effective sample size (Korn and Graubard 1998), with the design effect of shared documents pooled over lengths.
 
-Both assume that scores fall with length. Where the scores reach the line again after they failed to, and no falling
-curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
-effective length is the longest length that reaches the line, as published tables have it.
+Both assume that scores fall with length. Where the scores reach the threshold again after they failed to, and no
+falling curve explains that as chance, `falls` is False: every length is then judged alone, no curve is fitted, and the
+effective length is the longest length that reaches the threshold, as published tables have it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VERSION = 3
 """Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
 estimate is a measured length, with the interpolated crossing beside it."""
 RULER_THRESHOLD = 0.856
-"""The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the line."""
+"""The score of Llama-2-7B at 4k, which RULER (Hsieh et al. 2024) takes as the threshold."""
 STEEP = 0.7
 """A drop between neighbouring lengths from which the estimate is placed in the middle between them."""
 ERROR_PER_SIDE = 0.7
@@ -64,7 +64,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class LengthScore:
-    """One measured length. `state` says whether it is surely above the line or surely below it."""
+    """One measured length. `state` says whether it is surely above the threshold or surely below it."""
 
     length: int
     mean: float
@@ -76,7 +76,8 @@ class LengthScore:
 
 @dataclass(frozen=True, slots=True)
 class EffectiveLength:
-    """`length` is the longest measured length that reaches the line, or the shortest measured when none does ("below").
+    """`length` is the longest measured length that reaches the threshold, or the shortest measured when none does
+    ("below").
 
     `low` and `high` are kept inside what was measured; `low_open` says that the true low end may lie below the
     shortest length, `high_open` that the high end lies beyond the longest.
@@ -91,7 +92,7 @@ class EffectiveLength:
     low_open: bool
     high_open: bool
     largest_measured: int | None
-    """The largest measured length such that it and all shorter ones reach the line."""
+    """The largest measured length such that it and all shorter ones reach the threshold."""
     scores: tuple[LengthScore, ...]
     confidence: float
     claimed: int | None = None
@@ -101,10 +102,10 @@ class EffectiveLength:
     """Combinations of task and length that have no answer and are left out, of `wanted`."""
     wanted: int = 0
     interpolated: float | None = None
-    """Where the curve crosses the line between `length` and the next measured length, if it does."""
+    """Where the curve crosses the threshold between `length` and the next measured length, if it does."""
     falls: bool = True
-    """False when the scores fail the line and reach it again at longer lengths: then `length` is the longest length
-    that reaches it, and no curve is fitted."""
+    """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest
+    length that reaches it, and no curve is fitted."""
 
 
 def effective_length(
@@ -175,7 +176,7 @@ def effective_length(
     )  # fmt: skip
 
 
-# --- Tests of single lengths against the line
+# --- Tests of single lengths against the threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +229,8 @@ def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence
 def _states(
     evidence: _Evidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
 ) -> list[LengthState]:
-    """Which lengths are surely above the line, from the shortest up, and surely below it, from the longest down. `own`
-    says that the line is a share of the score at the shortest length, which therefore is above it."""
+    """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
+    `own` says that the threshold is a share of the score at the shortest length, which therefore is above it."""
     count = len(evidence.groups.means)
     states: list[LengthState] = ["open"] * count
     for i in range(count):
@@ -248,13 +249,14 @@ def _states(
 
 
 def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
-    """The p-value that the first window's length is on the other side of the line, from the means of all windows."""
+    """The p-value that the first window's length is on the other side of the threshold, from the means of all
+    windows."""
     found = []
     for first, last in windows:
         mean, size = evidence.window(first, last)
         hits, misses = size * mean, size * (1 - mean)
         good, bad, line = (hits, misses, thresholds) if above else (misses, hits, 1 - thresholds)
-        # The chance of more than `good`, and half that of just as many, were the score on the line (mid-p).
+        # The chance of more than `good`, and half that of just as many, were the score on the threshold (mid-p).
         at_least = scipy.special.betainc(good, bad + 1, line) if good > 0 else np.ones(1)
         more = scipy.special.betainc(good + 1, bad, line) if bad > 0 else np.zeros(1)
         found.append(float(np.mean(at_least + more) / 2))
@@ -265,7 +267,7 @@ def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArr
 
 
 def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
-    """What the line may be: one value, or the quantiles of one that was measured itself."""
+    """What the threshold may be: one value, or the quantiles of one that was measured itself."""
     levels = (np.arange(200) + 0.5) / 200
     if line.share is not None:
         mean, size = evidence.window(0, 0)
@@ -276,7 +278,8 @@ def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
 
 
 def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: int) -> bool:
-    """Whether scores fail the line and reach it again at a longer length, beyond what chance does to a falling curve.
+    """Whether scores fail the threshold and reach it again at a longer length, beyond what chance does to a falling
+    curve.
 
     A likelihood-ratio test of the falling fit against free means. Its p-value is simulated from a flat curve on the
     line, under which falling fits do worst (Robertson, Wright and Dykstra 1988).

@@ -38,7 +38,7 @@ _CLAUSE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Clause:
-    """One demand. `bound` is a share: -0.01 for one point, or one per cent when `relative`."""
+    """One clause. `bound` is a share: -0.01 for one point, or one per cent when `relative`."""
 
     subject: Subject
     pattern: str
@@ -94,7 +94,7 @@ def parse_gate(text: str) -> tuple[Clause, ...]:
         found = _CLAUSE.fullmatch(part)
         if not found:
             raise UsageError(
-                f"{part.strip()!r} is not a demand",
+                f"{part.strip()!r} is not a clause of a gate",
                 where="--gate",
                 fix='write "overall >= -1; task:* >= -3; length:128k >= -5; depth:* >= -5; effective >= -10%"',
             )
@@ -105,7 +105,7 @@ def parse_gate(text: str) -> tuple[Clause, ...]:
             raise UsageError(f"{part.strip()!r} needs a per cent sign", where="--gate", fix='write "effective >= -10%"')
         clauses.append(Clause(subject, name, float(found["bound"]) / 100, relative, " ".join(part.split())))
     if not clauses:
-        raise UsageError("the gate demands nothing", where="--gate", fix='write "overall >= -1"')
+        raise UsageError("the gate is empty", where="--gate", fix='write "overall >= -1"')
     return tuple(clauses)
 
 

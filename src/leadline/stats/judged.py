@@ -14,8 +14,9 @@ weighted by their strata.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,8 @@ class Corrected:
     slope: float
     """How much of the judge's differences between samples people's labels follow."""
     worth: float
-    """How many times as many labels would give as narrow an interval without the judge."""
+    """How many times as many labels would give as narrow an interval without the judge; nan where all labels are the
+    same, since an interval from them alone has no width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,9 @@ def corrected_mean(
     drawn = data.where > 0
     free = drawn & _partly_labelled(data)
     count = int(free.sum())
+    if drawn.all():  # nothing is left to estimate
+        known = mean_interval(data.labels.tolist(), clusters, confidence)
+        return Corrected(known.mean, known.interval, len(labels), data.groups, 0.0, math.nan)
     if count < LEAST_LABELS or len(np.unique(data.group[free])) < 3:
         return None
     weights, size = _weights(data), len(data.values)
@@ -97,10 +102,12 @@ def corrected_mean(
     fitted = offset[data.strata] + slope * data.values
     mean = float(fitted.mean())
     residual = np.where(drawn, data.labels - fitted, 0.0)
-    spread = np.where(drawn, weights * residual, 0.0) * _small_strata(data, free, residual)
+    spread = np.where(drawn, weights * residual, 0.0) * _small_strata(data, free)
+    unseen = _unseen(data, free, residual)
     influence = data.by_group((fitted - mean + spread) / size)
     groups = len(np.unique(data.group[free]))
-    half = t_quantile(confidence, _degrees(data, free, spread)) * math.sqrt(float(np.sum(influence**2)))
+    variance = float(np.sum(influence**2)) + float(unseen.sum()) / size**2
+    half = t_quantile(confidence, _degrees(data, free, spread, unseen)) * math.sqrt(variance)
     alone = _labels_alone(data, free, confidence)
     method = "control variate over documents"
     return Corrected(
@@ -109,7 +116,7 @@ def corrected_mean(
         labels=count,
         documents=groups,
         slope=slope,
-        worth=(alone / half) ** 2 if half > 0 else math.inf,
+        worth=(alone / half) ** 2 if half > 0 and alone > 0 else math.nan,
     )
 
 
@@ -154,6 +161,54 @@ def rogan_gladen(
         sensitivity=sensitivity,
         specificity=specificity,
         labels=int(drawn.sum()),
+    )
+
+
+class KnownCase(NamedTuple):
+    """A case whose truth is known, with what a judge made of it: a value from 0 to 1, or None without a verdict."""
+
+    kind: str
+    right: bool
+    value: float | None
+
+    @property
+    def is_hit(self) -> bool:
+        return self.value is not None and (self.value >= 0.5) is self.right
+
+
+@dataclass(frozen=True, slots=True)
+class KnownCases:
+    """How a judge graded the cases whose truth is known."""
+
+    right: int
+    accepted: int
+    wrong: int
+    rejected: int
+    unparsed: int
+    by_kind: Mapping[str, tuple[int, int]]
+    """For each kind of case, how many were graded rightly, and of how many."""
+
+    @property
+    def sensitivity(self) -> float:
+        return self.accepted / self.right if self.right else math.nan
+
+    @property
+    def specificity(self) -> float:
+        return self.rejected / self.wrong if self.wrong else math.nan
+
+
+def known_cases(cases: Sequence[KnownCase]) -> KnownCases:
+    kinds: dict[str, tuple[int, int]] = {}
+    for case in cases:
+        hits, number = kinds.get(case.kind, (0, 0))
+        kinds[case.kind] = (hits + case.is_hit, number + 1)
+    return KnownCases(
+        right=sum(case.right for case in cases),
+        accepted=sum(case.right and case.is_hit for case in cases),
+        wrong=sum(not case.right for case in cases),
+        rejected=sum(not case.right and case.is_hit for case in cases),
+        unparsed=sum(case.value is None for case in cases),
+        by_kind=kinds,
     )
 
 
@@ -285,26 +340,32 @@ def _slope(data: _Labelled, free: BoolArray, weights: FloatArray) -> float:
     return float(y_groups @ f_groups) / varies if varies > 1e-12 else 0.0
 
 
-def _small_strata(data: _Labelled, free: BoolArray, residual: FloatArray) -> FloatArray:
-    """By how much the residuals of a stratum are too small: few labels may show no error of the judge at all, so the
-    variance within a stratum is averaged with that of `UNSEEN` errors in two more labels."""
+def _small_strata(data: _Labelled, free: BoolArray) -> FloatArray:
+    """By how much the residuals of a stratum are too small because its own mean was taken from few labels."""
     labels = np.bincount(data.strata, np.where(free, 1.0, 0.0))
-    squares = np.bincount(data.strata, np.where(free, residual**2, 0.0))
     whole = float(labels.sum())
     fewer = np.where(labels > 1, labels / np.maximum(labels - 1, 1.0) * (whole - 1) / whole, 1.0)
-    smoothed = (squares + UNSEEN) / (labels + 2)
-    seen = squares / np.maximum(labels, 1.0)
-    unseen = np.maximum(smoothed / np.maximum(seen, 1e-4), 1.0)
-    return np.asarray(np.sqrt(fewer * unseen)[data.strata])
+    return np.asarray(np.sqrt(fewer)[data.strata])
 
 
-def _degrees(data: _Labelled, free: BoolArray, spread: FloatArray) -> float:
+def _unseen(data: _Labelled, free: BoolArray, residual: FloatArray) -> FloatArray:
+    """The variance that few labels do not show, by stratum: they may show no error of the judge at all, so the variance
+    within a stratum is averaged with that of `UNSEEN` errors in two more labels."""
+    labels = np.bincount(data.strata, np.where(free, 1.0, 0.0))
+    squares = np.bincount(data.strata, np.where(free, residual**2, 0.0))
+    some = np.maximum(labels, 1.0)
+    missed = np.maximum((squares + UNSEEN) / (labels + 2) - squares / some, 0.0)
+    return np.asarray(np.where(labels > 0, np.bincount(data.strata) ** 2 * missed / some, 0.0))
+
+
+def _degrees(data: _Labelled, free: BoolArray, spread: FloatArray, unseen: FloatArray) -> float:
     """Degrees of freedom of a sum of variances over strata (Satterthwaite), less one for the slope."""
     parts = []
     for stratum in np.unique(data.strata[free]):
         inside = free & (data.strata == stratum)
         documents = len(np.unique(data.group[inside]))
-        parts.append((float(np.sum(np.where(inside, spread, 0.0) ** 2)), max(documents - 1, 1)))
+        variance = float(np.sum(np.where(inside, spread, 0.0) ** 2)) + float(unseen[stratum])
+        parts.append((variance, max(documents - 1, 1)))
     total = sum(variance for variance, _ in parts)
     if total <= 0:
         return max(float(sum(own for _, own in parts)) - 1, 1.0)

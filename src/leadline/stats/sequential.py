@@ -44,7 +44,7 @@ LineStatus = Literal["above", "below", "open"]
 
 @dataclass(frozen=True, slots=True)
 class LengthStatus:
-    """Whether one length is above the line after some rounds. `interval` holds at all times at once."""
+    """Whether one length is above the threshold after some rounds. `interval` holds at all times at once."""
 
     length: int
     rounds: int
@@ -121,7 +121,7 @@ def asymptotic_p(gap: float, deviation: float, n: float, sharpest: float = SHARP
 def statuses(
     means: FloatArray, prompts: float, line: float, confidence: float = 0.95, *, unit: bool = True
 ) -> IntArray:
-    """-1, 0 or 1 after each round of each row of `means` (runs x rounds): below the line, open, above it.
+    """-1, 0 or 1 after each round of each row of `means` (runs x rounds): below the threshold, open, above it.
 
     `unit` says that scores lie between 0 and 1; otherwise only the asymptotic sequence can be used.
     """
@@ -185,7 +185,8 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
 def statuses_by_length(
     rounds: Sequence[Rounds], lengths: Sequence[int], line: Line, confidence: float = 0.95
 ) -> list[LengthStatus]:
-    """Every length against the line; against a share of the shortest length's score by the gap of paired rounds."""
+    """Every length against the threshold; against a share of the shortest length's score by the gap of paired
+    rounds."""
     held = {one.length: one for one in rounds}
     mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]
     if line.share is None:
@@ -269,9 +270,9 @@ def _split(confidence: float, unit: bool) -> tuple[float, float]:
 def _scatter(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
     """The standard deviation of a round.
 
-    Some rounds' worth of what yes/no answers on the line would scatter are added, so that a few equal rounds are not
-    taken for no scatter at all; the more, the fewer prompts a round has and the more lopsided they are, since then a
-    round is a coin and not yet a mean.
+    Some rounds' worth of what yes/no answers on the threshold would scatter are added, so that a few equal rounds are
+    not taken for no scatter at all; the more, the fewer prompts a round has and the more lopsided they are, since
+    then a round is a coin and not yet a mean.
     """
     coin = line * (1 - line) if line is not None and 0 < line < 1 else 0.25
     pretended, prior = max(1.0, PRETENDED / (coin * prompts)), coin / prompts
@@ -326,8 +327,8 @@ def anytime(data: Observations, estimate: Estimate, confidence: float = 0.95) ->
 
 
 def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLength:
-    """The effective length with ends that hold at every look: the longest length that is surely above the line, and
-    the first longer one that is surely below. Assumes that longer is not easier, as the search does."""
+    """The effective length with ends that hold at every look: the longest length that is surely above the threshold,
+    and the first longer one that is surely below. Assumes that longer is not easier, as the search does."""
     rounds = rounds_by_length(data)
     lengths = [one.length for one in rounds]
     status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]

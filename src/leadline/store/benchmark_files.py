@@ -170,11 +170,22 @@ def _read(place: Path, file: str) -> tuple[bytes, str]:
                 if not inside:
                     raise SourceError(f"no {file} in this archive", where=str(place), fix=fix)
                 return archive.read(inside[0]), f"{place}, {inside[0]}"
-        if place.suffix in (".pickle", ".pkl"):
-            raise SourceError("a pickle can run any code, so it is not read", where=str(place), fix=fix)
+        refuse_pickle(place)
         return place.read_bytes(), str(place)
     except (OSError, zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
         raise SourceError(f"cannot be read: {error}", where=str(place), fix=fix) from None
+
+
+def refuse_pickle(path: Path) -> None:
+    """By its name or by what every pickle begins with."""
+    start = b""
+    if path.is_file():
+        with path.open("rb") as file:
+            start = file.read(2)
+    if path.suffix in (".pickle", ".pkl") or (start[:1] == b"\x80" and start[1:] in (b"\2", b"\3", b"\4", b"\5")):
+        raise SourceError(
+            "a pickle can run any code, so it is not read", where=str(path), fix="give the benchmark's .jsonl or .json"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,8 @@ def read_label_rows(path: Path) -> list[dict[str, str]]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read the labels: {error}", where=str(path)) from None
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"cannot read the labels: {why}", where=str(path), fix="write one with --label 40") from None
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if not {"id", "label"} <= set(reader.fieldnames or ()):
         raise UsageError(

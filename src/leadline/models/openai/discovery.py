@@ -61,6 +61,22 @@ class ServerInfo:
     """The URL that does list models, when base_url does not: probably the intended one."""
     notes: tuple[str, ...] = ()
 
+    def schema_fields(self, schema: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
+        """How this server is told to follow a JSON schema; nothing where no way is known.
+
+        Hosted servers may refuse a bound on the length of a string, so it is sent to the others only.
+        """
+        own = {"vllm": "guided_json", "llamacpp": "json_schema", "sglang": "json_schema"}.get(self.kind)
+        if own is None:
+            parts = {
+                name: {k: v for k, v in part.items() if k != "maxLength"} for name, part in schema["properties"].items()
+            }
+            schema = {**schema, "properties": parts}
+        if chat:
+            form = {"name": "reply", "strict": True, "schema": schema}
+            return {"response_format": {"type": "json_schema", "json_schema": form}}
+        return {own: schema} if own else {}
+
 
 def inspect_server(client: HttpClient, name: str) -> ServerInfo:
     """Ask a server what it is. Raises ServerError when it does not answer or does not serve `name`."""

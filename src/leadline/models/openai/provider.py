@@ -13,7 +13,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -31,7 +31,7 @@ from leadline.core.types import Answer, Completion, Document, Failure, Frame, Pr
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
-from leadline.models.openai.replies import parse_reply, request_failure
+from leadline.models.openai.replies import is_schema_refusal, parse_reply, request_failure
 from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
 from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
@@ -228,7 +228,7 @@ class OpenAIModel:
         prefix = probe.answer_prefix if document.frame.prefill else ""
         body, sent = self._request(document, probe, prefix)
         outcome = self._outcome(body, prefix)
-        if "schema" in sent.decoding and isinstance(outcome, Failure) and _refuses_schema(outcome):
+        if "schema" in sent.decoding and isinstance(outcome, Failure) and is_schema_refusal(outcome):
             self._schemas = False
             body, sent = self._request(document, probe, prefix)
             outcome = self._outcome(body, prefix)
@@ -256,7 +256,7 @@ class OpenAIModel:
         if not self._chat:
             text += document.frame.after + prefix
         decoding = self._decoding(self._options.max_tokens or probe.allowance)
-        schema = self._schema_fields(probe.schema) if probe.schema is not None and self._schemas else {}
+        schema = self.server.schema_fields(probe.schema, chat=self._chat) if probe.schema and self._schemas else {}
         body = self._body(text, prefix, {**decoding, **schema})
         further = {
             k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in self._options.extra.items()
@@ -270,14 +270,6 @@ class OpenAIModel:
             decoding={**decoding, **further, **({"schema": True} if schema else {})},
         )
         return body, sent
-
-    def _schema_fields(self, schema: Mapping[str, object]) -> dict[str, Any]:
-        """How this kind of server is told to follow a JSON schema; nothing where no way is known."""
-        if self._chat:
-            form = {"name": "reply", "strict": True, "schema": schema}
-            return {"response_format": {"type": "json_schema", "json_schema": form}}
-        fields = {"vllm": "guided_json", "llamacpp": "json_schema", "sglang": "json_schema"}
-        return {fields[self.server.kind]: schema} if self.server.kind in fields else {}
 
     def _body(self, text: str, prefix: str, decoding: dict[str, Any]) -> bytes:
         fields: dict[str, Any] = {"model": self.server.model}
@@ -388,12 +380,6 @@ class OpenAIModel:
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""
-
-
-def _refuses_schema(failure: Failure) -> bool:
-    """Whether a request was refused for its `response_format`, which some servers do not know."""
-    named = re.search(r"response_format|json_schema|guided|grammar|schema", failure.message, re.IGNORECASE)
-    return failure.why == "refused_request" and failure.status in (400, 422, 501) and named is not None
 
 
 def _open_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:

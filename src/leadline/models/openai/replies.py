@@ -136,6 +136,12 @@ def is_context_refusal(error: Any) -> bool:
 # --- answers ------------------------------------------------------------------------------------
 
 
+def is_schema_refusal(failure: Failure) -> bool:
+    """Whether a request was refused for the schema of its answer, which some servers do not know."""
+    named = re.search(r"response_format|json_schema|guided|grammar|schema", failure.message, re.IGNORECASE)
+    return failure.why == "refused_request" and failure.status in (400, 422, 501) and named is not None
+
+
 def _completion(
     message: Json, finish: str, facts: dict[str, Any], prefix: str, opened: bool | None
 ) -> Completion | Failure:

@@ -38,9 +38,9 @@ _DEPTH_STEPS = 64
 class Profile(Options):
     """Parameters of a profile."""
 
-    window: Length = Field(8192, ge=1, description="tokens at which the profile turns")
-    high: float = Field(1.0, ge=0, le=1, description="chance to read right at best")
-    low: float | None = Field(None, ge=0, le=1, description="chance to read right at worst; 0, or 0.6 for floor")
+    window: Length = Field(8192, ge=1, description="length at which accuracy falls")
+    high: float = Field(1.0, ge=0, le=1, description="highest accuracy")
+    low: float | None = Field(None, ge=0, le=1, description="lowest accuracy; 0, or 0.6 for floor")
     strength: float = Field(0.8, ge=0, le=1, description="depth of the dip in the middle, as a share")
     slope: float = Field(2.0, gt=0, description="steepness of a decay per doubling; 1 is gentle, 8 almost a cliff")
     noise: float = Field(0.0, ge=0, le=1, description="share of right answers lost at any length and depth")

@@ -14,6 +14,7 @@ from leadline.core.format import (
     format_length,
     format_percent,
     format_percent_range,
+    format_span,
     sanitise,
 )
 from leadline.report.charts.heatmap import (
@@ -220,14 +221,14 @@ def sentence(found: Comparison) -> str:
     # With one task, the task is the whole.
     parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
     changed = [d for d in parts if d.verdict in ("worse", "better")]
-    if overall.verdict == "no difference seen" and not changed:
+    if overall.verdict == "not significant" and not changed:
         interval = overall.estimate.interval
         if interval.low <= 0 <= interval.high:
             return f"No difference seen: {total}."
         # With few documents or many tests, an interval without zero can still be chance.
         return f"Not settled: {total}, which may still be chance (p {overall.adjusted:.2g} after correction)."
     listed = "".join(f"; {d.verdict} {_part(d)}, {points(d)}" for d in changed)
-    verdict = "mixed" if overall.verdict == "no difference seen" else overall.verdict
+    verdict = "mixed" if overall.verdict == "not significant" else overall.verdict
     return f"{verdict.capitalize()}: {total}{listed}."
 
 
@@ -245,7 +246,7 @@ def format_few(documents: int) -> str:
 def points(d: Difference) -> str:
     """`-4.2 (95%: -6.0 to -2.4)`."""
     interval = d.estimate.interval
-    return f"{100 * d.estimate.mean:+.1f} (95%: {100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+    return f"{100 * d.estimate.mean:+.1f} (95%: {format_span(100 * interval.low, 100 * interval.high, '+.1f')})"
 
 
 def _part(d: Difference) -> str:

@@ -15,6 +15,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from leadline.core.seeds import digest
@@ -125,6 +126,7 @@ def make_prompt(rubric: Rubric, sample: JudgedSample) -> JudgePrompt:
     return JudgePrompt(_head(rubric), "\n".join([f"The code of this sample is {code}.", *parts, closing]), code, items)
 
 
+@lru_cache(maxsize=8)
 def _head(rubric: Rubric) -> str:
     lines = [rubric.instructions.strip(), "", "The items of the rubric:"]
     for item in rubric.items:

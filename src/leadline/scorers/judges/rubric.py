@@ -29,7 +29,8 @@ Role = Literal["credit", "veto", "note"]
 ItemAnswer = str | int
 """`yes` or `no`, or a grade."""
 BUILT_IN = ("answer", "key_points", "scale")
-MOST_TARGETS = 50
+SCHEMA_REASON = 300
+"""The longest reason that a server with a grammar lets a judge give: what follows it is the verdict."""
 
 
 class Item(FrozenModel):
@@ -133,7 +134,11 @@ def reply_schema(items: Sequence[AskedItem]) -> dict[str, Any]:
     answers = {asked.key: _answer_schema(asked.item) for asked in items}
     return {
         "type": "object",
-        "properties": {"id": {"type": "string"}, "reason": {"type": "string"}, **answers},
+        "properties": {
+            "id": {"type": "string", "maxLength": 8},
+            "reason": {"type": "string", "maxLength": SCHEMA_REASON},
+            **answers,
+        },
         "required": ["id", "reason", *answers],
         "additionalProperties": False,
     }
@@ -150,8 +155,9 @@ def load_rubric(name: str) -> Rubric:
     if name.endswith(".toml"):
         try:
             text = Path(name).read_text(encoding="utf-8")
-        except OSError as error:
-            raise UsageError(f"cannot read the rubric: {error.strerror}", where=name) from None
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise UsageError(f"cannot read the rubric: {why}", where=name, fix="see docs/judges.md") from None
     elif name in BUILT_IN:
         text = files("leadline.scorers.judges").joinpath("rubrics", f"{name}.toml").read_text(encoding="utf-8")
     else:
