@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from leadline.core.secrets import holds_secret, redact
+from leadline.core.secrets import holds_secret, redact, remember
 from leadline.core.types import Completion
 from leadline.store.runs import read_records
 from support.commands import Say
@@ -161,3 +161,11 @@ def test_the_model_and_fingerprint_of_the_reply_are_on_the_record_and_a_change_i
     assert "the server's model changed during the run: answers are from fake fp_0 (3), fake fp_1 (3)" in shown
     served = {r.outcome.system_fingerprint for r in read_records(tmp_path / "run") if isinstance(r.outcome, Completion)}
     assert served == {"fp_0", "fp_1"}
+
+
+def test_a_key_that_a_server_breaks_or_shortens_is_hidden() -> None:
+    key = "zq-planted-0123456789abcdefghij"
+    remember(key)
+    for quoted in (f"{key[:20]}\n{key[20:]}", f"{key[:17]}...", f"...{key[-17:]}"):
+        shown = redact(f"bad key {quoted} was sent")
+        assert not any(key[i : i + 12] in shown for i in range(len(key) - 12)), shown

@@ -16,6 +16,7 @@ HIDDEN = "***"
 _SHORTEST = 8
 """Shorter values of the environment are ordinary words ("none", "dummy") and are not redacted."""
 _SHORTEST_USED = 6
+_SHORTEST_HALF = 12
 _SECRET_VARIABLE = re.compile(r"(key|token|secret|password|passwd|credential|auth)s?$", re.IGNORECASE)
 _NAME = r"[\w.-]*(?:api[_-]?key|access[_-]?key|token|secret|password|passwd|authorization)"
 _PAIR = re.compile(rf"(?i)\b({_NAME})=([^&\s]+)")
@@ -35,7 +36,9 @@ def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
     """The text without any secret."""
     variables = os.environ if environment is None else environment
     found = {v.strip() for k, v in variables.items() if _SECRET_VARIABLE.search(k)}
+    halves = {half for value in _used for half in (value[: len(value) // 2], value[len(value) // 2 :])}
     text = _without(text, {value for value in found if len(value) >= _SHORTEST} | _used)
+    text = _without(text, {half for half in halves if len(half) >= _SHORTEST_HALF})  # servers break and shorten keys
     text = _USER_INFO.sub(f"{HIDDEN}@", text)
     return _JSON_PAIR.sub(rf"\1{HIDDEN}", _PAIR.sub(rf"\1={HIDDEN}", text))
 

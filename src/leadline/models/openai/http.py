@@ -326,5 +326,7 @@ def _proxy_key(proxy: SplitResult | None) -> dict[str, str]:
     if proxy is None or not proxy.username:
         return {}
     user, password = unquote(proxy.username), unquote(proxy.password or "")
+    encoded = base64.b64encode(f"{user}:{password}".encode()).decode()
     remember(password)
-    return {"Proxy-Authorization": f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"}
+    remember(encoded)
+    return {"Proxy-Authorization": f"Basic {encoded}"}
