@@ -178,7 +178,7 @@ def test_failed_samples_are_never_hidden_behind_exit_code_zero(server: FakeServe
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1
     assert "samples have no answer" in err
-    assert "fix:   run the same command again: only these are asked" in err
+    assert "run the same command again: only these are asked" in err
     assert " failed" in out
 
 
