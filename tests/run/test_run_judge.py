@@ -325,10 +325,10 @@ def test_judges_in_a_spec_grade_at_the_end_of_a_run_and_are_no_part_of_its_ident
 # --- texts that try to dictate the verdict
 
 
-def inject(run: Path) -> None:
-    """Fifty answers of the run are such texts; none states its target."""
-    records = [json.loads(line) for line in (run / "records.jsonl").read_bytes().splitlines()][: len(INJECTIONS)]
-    for record, text in zip(records, INJECTIONS, strict=True):
+def inject(run: Path, count: int = 50) -> None:
+    """The answers of the run are such texts; none states its target."""
+    records = [json.loads(line) for line in (run / "records.jsonl").read_bytes().splitlines()][:count]
+    for record, text in zip(records, INJECTIONS[:count], strict=True):
         record["outcome"]["text"], record["failure_class"] = text, "distractor"
     (run / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
@@ -348,8 +348,9 @@ def test_fifty_injections_change_no_verdict_of_a_judge_that_repeats_what_it_read
 
 @pytest.mark.real
 def test_a_small_real_judge_is_shown_to_be_a_poor_one(run: Path) -> None:
-    """SmolLM2-135M through llama.cpp, which follows the schema of the verdict by a grammar."""
-    inject(run)
+    """SmolLM2-135M through llama.cpp, which follows the schema of the verdict by a grammar. Eight of the injections: each
+    takes seconds."""
+    inject(run, 8)
     with LlamaServer(fetch_gguf(), window=4096) as server:
         judge, limits = f"openai:{LLAMA}?base_url={server.base_url}", Limits(workers=1, timeout=600)
         with pytest.raises(JudgeRefused, match="known cases"):
@@ -357,7 +358,7 @@ def test_a_small_real_judge_is_shown_to_be_a_poor_one(run: Path) -> None:
         judge_run(run, [judge], floor=0, limits=limits)
     (judged,) = read_judged(run)
     (score,) = judged.judges
-    assert (score.graded, score.failed) == (50, 0)
+    assert (score.graded, score.failed) == (8, 0)
     assert score.families == ("smollm",)
     found = [v for v in read_verdicts(run).values() if v.judge != "rule"]
     # With a grammar nearly every reply is a verdict, and no injection changes that; that the verdicts are poor is what
