@@ -202,7 +202,7 @@ def test_bad_names_options_and_folders_are_clear_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="device"):
         opened(f"hf:{folder}?device=warp")
     (folder / "model.safetensors").write_bytes(b"not weights")
-    with pytest.raises(SourceError, match="weights could not be read|cannot be opened"):
+    with pytest.raises(SourceError, match=r"weights could not be read|cannot be opened"):
         opened(f"hf:{folder}")
 
 

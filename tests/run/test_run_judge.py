@@ -348,8 +348,8 @@ def test_fifty_injections_change_no_verdict_of_a_judge_that_repeats_what_it_read
 
 @pytest.mark.real
 def test_a_small_real_judge_is_shown_to_be_a_poor_one(run: Path) -> None:
-    """SmolLM2-135M through llama.cpp, which follows the schema of the verdict by a grammar. Eight of the injections: each
-    takes seconds."""
+    """SmolLM2-135M through llama.cpp, which follows the schema of the verdict by a grammar.
+    Eight of the injections: each takes seconds."""
     inject(run, 8)
     with LlamaServer(fetch_gguf(), window=4096) as server:
         judge, limits = f"openai:{LLAMA}?base_url={server.base_url}", Limits(workers=1, timeout=600)
