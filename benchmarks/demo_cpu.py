@@ -18,8 +18,9 @@ from typing import Any
 
 from leadline.cli.demo import SPEC
 from leadline.core import registry
+from leadline.core.records import Completion
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Completion, Document
+from leadline.core.types import Document
 from leadline.models.hf import HF
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.model import HFModel

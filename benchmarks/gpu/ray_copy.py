@@ -22,8 +22,8 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from leadline.core.records import Completion
 from leadline.core.spec import make_spec
-from leadline.core.types import Completion
 from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, ignore
 from leadline.store.runs import read_records

@@ -21,23 +21,10 @@ if TYPE_CHECKING:
     from leadline.api import Run, RunComparison, RunFigure, load_run, measure
     from leadline.core.contracts import Model, ModelCard, ModelProvider, Scorer, Source, Task, Tokenizer
     from leadline.core.errors import LeadlineError
+    from leadline.core.records import Answer, Completion, Failure, Record, Score, Sent
     from leadline.core.seeds import rng
     from leadline.core.spec import Spec
-    from leadline.core.types import (
-        Answer,
-        Cell,
-        Completion,
-        Document,
-        Draft,
-        Fact,
-        Failure,
-        Frame,
-        Probe,
-        Question,
-        Record,
-        Score,
-        Sent,
-    )
+    from leadline.core.types import Cell, Document, Draft, Fact, Frame, Probe, Question
     from leadline.run.engine import plan
     from leadline.run.plan import Plan
     from leadline.text.chat import completion_frame
@@ -51,11 +38,9 @@ _MODULES = {
     "leadline.core.contracts": ("Model", "ModelCard", "ModelProvider", "Scorer", "Source", "Task", "Tokenizer"),
     "leadline.core.errors": ("LeadlineError",),
     "leadline.core.seeds": ("rng",),
+    "leadline.core.records": ("Answer", "Completion", "Failure", "Record", "Score", "Sent"),
     "leadline.core.spec": ("Spec",),
-    "leadline.core.types": (
-        "Answer", "Cell", "Completion", "Document", "Draft", "Fact", "Failure", "Frame", "Probe", "Question", "Record",
-        "Score", "Sent",
-    ),
+    "leadline.core.types": ("Cell", "Document", "Draft", "Fact", "Frame", "Probe", "Question"),
     "leadline.run.engine": ("plan",),
     "leadline.run.plan": ("Plan",),
     "leadline.text.chat": ("completion_frame",),

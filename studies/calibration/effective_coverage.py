@@ -16,7 +16,8 @@ from findings import band, chart_of, save
 from scipy.special import betaincinv
 from scipy.stats import norm
 
-from leadline.core.types import Cell, Reading, Record, Score
+from leadline.core.records import Record, Score
+from leadline.core.types import Cell, Reading
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, effective_length
 from leadline.stats.observations import FloatArray, observations
 from support.planted_runs import planted_record

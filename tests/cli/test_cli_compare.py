@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from leadline.cli.main import run_command
-from leadline.core.types import Record
+from leadline.core.records import Record
 from leadline.store.runs import read_records
 from support.fake_kinds import BOS, TEMPLATE
 from support.fake_server import FakeServer

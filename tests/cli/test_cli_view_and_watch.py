@@ -21,7 +21,7 @@ from leadline.cli import progress as faces
 from leadline.cli import view as watch_module
 from leadline.cli.main import run_command
 from leadline.cli.progress import Watcher
-from leadline.core.types import Record
+from leadline.core.records import Record
 from leadline.dashboard.app import listen_on
 from leadline.run.events import Answered, Started
 from support.growing_runs import begun_run, of_now, writing

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from leadline.core.types import Failure
+from leadline.core.records import Failure
 from leadline.dashboard import pages
 from support.growing_runs import begun_run, of_now, writing
 from support.hostile_text import HOSTILE, MARK, hostile_records

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from leadline.cli.main import run_command as say
 from leadline.core import registry
+from leadline.core.records import Completion, Failure, Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Completion, Document, Failure, Frame, Probe, Receipt, Score
+from leadline.core.types import Cell, Document, Frame, Probe
 from leadline.results.run import logprob_results as measured
 from leadline.run.documents import jobs
 from leadline.run.many_models import submission_entry as entry_of

@@ -15,8 +15,9 @@ pytest.importorskip("transformers")
 
 from leadline.core.contracts import Continuation, LogprobModel, TokenNLL
 from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UnknownName, UsageError
+from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Cell, Completion, Document, Failure, Probe
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.hf import memory as forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest

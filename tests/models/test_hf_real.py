@@ -12,9 +12,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from leadline.core.records import Completion
 from leadline.core.registry import ModelName, provider, task
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Completion
+from leadline.core.types import Cell
 from leadline.models.hf import smollm2
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.model import HFModel

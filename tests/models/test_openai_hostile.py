@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from leadline.core.errors import LeadlineError
-from leadline.core.types import Completion, Failure
+from leadline.core.records import Completion, Failure
 from leadline.models.openai import http
 from leadline.models.openai.provider import OpenAIModel
 from support.openai_documents import document_for, open_model

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
-from leadline.core.types import Failure  # noqa: E402
+from leadline.core.records import Failure  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
 from leadline.models.openai.logprobs import server_nll  # noqa: E402

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
-from leadline.core.types import Completion
+from leadline.core.records import Completion
 from leadline.models.openai.provider import OpenAI
 from leadline.models.openai.tokenizer import ServerTokenizer
 from support.fake_kinds import TEMPLATE

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.records import Completion
 from leadline.core.secrets import holds_secret, redact, remember
-from leadline.core.types import Completion
 from leadline.store.runs import read_records
 from support.commands import Say
 from support.leadline_process import write_haystack

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.records import Answer, Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
-from leadline.core.types import Answer, Cell, Completion, Document, Failure, Probe
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.hf.smollm2 import fetch_gguf
 from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer

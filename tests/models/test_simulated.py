@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.types import Cell, Completion, Document, Failure, FailureClass, Receipt, ValueKind
+from leadline.core.records import Completion, Failure, FailureClass, Receipt
+from leadline.core.types import Cell, Document, ValueKind
 from leadline.models.sim.model import Simulated, needed_values
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify

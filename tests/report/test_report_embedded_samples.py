@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from leadline.core.types import Completion, Record
+from leadline.core.records import Completion, Record
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.types import Measurement, Record, Score
+from leadline.core.records import Measurement, Record, Score
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import render
 from leadline.report.export import figures_of

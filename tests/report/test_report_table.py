@@ -7,7 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline.core.types import Cell, Record, Score
+from leadline.core.records import Record, Score
+from leadline.core.types import Cell
 from leadline.report.terminal import footnotes
 from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from leadline.core.types import Failure, Record
+from leadline.core.records import Failure, Record
 from leadline.report.terminal import run_screen
 from leadline.results.follow import CHUNK, RecordFollower, RunMonitor
 from leadline.results.progress import Eta, status_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from leadline.core import errors
+from leadline.core.records import FailureKind
 from leadline.core.registry import task
 from leadline.core.spec import Limits, Spec, make_spec, parse_models
-from leadline.core.types import FailureKind
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from leadline.core.errors import LengthError, OtherRunError, RunStopped
+from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Completion, Document, Draft, Failure, Probe, Record
+from leadline.core.types import Document, Draft, Probe
 from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import RunStopped, ServerError
+from leadline.core.records import Completion, Failure
 from leadline.core.spec import make_spec
-from leadline.core.types import Completion, Failure
 from leadline.models.openai import discovery
 from leadline.results.run import Totals
 from leadline.run import retry as attempts

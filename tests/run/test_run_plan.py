@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from leadline.core.errors import LengthError, OtherRunError, UsageError
+from leadline.core.records import Completion
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Completion
 from leadline.run import plan as planning
 from leadline.run.engine import measure, plan
 from leadline.run.plan import folder_name

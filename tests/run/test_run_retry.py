@@ -8,8 +8,9 @@ import time
 import pytest
 
 from leadline.core.errors import RunStopped
+from leadline.core.records import Completion, Failure
 from leadline.core.spec import Limits
-from leadline.core.types import Completion, Failure, Probe
+from leadline.core.types import Probe
 from leadline.run import retry as attempts
 from leadline.run.events import Waiting
 from leadline.run.retry import Asked, Retrier

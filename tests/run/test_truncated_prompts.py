@@ -10,7 +10,7 @@ import pytest
 
 import leadline
 from leadline.core.errors import NotMeasured, TruncatedPrompts
-from leadline.core.types import Completion, Receipt, Record
+from leadline.core.records import Completion, Receipt, Record
 from leadline.dashboard.live import headline_of
 from leadline.report.comparison import differences_from_first
 from leadline.results.run import load_run

@@ -15,7 +15,8 @@ import pytest
 pytest.importorskip("jieba")
 
 from leadline.core.errors import SourceError, UnknownName
-from leadline.core.types import Cell, Completion
+from leadline.core.records import Completion
+from leadline.core.types import Cell
 from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
 from leadline.run.recording import bare_probe

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leadline.core.types import Failure, FailureClass, FailureKind, Probe, Receipt, Score
+from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
+from leadline.core.types import Probe
 from leadline.scorers import failure
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify

@@ -17,7 +17,7 @@ from leadline.store.runs import read_records
 from support.scorer_probes import make_probe, said
 
 MINE = """
-from leadline.core.types import Score
+from leadline.core.records import Score
 
 class Mine:
     name = "mine"

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Completion, Failure, Reading, Receipt, Record, Score, Sent
+from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
+from leadline.core.types import Cell, Reading
 from leadline.stats.marginals import design_effect, group_means, marginals
 from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
 from support.planted import Archetype, archetype, planted

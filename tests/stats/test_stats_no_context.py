@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.types import Cell, Completion, Failure, Record, Score
+from leadline.core.records import Completion, Failure, Record, Score
+from leadline.core.types import Cell
 from leadline.stats.no_context import FromMemory, from_memory
 from support.planted_runs import planted_record
 

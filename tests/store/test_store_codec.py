@@ -7,7 +7,8 @@ import json
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leadline.core.types import Cell, Completion, Failure, PlantedRecord, Receipt, Record, Score, Sent
+from leadline.core.records import Completion, Failure, PlantedRecord, Receipt, Record, Score, Sent
+from leadline.core.types import Cell
 from leadline.store import runs as codec
 
 words = st.text(max_size=40)

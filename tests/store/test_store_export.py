@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from leadline.core.types import Score
+from leadline.core.records import Score
 from leadline.store.export import COLUMNS, rows, write_csv, write_jsonl
 from support.plain_records import record
 

@@ -17,8 +17,9 @@ import msgspec
 import pytest
 
 from leadline.core.errors import LockedError, OtherRunError, StoreError, UnreadableRecord
+from leadline.core.records import Completion, Measurement, Outcome
 from leadline.core.secrets import redact
-from leadline.core.types import Cell, Completion, Measurement, Outcome
+from leadline.core.types import Cell
 from leadline.store.manifest import command_line, read_manifest, session
 from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, open_run, read_records
 from support.plain_records import manifest, record

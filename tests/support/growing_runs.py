@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from leadline.core.types import Record
+from leadline.core.records import Record
 from leadline.store.manifest import read_manifest, session
 from leadline.store.runs import RECORDS, RunWriter, open_run
 from support.planted_runs import write_run

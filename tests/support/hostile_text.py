@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.types import Completion, Record
+from leadline.core.records import Completion, Record
 from support.planted_runs import planted_records
 
 MARK = "harmed"

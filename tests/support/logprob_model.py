@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
+from leadline.core.records import Answer, Failure
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Answer, Document, Failure, Frame, Probe
+from leadline.core.types import Document, Frame, Probe
 from leadline.run import plan as planning
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer

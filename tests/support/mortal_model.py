@@ -15,7 +15,8 @@ import numpy as np
 
 from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
 from leadline.core.errors import RunStopped, SourceError
-from leadline.core.types import Answer, Completion, Document, Frame, Probe, Sent
+from leadline.core.records import Answer, Completion, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from leadline.core.types import Cell, Completion, Failure, Receipt, Record, Score, Sent
+from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
+from leadline.core.types import Cell
 from leadline.store.manifest import Manifest, session
 
 

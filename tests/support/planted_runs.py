@@ -9,19 +9,9 @@ from typing import Any
 
 import msgspec
 
+from leadline.core.records import Completion, Failure, FailureClass, PlantedRecord, Receipt, Record, Score, Sent
 from leadline.core.seeds import digest, rng
-from leadline.core.types import (
-    Cell,
-    Completion,
-    Failure,
-    FailureClass,
-    PlantedRecord,
-    Reading,
-    Receipt,
-    Record,
-    Score,
-    Sent,
-)
+from leadline.core.types import Cell, Reading
 from leadline.store.manifest import Manifest, session
 from leadline.store.runs import open_run
 

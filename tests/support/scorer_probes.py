@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from leadline.core.types import Cell, Completion, Family, Match, Probe
+from leadline.core.records import Completion
+from leadline.core.types import Cell, Family, Match, Probe
 
 
 def make_probe(

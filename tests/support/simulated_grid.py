@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from leadline.core.records import Completion
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
 from leadline.tasks.needle import Needle

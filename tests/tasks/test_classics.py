@@ -8,7 +8,8 @@ import re
 import pytest
 
 from leadline.core.contracts import Task
-from leadline.core.types import Cell, Completion, Document
+from leadline.core.records import Completion
+from leadline.core.types import Cell, Document
 from leadline.scorers.ruler import STRICT
 from leadline.tasks.classics import KeyValue, LineRetrieval, Passkey
 from leadline.text.chat import completion_frame

@@ -16,9 +16,10 @@ from scipy.special import zeta as scipy_zeta
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError, UsageError
+from leadline.core.records import Completion, Receipt
 from leadline.core.seeds import Split
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Completion, Document, Probe, Receipt
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import REFUSALS
 from leadline.scorers.answer_forms import FUNCTION_WORDS
 from leadline.scorers.failure import DEMONSTRATION, STOP_WORDS, classify

@@ -12,8 +12,8 @@ import pytest
 from scipy import stats
 
 from leadline.core.errors import LengthError, UsageError
+from leadline.core.records import Measurement, Record
 from leadline.core.spec import make_spec, parse_depths
-from leadline.core.types import Measurement, Record
 from leadline.results.run import load_run
 from leadline.run.engine import measure, plan
 from leadline.stats.logprobs import by_distance, by_length, estimate, ratio_interval

@@ -13,8 +13,9 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
+from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Completion, Document, Failure, Filler, Record
+from leadline.core.types import Cell, Document, Filler
 from leadline.results.run import load_run
 from leadline.run.engine import measure
 from leadline.stats.comparability import mixed_variants

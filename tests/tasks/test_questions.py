@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import LengthError, SourceError
+from leadline.core.records import Completion
 from leadline.core.spec import make_spec
-from leadline.core.types import Cell, Completion, Document
+from leadline.core.types import Cell, Document
 from leadline.models.sim.model import REFUSALS
 from leadline.run.engine import measure
 from leadline.scorers.ruler import STRICT, V1

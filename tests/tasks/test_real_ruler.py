@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
-from leadline.core.types import Completion, Record
 from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
 from leadline.run.engine import measure
 from leadline.store.runs import read_records

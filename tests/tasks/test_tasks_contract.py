@@ -17,8 +17,9 @@ import pytest
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
+from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import REFUSALS, listed
 from leadline.run.documents import depths_of
 from leadline.run.engine import measure

@@ -13,8 +13,9 @@ from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Completion, Document
+from leadline.core.types import Cell, Document
 from leadline.run.plan import manifest_for
 from leadline.tasks.wording import WordedTask, read_templates, template_of, with_templates
 from leadline.text.chat import completion_frame

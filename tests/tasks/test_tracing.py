@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from leadline.core import registry
+from leadline.core.records import Completion, Receipt
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Completion, Document, Probe, Receipt
+from leadline.core.types import Cell, Document, Probe
 from leadline.scorers.failure import ANOTHER_CHAIN, DEMONSTRATION, classify
 from leadline.tasks.tracing import Tracing
 from leadline.text.chat import completion_frame

@@ -14,9 +14,10 @@ from urllib.parse import parse_qsl
 
 from leadline.core.contracts import ModelProvider, Options, Scorer, Source, Task, Tracker
 from leadline.core.errors import UnknownName, UsageError
+from leadline.core.records import Completion, Score
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import TaskSpec, validated
-from leadline.core.types import Completion, Probe, Score
+from leadline.core.types import Probe
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 PluginKind = Literal["tasks", "models", "scorers", "sources", "suites", "trackers"]

@@ -11,9 +11,10 @@ from pydantic import Field, field_validator
 from leadline.core import registry
 from leadline.core.contracts import ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_text
 from leadline.core.spec import parse_length
-from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from leadline.core.format import shorten
-from leadline.core.types import Completion, Failure, Record
+from leadline.core.records import Completion, Failure, Record
 from leadline.results.table import FAILURE_CLASSES
 from leadline.store.runs import PROMPTS, slug
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.types import FailureClass
+from leadline.core.records import FailureClass
 from leadline.results.table import Place, Table, Tally, format_cell
 
 Scale = Sequence[str]

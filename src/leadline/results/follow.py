@@ -13,7 +13,7 @@ import msgspec
 
 from leadline.core.errors import StoreError
 from leadline.core.format import format_depth, format_length, sanitise
-from leadline.core.types import Completion, Record
+from leadline.core.records import Completion, Record
 from leadline.results.progress import Progress, SampleCounter, Status, finished_if_whole, status_of
 from leadline.results.run import Run
 from leadline.store.manifest import read_manifest

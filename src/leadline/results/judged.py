@@ -17,8 +17,9 @@ from statistics import median
 from typing import Any
 
 from leadline.core.errors import UsageError
+from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text
-from leadline.core.types import Cell, Completion, Record
+from leadline.core.types import Cell
 from leadline.results.run import format_model
 from leadline.stats.agreement import Agreement, agreement
 from leadline.stats.intervals import Estimate, Interval, mean_interval

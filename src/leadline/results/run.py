@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count
-from leadline.core.types import UNIT, Completion, Receipt, Record
+from leadline.core.records import UNIT, Completion, Receipt, Record
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate

@@ -17,7 +17,8 @@ from typing import NamedTuple, get_args
 import numpy as np
 
 from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
-from leadline.core.types import Cell, FailureClass, Record
+from leadline.core.records import FailureClass, Record
+from leadline.core.types import Cell
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
 from leadline.stats.observations import Column, Failures, FloatArray, Key, Observations, observations

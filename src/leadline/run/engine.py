@@ -23,9 +23,10 @@ import numpy as np
 from leadline.core.contracts import Model, Remote, logprob_model
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.format import format_count
+from leadline.core.records import Answer, Failure, Outcome, Record, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Spec
-from leadline.core.types import Answer, Document, Failure, LogprobRequest, Outcome, Probe, Record, Sent, TokenNLL
+from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.results.run import Run, load_run
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore

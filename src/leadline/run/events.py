@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leadline.core.activity import longest_wait
-from leadline.core.types import Record
+from leadline.core.records import Record
 
 FIRST_SECONDS = 5.0
 """How long nothing happens until it is said; then after twice as long, and so on."""

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from leadline.core.errors import UnknownName
-from leadline.core.types import Cell, Completion, Match, Probe
+from leadline.core.records import Completion
+from leadline.core.types import Cell, Match, Probe
 from leadline.run.recording import bare_probe
 from leadline.scorers import infinitebench, longbench
 from leadline.scorers.normalise import post_process

@@ -22,10 +22,11 @@ import numpy as np
 from leadline.core import registry
 from leadline.core.contracts import Model, Remote, Replicated
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
+from leadline.core.records import Completion, Failure
 from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
-from leadline.core.types import Cell, Completion, Document, Draft, Failure, Probe, Question
+from leadline.core.types import Cell, Document, Draft, Probe, Question
 from leadline.results.run import format_model
 from leadline.run.judge_samples import AnswersToJudge, Job, JudgeResult, answer_digest, canary_jobs
 from leadline.run.plan import open_model

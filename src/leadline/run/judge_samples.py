@@ -13,9 +13,10 @@ from pathlib import Path
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
+from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Cell, Completion, Document, Draft, Frame, Match, Question, Record
+from leadline.core.types import Cell, Document, Draft, Frame, Match, Question
 from leadline.results.judged import JudgedAnswer, judged_answers
 from leadline.results.run import kind_of
 from leadline.run.documents import first_rows, jobs

@@ -20,8 +20,8 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError
+from leadline.core.records import Record
 from leadline.core.spec import Spec
-from leadline.core.types import Record
 from leadline.results.run import Run, load_run
 from leadline.run.engine import carry_out
 from leadline.run.events import Event

@@ -17,28 +17,22 @@ import numpy as np
 from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.errors import LeadlineError, UsageError
-from leadline.core.secrets import redact, redact_used
-from leadline.core.seeds import digest
-from leadline.core.spec import TaskSpec
-from leadline.core.types import (
+from leadline.core.records import (
     SLACK_TOKENS,
-    Cell,
     Completion,
-    Document,
     Failure,
     FailureClass,
-    Family,
-    Match,
     Measurement,
     Outcome,
     PlantedRecord,
-    Probe,
-    Reading,
     Receipt,
     Record,
     Score,
-    ValueKind,
 )
+from leadline.core.secrets import redact, redact_used
+from leadline.core.seeds import digest
+from leadline.core.spec import TaskSpec
+from leadline.core.types import Cell, Document, Family, Match, Probe, Reading, ValueKind
 from leadline.run.retry import Asked
 from leadline.scorers.failure import classify
 from leadline.store.manifest import Manifest, read_manifest

@@ -20,8 +20,9 @@ from typing import Protocol, TypeVar
 from leadline.core.activity import waiting_for
 from leadline.core.errors import LeadlineError, ServerAway
 from leadline.core.format import format_duration
+from leadline.core.records import Answer, Failure
 from leadline.core.spec import Limits
-from leadline.core.types import Answer, Document, Failure, Probe
+from leadline.core.types import Document, Probe
 from leadline.run.events import Waiting
 from leadline.run.stopping import Stop
 

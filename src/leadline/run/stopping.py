@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from leadline.core.types import Failure, FailureKind, Record
+from leadline.core.records import Failure, FailureKind, Record
 
 RESUME = "run the same command again to continue: only what is missing is asked"
 

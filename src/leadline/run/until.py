@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leadline.core.errors import UsageError
+from leadline.core.records import Record
 from leadline.core.spec import Spec
-from leadline.core.types import Record
 from leadline.results.decisions import format_saving, format_step
 from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
 from leadline.run.documents import depths_of

@@ -26,7 +26,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from leadline.core.types import Completion, Failure, FailureClass, Probe, Receipt, Score
+from leadline.core.records import Completion, Failure, FailureClass, Receipt, Score
+from leadline.core.types import Probe
 from leadline.scorers.answer_forms import (
     FUNCTION_WORDS,
     Words,

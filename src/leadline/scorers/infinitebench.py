@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from leadline.core.types import Completion, Probe, Score
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
 from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
 from leadline.scorers.overlap import rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import INFINITEBENCH

@@ -15,7 +15,8 @@ from functools import cache, lru_cache
 from typing import Any, ClassVar, Literal
 
 from leadline.core.errors import MissingExtra, UsageError
-from leadline.core.types import Completion, Probe, Score
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
 

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leadline.core.types import Completion, Probe, Score
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
 from leadline.scorers.answer_forms import Words, words
 from leadline.scorers.denials import asks_for_what_is_not
 from leadline.scorers.normalise import VERSION, bare, clean, post_process

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from leadline.core.types import Completion, Probe, Score
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
 from leadline.scorers.answer_forms import Words, candidates, form_of, words
 from leadline.scorers.match import given_targets, listed
 from leadline.scorers.normalise import VERSION, clean, post_process

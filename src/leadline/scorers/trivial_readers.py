@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 
 from leadline.core import registry
 from leadline.core.contracts import Task
-from leadline.core.types import Cell, Completion, Document, Probe
+from leadline.core.records import Completion
+from leadline.core.types import Cell, Document, Probe
 from leadline.scorers.answer_forms import form_of
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
-from leadline.core.types import Measurement, Record
+from leadline.core.records import Measurement, Record
 from leadline.stats.intervals import Estimate, Interval, effective_wilson, t_quantile
 
 FEW_RARE = 20

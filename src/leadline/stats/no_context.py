@@ -10,7 +10,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from leadline.core.types import Completion, Record
+from leadline.core.records import Completion, Record
 
 NO_CONTEXT = "no_context"
 _PUNCTUATION = string.punctuation + string.whitespace

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Record
+from leadline.core.records import Record
+from leadline.core.types import Cell
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

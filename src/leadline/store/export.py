@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from leadline.core.errors import StoreError
-from leadline.core.types import Completion, Failure, Record
+from leadline.core.records import Completion, Failure, Record
 
 ExportRow = dict[str, Any]
 

@@ -25,7 +25,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from leadline.core.errors import OtherRunError, StoreError, UnreadableRecord
-from leadline.core.types import Cell, Record
+from leadline.core.records import Record
+from leadline.core.types import Cell
 from leadline.store.files import LOCK, AppendFile, Lock, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 

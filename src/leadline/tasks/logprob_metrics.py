@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.errors import LengthError, SourceError
-from leadline.core.types import Measurement
+from leadline.core.records import Measurement
 from leadline.store.runs import read_records
 
 if TYPE_CHECKING:

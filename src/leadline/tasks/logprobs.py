@@ -16,21 +16,10 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import DocumentFitter, LogprobTask, Origin
+from leadline.core.records import UNIT, Measurement
 from leadline.core.seeds import rng
 from leadline.core.spec import Suite
-from leadline.core.types import (
-    UNIT,
-    Cell,
-    Continuation,
-    Document,
-    Frame,
-    LogprobRequest,
-    Measurement,
-    Passage,
-    Planted,
-    Probe,
-    TokenNLL,
-)
+from leadline.core.types import Cell, Continuation, Document, Frame, LogprobRequest, Passage, Planted, Probe, TokenNLL
 from leadline.tasks.generated_reports import NAME, open_documents
 from leadline.tasks.logprob_metrics import (
     Anchor,

@@ -17,18 +17,8 @@ from pydantic import Field
 
 from leadline.core.contracts import DocumentFitter, LogprobTask, Origin, Tokenizer
 from leadline.core.errors import TokenizerError
-from leadline.core.types import (
-    UNIT,
-    Cell,
-    Continuation,
-    Document,
-    LogprobRequest,
-    Measurement,
-    Passage,
-    Probe,
-    TokenNLL,
-    ValueKind,
-)
+from leadline.core.records import UNIT, Measurement
+from leadline.core.types import Cell, Continuation, Document, LogprobRequest, Passage, Probe, TokenNLL, ValueKind
 from leadline.tasks.logprob_metrics import needle_numbers
 from leadline.tasks.needle import Needle
 from leadline.text.sources import Unit

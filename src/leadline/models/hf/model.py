@@ -13,8 +13,9 @@ import numpy as np
 
 from leadline.core.contracts import Continuation, ModelCard, TokenNLL
 from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
+from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.core.types import Failure
+from leadline.core.records import Failure
 from leadline.models.openai.http import HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_reply, request_failure
 

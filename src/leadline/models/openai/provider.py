@@ -24,10 +24,11 @@ from pydantic import BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
 from leadline.core.errors import ServerError, TokenizerError, UsageError
+from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import remember
 from leadline.core.seeds import digest, digest_bytes
 from leadline.core.spec import parse_length
-from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from leadline.core.types import Completion, Failure
+from leadline.core.records import Completion, Failure
 from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed
 from leadline.text.chat import split_thinking
 

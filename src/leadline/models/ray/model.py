@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from leadline import __version__
 from leadline.core.contracts import Continuation, Forecasting, LogprobModel, Model, ModelCard, Tokenizer, TokenNLL
 from leadline.core.errors import LeadlineError, RunStopped
+from leadline.core.records import Answer, Failure, Sent
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Answer, Document, Failure, Frame, Probe, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.models.ray.cluster import WHERE, Reservation, SlotLayout
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from pydantic import Field
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
 from leadline.core.errors import UnknownName
+from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_text, rng
-from leadline.core.types import Answer, Completion, Document, Failure, Frame, Probe, Sent
+from leadline.core.types import Document, Frame, Probe
 from leadline.models.sim.profiles import (
     ARCHETYPES,
     JUDGE,

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest
-from leadline.core.types import Completion, Match, Record
+from leadline.core.types import Match
 from leadline.scorers.judges.rubric import AskedItem, ItemAnswer, Rubric, score
 from leadline.text.chat import TAGS, split_thinking
 

@@ -11,7 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leadline.core.types import Completion, Match, Record
+from leadline.core.records import Completion, Record
+from leadline.core.types import Match
 from leadline.scorers.answer_forms import Words
 from leadline.scorers.judges.prompt import JudgedSample, answer_text
 from leadline.scorers.judges.rubric import AskedItem, ItemAnswer, Rubric

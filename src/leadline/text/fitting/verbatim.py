@@ -9,7 +9,8 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import LengthError
-from leadline.core.types import Document, Draft, Failure, FailureKind, Frame, Probe, Question
+from leadline.core.records import Failure, FailureKind
+from leadline.core.types import Document, Draft, Frame, Probe, Question
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids

@@ -1,0 +1,200 @@
+"""What comes back from a model, and the record of it on disk.
+
+    Answer    what was really sent and what came back: a Completion, a Measurement or a Failure
+    Score     what a scorer makes of a completion
+    Receipt   whether the model read as many tokens as were sent
+    Record    a probe and its answer: one line of records.jsonl
+
+These are msgspec Structs, because a union of Completion, Measurement and Failure must be read back as what it was.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from leadline.core.types import Cell, Reading
+
+
+class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind", omit_defaults=True):
+    """An answer. `text` excludes thinking and the answer prefix."""
+
+    text: str
+    finish: str = ""
+    thinking: str = ""
+    prompt_tokens: int | None = None
+    """The model's own count, the receipt."""
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    model: str = ""
+    """The model's name in the server's reply, which may differ from the one asked for."""
+    system_fingerprint: str = ""
+    """The server's name for its configuration and weights."""
+
+
+class Measurement(msgspec.Struct, frozen=True, tag="measured", tag_field="kind", omit_defaults=True):
+    """Log-probability numbers in place of an answer, each under the name of its metric."""
+
+    numbers: dict[str, float]
+    marks: tuple[tuple[int, int], ...] = ()
+    """Character ranges of the document that the numbers are about; empty means all of it."""
+
+
+FailureKind = Literal[
+    "connection", "timeout", "rate_limited", "server", "malformed", "empty_body", "refused_request",
+    "context_length", "out_of_memory", "unsupported", "left_out",
+]  # fmt: skip
+
+
+class Failure(msgspec.Struct, frozen=True, tag="failure", tag_field="kind", omit_defaults=True):
+    """No answer, and why. Never scored. `transient` means that a retry may help."""
+
+    why: FailureKind
+    message: str
+    transient: bool = False
+    retry_after: float | None = None
+    status: int | None = None
+
+
+Outcome = Completion | Measurement | Failure
+
+
+class Sent(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What was sent, measured at the place of sending."""
+
+    form: Literal["chat", "completion", "ids"]
+    prefix: Literal["prefill", "appended", "none"]
+    characters: int = 0
+    digest: str = ""
+    """Of the bytes or token ids sent."""
+    decoding: dict[str, float | int | str | bool | None] = {}
+    notes: tuple[str, ...] = ()
+    """Notes for the reader: 'beyond the window', 'plain path: sliding window', ..."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    sent: Sent
+    outcome: Outcome
+    seconds: float
+
+
+class Score(msgspec.Struct, frozen=True, omit_defaults=True):
+    """0..1, with the part of the answer it is based on; for a log-probability metric any number, mostly nats."""
+
+    value: float
+    answer: str = ""
+    explanation: str = ""
+
+
+FailureClass = Literal[
+    "correct", "partial", "distractor", "not_found", "wrong", "empty", "refused", "cut_off", "wrong_format",
+    "input_truncated", "error", "measured",
+]  # fmt: skip
+
+
+SLACK_TOKENS = 64
+SLACK_SHARE = 0.02
+"""Templates with another system text differ by a few dozen tokens, a truncated prompt by far more."""
+
+
+class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Did the model see as many tokens as we sent? `theirs` is None when it does not say."""
+
+    ours: int
+    theirs: int | None
+    cached: int = 0
+    """Cached prompt tokens that `theirs` leaves out, as some servers report it."""
+
+    @property
+    def read(self) -> int | None:
+        """Prompt tokens that the model read, cached or not."""
+        return None if self.theirs is None else self.theirs + self.cached
+
+    @property
+    def ok(self) -> bool | None:
+        return None if self.theirs is None else self.read == self.ours
+
+    @property
+    def short(self) -> bool:
+        """Whether the model read fewer tokens than were sent, by more than templates can differ."""
+        slack = max(SLACK_TOKENS, SLACK_SHARE * self.ours)
+        return self.read is not None and self.ours - self.read > slack
+
+
+class PlantedRecord(msgspec.Struct, frozen=True):
+    """Position of a needed fact in body tokens, with the depth asked for and the actual depth."""
+
+    id: str
+    start: int
+    end: int
+    depth_asked: float
+    depth: float
+
+
+UNIT = "unit"
+"""The label with the unit of a log-probability metric. Only records of such metrics have it, failed ones too."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """One probe and its answer: a line of records.jsonl."""
+
+    version: int = 1
+    cell: Cell
+    reading: Reading
+    document: str
+    cluster: str
+    model: str
+    question: str
+    answer_prefix: str
+    targets: tuple[str, ...]
+    facts: tuple[PlantedRecord, ...]
+    body_tokens: int
+    """Tokens of the document up to the cut, without what precedes the body."""
+    prompt_tokens: int
+    allowance: int
+    sent: Sent
+    outcome: Outcome
+    receipt: Receipt
+    scores: dict[str, Score]
+    failure_class: FailureClass
+    detail: str = ""
+    """A finer class, such as 'copied the demonstration'."""
+    labels: dict[str, str] = {}
+    prompt_digest: str = ""
+    """Of the prompt's text, template included as far as it is known; empty in older runs."""
+    attempts: int
+    started: float
+    seconds: float
+
+    @property
+    def truncated(self) -> bool:
+        """Whether it was answered, but its receipt shows that the prompt was not read as sent."""
+        return self.failure_class == "input_truncated" and not isinstance(self.outcome, Failure)
+
+    @property
+    def failed(self) -> bool:
+        """Whether the sample is no measurement of the model: no answer came, or the prompt was not read as sent."""
+        return isinstance(self.outcome, Failure) or self.truncated
+
+    @property
+    def settled(self) -> bool:
+        """Whether it need not be asked again: it was answered, or left out on purpose."""
+        return not self.failed or (isinstance(self.outcome, Failure) and self.outcome.why == "left_out")
+
+    @property
+    def why_failed(self) -> tuple[str, str]:
+        """The kind of failure and a message, of a sample that failed."""
+        if isinstance(self.outcome, Failure):
+            return self.outcome.why, self.outcome.message
+        return "input_truncated", f"the server read {self.receipt.read:,} of the {self.receipt.ours:,} tokens sent"
+
+    @property
+    def wants_logprobs(self) -> bool:
+        """Whether the probe asked for log-probabilities, so that its score is not a share of right answers."""
+        return UNIT in self.labels
+
+    @property
+    def score(self) -> float | None:
+        """The first scorer's value; None for a failed sample."""
+        return None if self.failed else next((s.value for s in self.scores.values()), None)
