@@ -134,6 +134,11 @@ class Task(Options):
         """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
 
+    @property
+    def samples_per_document(self) -> int:
+        """How many samples one document answers in shared and nested reading, beside all depths."""
+        return 1
+
     def cluster(self, cells: Sequence[Cell]) -> Cluster:
         """Which haystack the document of these cells has."""
         return Cluster.of(cells, common=self.common_haystack)

@@ -196,7 +196,9 @@ class Fact:
 
 Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
 Match = Literal["all", "any"]
-Family = Literal["", "needle", "tracing", "counting", "questions"]
+Mistakes = Mapping[str, tuple[str, ...]]
+"""Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
+Family = Literal["", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder"]
 ValueKind = Literal["words", "numbers", "uuids"]
 
 
@@ -228,6 +230,8 @@ class Question:
     """Values of the solved example before the document."""
     fixed_allowance: bool = False
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
+    mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
+    """May be a function of the document text that is sent, as `targets`."""
 
     def __post_init__(self) -> None:
         noted = {
@@ -257,6 +261,9 @@ class Draft:
     questions: tuple[Question, ...]
     overlong: Overlong = "send"
     """Without a filler: what happens to a prompt that is longer than its cell's length."""
+    one_end: bool = False
+    """Whether all questions of a length end the document at one place. A shorter question then has as many tokens more
+    for its answer, so that prompt and allowance still add up to the length."""
     templated: bool = True
     """False sends the text without chat template where the model allows it."""
 
@@ -375,6 +382,7 @@ class Probe:
     family: Family = ""
     value_kind: ValueKind | None = None
     demonstration: tuple[str, ...] = ()
+    mistakes: Mistakes = field(default_factory=dict)
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
     schema: Mapping[str, object] | None = None

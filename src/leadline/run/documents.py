@@ -66,13 +66,13 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
     """
     if spec.reading == "nested":
         for title, task in tasks.items():
-            for sample in range(samples_of(spec, task)):
-                yield task, _row(spec, title, task, spec.lengths, sample)
+            for samples in _groups(spec, task):
+                yield task, _row(spec, title, task, spec.lengths, samples)
         return
     for length in sorted(spec.lengths, reverse=True):
         for title, task in tasks.items():
-            for sample in range(samples_of(spec, task)):
-                cells = _row(spec, title, task, (length,), sample)
+            for samples in _groups(spec, task):
+                cells = _row(spec, title, task, (length,), samples)
                 if spec.reading == "shared" or task.reads_once:
                     yield task, cells
                 else:
@@ -83,13 +83,31 @@ def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tu
 def first_rows(spec: Spec, title: str, task: Task) -> list[tuple[Cell, ...]]:
     """The cells of one document of each size, shortest first: those that are built before the run."""
     if spec.reading == "nested":
-        return [_row(spec, title, task, spec.lengths, 0)]
-    rows = [_row(spec, title, task, (length,), 0) for length in spec.lengths]
+        return [_row(spec, title, task, spec.lengths, next(_groups(spec, task)))]
+    rows = [_row(spec, title, task, (length,), next(_groups(spec, task))) for length in spec.lengths]
     return rows if spec.reading == "shared" or task.reads_once else [row[:1] for row in rows]
 
 
-def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], sample: int) -> tuple[Cell, ...]:
-    return tuple(Cell(title, length, depth, sample) for length in lengths for depth in depths_of(spec, task))
+def count_documents(spec: Spec, task: Task) -> int:
+    """Documents of one length in shared and nested reading."""
+    return sum(1 for _ in _groups(spec, task))
+
+
+def _groups(spec: Spec, task: Task) -> Iterator[range]:
+    """The samples that have a document in common."""
+    samples = samples_of(spec, task)
+    size = 1 if spec.reading == "fresh" else task.samples_per_document
+    for first in range(0, samples, size):
+        yield range(first, min(first + size, samples))
+
+
+def _row(spec: Spec, title: str, task: Task, lengths: Sequence[int], samples: range) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(title, length, depth, sample)
+        for length in lengths
+        for depth in depths_of(spec, task)
+        for sample in samples
+    )
 
 
 def overlap_notes(

@@ -37,7 +37,7 @@ from leadline.core.errors import LengthError, SourceError, StoreError, UsageErro
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
-from leadline.run.documents import count_cells, depths_of, first_rows, jobs, overlap_notes, samples_of
+from leadline.run.documents import count_cells, count_documents, depths_of, first_rows, jobs, overlap_notes, samples_of
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
@@ -103,7 +103,7 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     return Cost(
         requests=probes * len(prompts),
         prompt_tokens=total,
-        tokens_read=_tokens_read(spec, total, list(prompts.values()), probes, closing),
+        tokens_read=_tokens_read(spec, task, total, list(prompts.values()), probes, closing),
         output_tokens=sum(allowed.values()) * probes,
     )
 
@@ -119,12 +119,12 @@ def _logprob_cost(spec: Spec, task: Task, built: Sequence[Document]) -> Cost:
     return Cost(len(lengths) * spec.samples * fresh, tokens, tokens, 0)
 
 
-def _tokens_read(spec: Spec, total: int, prompts: list[int], probes: int, closing: int) -> int:
+def _tokens_read(spec: Spec, task: Task, total: int, prompts: list[int], probes: int, closing: int) -> int:
     if spec.reading == "fresh":
         return total
-    read_once = sum(prompts) if spec.reading == "shared" else max(prompts)
-    documents = spec.samples * (len(prompts) if spec.reading == "shared" else 1)
-    return read_once * spec.samples + (probes * len(prompts) - documents) * closing
+    read_once, rows = sum(prompts) if spec.reading == "shared" else max(prompts), count_documents(spec, task)
+    documents = rows * (len(prompts) if spec.reading == "shared" else 1)
+    return read_once * rows + (probes * len(prompts) - documents) * closing
 
 
 # --- identity

@@ -142,11 +142,15 @@ class _WrongAnswer:
         self.slip = self._slip()
 
     def _foreign(self) -> str:
-        """Whose planted values, other than the probe's own, the answer contains."""
+        """Whose values, other than the probe's own, the answer contains: the demonstration's, those of a known mistake,
+        or other planted ones."""
         targets = {clean(t) for t in self.probe.targets}
         demonstration = [w for w in self.probe.demonstration if clean(w) not in targets]
         if self.words.found(demonstration):
             return DEMONSTRATION
+        for mistake, values in self.probe.mistakes.items():
+            if self.words.found(v for v in values if clean(v) not in targets):
+                return mistake
         if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
             return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE
         if self.probe.family == "needle" and self.form != "words" and self._is_in_document(targets):

@@ -195,6 +195,22 @@ class _Ask:
     def length(self) -> int:
         return self.question.cell.length
 
+    def cut_at(self, cut: int) -> _Ask:
+        """The same with the document cut earlier, and the allowance larger by as much."""
+        spare = self.cut - cut
+        if not spare:
+            return self
+        question = replace(self.question, allowance=self.question.allowance + spare)
+        return replace(self, question=question, prompt_tokens=self.prompt_tokens - spare, cut=cut)
+
+
+def _with_one_end(asks: Sequence[_Ask]) -> list[_Ask]:
+    """The same questions, all of a length with the cut of the longest: the others have more tokens for the answer."""
+    first: dict[int, int] = {}
+    for ask in asks:
+        first[ask.length] = min(first.get(ask.length, ask.cut), ask.cut)
+    return [ask.cut_at(first[ask.length]) for ask in asks]
+
 
 @dataclass(frozen=True, slots=True)
 class _SettledAsk:
@@ -216,7 +232,8 @@ class _DocumentSearch:
         self.composer = composer
         self.opening = frame.before + draft.head
         self.opening_tokens = len(counted.context.encode(self.opening, first=True, followed=True))
-        self.asks = sorted((self._ask(q) for q in draft.questions), key=lambda a: (a.length, a.cut))
+        asks = [self._ask(q) for q in draft.questions]
+        self.asks = sorted(_with_one_end(asks) if draft.one_end else asks, key=lambda a: (a.length, a.cut))
         self.lengths = sorted({a.length for a in self.asks})
         self.facts = [self._sized(fact) for fact in draft.facts]
         self.assembly = Assembly(counted)

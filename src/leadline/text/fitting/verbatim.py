@@ -137,7 +137,7 @@ def make_probe(
     body_tokens: int,
 ) -> Probe:
     """The probe of a question; `text` from character `body` to the cut is what targets may be counted in."""
-    targets = question.targets
+    targets, mistakes, read = question.targets, question.mistakes, text[body:cut_characters]
     return Probe(
         cell=question.cell,
         cut=cut,
@@ -147,7 +147,7 @@ def make_probe(
         prompt_tokens=prompt_tokens,
         question=question.text.strip(),
         answer_prefix=question.answer_prefix,
-        targets=targets(text[body:cut_characters]) if callable(targets) else targets,
+        targets=targets(read) if callable(targets) else targets,
         distractors=question.distractors,
         facts=question.facts,
         allowance=question.allowance,
@@ -157,6 +157,7 @@ def make_probe(
         family=question.family,
         value_kind=question.value_kind,
         demonstration=question.demonstration,
+        mistakes=mistakes(read) if callable(mistakes) else mistakes,
         body_tokens=body_tokens,
     )
 
