@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import itertools
+import re
 import threading
 import time
 from pathlib import Path
@@ -19,6 +21,7 @@ from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
+from leadline.run.documents import jobs
 from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.store.manifest import read_manifest
@@ -354,6 +357,29 @@ def test_a_run_is_extended_in_its_folder_and_ends_as_if_made_at_once(
     assert (run.totals.planned, run.totals.done) == (18, 18)
     measure(spec(**asked), tmp_path / "whole")
     assert content(tmp_path / "grown") == content(tmp_path / "whole")
+
+
+def test_documents_over_a_text_stay_as_they_were_when_depths_are_added_and_share_none_of_it(tmp_path: Path) -> None:
+    """Even when samples and further depths are added later, and asked again after a resume."""
+    text = tmp_path / "text.txt"
+    text.write_text("\n\n".join(f"Paragraph {n} says that item {n * 7919} is on shelf {n * 31}." for n in range(4000)))
+    asked = {"tasks": [{"name": "niah", "options": {"haystack": str(text)}}], "lengths": [1024]}
+    folder, grids = tmp_path / "run", [([0.0, 1.0], 2), ([0.0, 0.5, 1.0], 2), ([0.0, 0.25, 0.5, 1.0], 3)]
+    before: dict[str, str] = {}
+    for depths, samples in grids:
+        measure(spec(**asked, depths=depths, samples=samples), folder, keep_prompts=True)
+        prompts = {r.cell.key: r.prompt_digest for r in read_records(folder)}
+        assert before.items() <= prompts.items()
+        before = prompts
+    assert read_manifest(folder).added_depths == (0.5, 0.25)
+    with planning.prepare(spec(**asked, depths=[0.0, 0.25, 0.5, 1.0], samples=3)) as made:
+        made.fitter.share_text(made.spec.depths, (0.5, 0.25))
+        documents = [
+            made.fitter.fit(job.task.write(job.cells, seed=made.spec.seed)) for job in jobs(made.spec, made.tasks)
+        ]
+        assert {d.prompt_digest(p) for d in documents for p in d.probes} == set(before.values())
+    said = [set(re.findall(r"item (\d+) is", d.text)) for d in documents]
+    assert all(not one & other for one, other in itertools.combinations(said, 2))
 
 
 @pytest.mark.parametrize(

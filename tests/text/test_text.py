@@ -210,7 +210,7 @@ def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> No
         grid = [(d / (depths - 1), s) for d in range(depths) for s in range(samples)]
         clusters = [Cluster.of([Cell("niah", length, depth, sample)]) for depth, sample in grid]
         fitter = Fitter(open_tokenizer("bytes"), completion_frame())
-        fitter.depths = tuple(d / (depths - 1) for d in range(depths))
+        fitter.share_text([d / (depths - 1) for d in range(depths)])
         size = length - 100  # bytes of a document without its question
         starts, ends = fitter.starts(source.stretch(c, 7, length) for c in clusters)
         assert starts == fitter.starts(source.stretch(c, 7, length) for c in reversed(clusters))[0][::-1]

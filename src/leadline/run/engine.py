@@ -119,6 +119,7 @@ def execute(
 
     Raises RunStopped when it had to stop early; `stop` ends it from another thread.
     """
+    plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
     done = writer.done if only is None else _AllBut(only)
     engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop())
     with stopping_on_signals(engine.stop, Interrupted("interrupted", where=str(writer.folder), fix=RESUME)):

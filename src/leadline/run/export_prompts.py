@@ -57,7 +57,7 @@ def write_prompts(
     progress: Callable[[int, int], None] = lambda n, all: None,
 ) -> WrittenPrompts:
     """Writes every prompt of a spec. Files appear when all their prompts are written."""
-    fitter.depths = spec.depths
+    fitter.share_text(spec.depths)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     for title, task in tasks.items():
         if task.request == "logprobs":

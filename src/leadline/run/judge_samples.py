@@ -147,7 +147,7 @@ class _EvidenceFinder:
             tokenizer = _tokenizer_of(spec, manifest)
             if tokenizer is not None and manifest.frame:
                 self._fitter = Fitter(tokenizer, Frame(**manifest.frame))
-                self._fitter.depths = spec.depths
+                self._fitter.share_text(spec.depths, manifest.added_depths)
         except (LeadlineError, TypeError, KeyError) as error:
             result.notes.append(f"judges see no evidence: the tasks of this run cannot be opened again ({error})")
 

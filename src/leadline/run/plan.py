@@ -309,7 +309,7 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     chat = model.frame.form == "chat"
     untemplated = model.frame if not chat else plain if model.grain == "document" else None
     fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
-    fitter.depths = spec.depths
+    fitter.share_text(spec.depths)
     return fitter
 
 

@@ -102,11 +102,22 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """How the model wraps a turn, as the prompt was counted: form, prefill, system text, extra tokens."""
     tasks: dict[str, dict[str, Any]] = {}
     """By title: name, version, category, has_depth, options."""
+    added_depths: tuple[float, ...] = ()
+    """Depths that the run did not begin with, in the order in which they were added. Documents over a text of limited
+    length depend on it."""
     created: str
     sessions: tuple[Session, ...] = ()
 
     def identity(self) -> dict[str, Any]:
         return {"spec": self.spec, "fingerprints": self.fingerprints}
+
+    def extended_from(self, there: Manifest) -> Manifest:
+        """This manifest, for a folder that holds the run so far: when that began, and which depths are new."""
+        known = there.spec.get("depths", ())
+        added = (*there.added_depths, *(depth for depth in self.spec.get("depths", ()) if depth not in known))
+        return msgspec.structs.replace(
+            self, created=there.created, sessions=(*there.sessions, *self.sessions), added_depths=added
+        )
 
     def compared(self) -> dict[str, Any]:
         """What is compared with another run: the identity, and how a turn was wrapped."""

@@ -284,9 +284,7 @@ def open_run(folder: Path, manifest: Manifest) -> RunWriter:
             _refuse_half_rescored(folder)
             there = read_manifest(folder)
             refuse_other_run(there, manifest, folder)
-            manifest = msgspec.structs.replace(
-                manifest, created=there.created, sessions=(*there.sessions, *manifest.sessions)
-            )
+            manifest = manifest.extended_from(there)
         else:
             _refuse_other_files(folder)
         replace_file(folder / MANIFEST, encode_pretty(manifest))

@@ -132,16 +132,21 @@ class Stretch(Window):
     beginnings: Indices
     """Pieces that may begin a document."""
 
-    def placed(self, ends: Indices, depths: Sequence[float]) -> Window:
-        """`ends` has the tokens before each piece and in all, `depths` are those of the run."""
+    def placed(self, ends: Indices, depths: Sequence[float], added: Sequence[float] = ()) -> Window:
+        """`ends` has the tokens before each piece and in all, `depths` are those the run began with and `added` the
+        later ones, whose blocks are counted from the other end so that no earlier document changes."""
         cluster, size = self.cluster, int(ends[-1])
         blocks = max(size // self.tokens, 1)
-        if cluster.depth in depths:
+        if cluster.depth in added:  # numbered so that neither more samples nor more depths change the number
+            index = added.index(cluster.depth)
+            diagonal = cluster.sample + index
+            number = blocks - 1 - (diagonal * (diagonal + 1) // 2 + index)
+        elif cluster.depth in depths:
             number = cluster.sample * len(depths) + depths.index(cluster.depth)
         else:  # one for all depths, or a document of no run
             number = cluster.sample + int((cluster.depth or 0.0) * blocks * 10 / 11)
         place = float(_block_order(seed_of(self.seed, "stretches", *cluster.group), blocks)[number % blocks])
-        if number >= blocks:  # the text is used up
+        if not 0 <= number < blocks:  # the text is used up
             place += rng(self.seed, "stretch", *cluster.coordinates).random()
         at = int(np.searchsorted(ends[self.beginnings], place * size / blocks))
         return Window(self.bank, int(self.beginnings[at % len(self.beginnings)]), self.repeat)

@@ -61,7 +61,9 @@ class Fitter:
         self.plain = plain
         self.untemplated = untemplated
         self.depths: tuple[float, ...] = ()
-        """Those of the run, which share a text so that no two documents have the same stretch of it."""
+        """Those the run began with, which share a text so that no two documents have the same stretch of it."""
+        self.added_depths: tuple[float, ...] = ()
+        """And those it was extended by."""
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -75,7 +77,7 @@ class Fitter:
             enough = tuple(map(self._with_enough_tokens, draft.questions))
             counted, filler = self._bank(draft.filler), draft.filler
             if isinstance(filler, Stretch):
-                filler = filler.placed(counted.starts, self.depths)
+                filler = filler.placed(counted.starts, self.depths, self.added_depths)
             return self._fitted(replace(draft, questions=enough, filler=filler), counted)
 
     def starts(self, stretches: Iterable[Stretch]) -> tuple[list[int], Indices]:
@@ -83,7 +85,11 @@ class Fitter:
         some = list(stretches)
         with self._lock:
             ends = self._bank(some[0]).starts
-        return [one.placed(ends, self.depths).start for one in some], ends
+        return [one.placed(ends, self.depths, self.added_depths).start for one in some], ends
+
+    def share_text(self, depths: Sequence[float], added: Sequence[float] = ()) -> None:
+        """Sets the depths of the run: all of them, and those of them that it was extended by."""
+        self.depths, self.added_depths = tuple(d for d in depths if d not in added), tuple(added)
 
     def answer_tokens(self, targets: Sequence[str], match: Match) -> int:
         """Tokens of a right answer: all targets in a list, or the shortest where any one will do, and an end token."""
