@@ -1,6 +1,5 @@
-"""The keys and values of a document, and attention to them in parts that are merged exactly.
+"""Attention to the keys and values of a document, in parts that are merged exactly.
 
-    Store          keys and values of the tokens read so far, one buffer per layer
     DocumentPass   attention while reading the document's next tokens into the store
     RowsPass       attention of many short rows in one batch, each row after its own cut of the document
 
@@ -26,6 +25,8 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
+from leadline.models.hf.store import Store
+
 ATTENTION_NAME = "leadline_shared_prefix"
 STEP = 1024
 """Chunks whose length is a multiple of this may use kernels that need a plan for every new shape."""
@@ -38,7 +39,7 @@ Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
 MergingKernel = Callable[[Sequence[AttentionPart]], Tensor | None]
 
 
-# --- the store, and the passes that attend to it ------------------------------------------------
+# --- passes that attend to a document's keys and values ------------------------------------------------
 
 
 class UnsupportedAttention(Exception):
@@ -81,49 +82,6 @@ def attention(
 AttentionInterface.register(ATTENTION_NAME, attention)
 
 
-class Store:
-    """Keys and values of the tokens read so far: two buffers [1, key heads, capacity, width] per layer.
-
-    A buffer is allocated when its layer first writes, on that layer's device, so models spread over devices work.
-    """
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self.length = 0
-        self._keys: dict[int, Tensor] = {}
-        self._values: dict[int, Tensor] = {}
-
-    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
-        if layer not in self._keys:
-            self._keys[layer] = key.new_empty(1, key.shape[1], self.capacity, key.shape[3])
-            self._values[layer] = value.new_empty(1, value.shape[1], self.capacity, value.shape[3])
-        stop = start + key.shape[2]
-        self._keys[layer][:, :, start:stop].copy_(key)
-        self._values[layer][:, :, start:stop].copy_(value)
-
-    def read(self, layer: int, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self._keys[layer][:, :, start:stop], self._values[layer][:, :, start:stop]
-
-    def crop(self, length: int) -> None:
-        """Drop everything after the first `length` tokens."""
-        self.length = min(self.length, length)
-
-    def grow(self, capacity: int) -> None:
-        """Enlarge the buffers, one layer at a time, so that only one is held twice."""
-        if capacity <= self.capacity:
-            return
-        self.capacity = capacity
-        for buffers in (self._keys, self._values):
-            for layer, old in buffers.items():
-                new = old.new_empty(*old.shape[:2], capacity, old.shape[3])
-                new[:, :, : self.length].copy_(old[:, :, : self.length])
-                buffers[layer] = new
-
-    @property
-    def bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for b in (self._keys, self._values) for t in b.values())
-
-
 class PassDone(Exception):
     """Ends a forward pass early: the rest of its output is not needed."""
 
@@ -135,16 +93,18 @@ class DocumentPass:
     """
 
     def __init__(self, store: Store, count: int, *, last_layer: int | None = None) -> None:
-        self.store, self.start, self.count, self.last_layer = store, store.length, count, last_layer
+        self.store, self.count, self.last_layer = store, count, last_layer
+        self.spans = power_of_two_spans(store.length)
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
+        self.store.write(layer, key[:, :, : self.count], value[:, :, : self.count], None)
         if layer == self.last_layer:
             raise PassDone
         planned = query.shape[2] % STEP == 0
         parts = [attend(query, key, value, scale, causal=True, planned=planned)]
-        for start, stop, common in power_of_two_spans(self.start):
-            parts.append(attend(query, *self.store.read(layer, start, stop), scale, planned=planned and common))
+        earlier = self.store.blocks(layer, [(start, stop) for start, stop, _ in self.spans])
+        for (_, _, common), block in zip(self.spans, earlier, strict=True):
+            parts.append(attend(query, *block, scale, planned=planned and common))
         return merged_by_token(parts)
 
 
@@ -193,9 +153,10 @@ class RowsPass:
         # [key heads, rows, group x columns, width]: rows that see the same segment are now adjacent
         flat = folded.transpose(0, 1).contiguous()
         total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
-        for start, stop, count in self.segments:
+        blocks = self.store.blocks(layer, [(start, stop) for start, stop, _ in self.segments])
+        for (_, _, count), block in zip(self.segments, blocks, strict=True):
             share = flat[:, :count].reshape(1, key_heads, -1, width)
-            part, part_lse = attend(share, *self.store.read(layer, start, stop), scale)
+            part, part_lse = attend(share, *block, scale)
             into = total[:, :count], total_lse[:, :count]
             merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
         answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)

@@ -97,13 +97,13 @@ def _generate(reader: Reader, rows: Sequence[PromptRow], progress: _Progress) ->
     recorded: tuple[torch.cuda.CUDAGraph, Tensor] | None = None
     while progress.steps_left:
         # Only after a step of this shape: kernels must not be compiled or tuned while a graph is recorded.
-        if recorded is None and progress.steps_left > _STEPS_WORTH_A_GRAPH and reader.records:
+        if recorded is None and progress.steps_left > _STEPS_WORTH_A_GRAPH and reader.records_steps:
             recorded = _record_step(batch, chosen) if batch.shape in reader.stepped else None
         if recorded is not None:
             graph, chosen = recorded
             graph.replay()
         else:
-            if not reader.records:
+            if not reader.records_steps:
                 chosen = _drop_finished(batch, progress.done, chosen)
             chosen = _step(batch, chosen)
             reader.stepped.add(batch.shape)
@@ -189,7 +189,7 @@ def shared_nll(
     continuations = [_with_predecessor(c, document) for c in continuations]
     rows = rows_of(document, [c.cut for c in continuations], [c.ids[:-1] for c in continuations])
     read = max([row.base for row in rows] + [stop - 1 for _, stop in spans], default=0)
-    in_spans = _document_nll(reader, document, spans, read)
+    in_spans = _document_nll(reader, document, spans, read, [row.base for row in rows])
     nats = [np.zeros(len(c.ids) - c.start) for c in continuations]
     for batch in batches(rows, batch_size(rows, 0)) if rows else ():
         _rows_nll(reader, batch, continuations, nats)
@@ -203,14 +203,16 @@ def _with_predecessor(c: Continuation, document: Ids) -> Continuation:
     return Continuation(c.cut - 1, np.concatenate([document[c.cut - 1 : c.cut], c.ids]), 1)
 
 
-def _document_nll(reader: Reader, document: Ids, spans: Sequence[tuple[int, int]], read: int) -> list[Floats]:
-    """Read the document's first `read` tokens and score the spans on the way."""
+def _document_nll(
+    reader: Reader, document: Ids, spans: Sequence[tuple[int, int]], read: int, cuts: Sequence[int]
+) -> list[Floats]:
+    """Read the document's first `read` tokens and score the spans on the way; rows will follow at `cuts`."""
     wanted = np.zeros(len(document) + 1, bool)
     for start, stop in spans:
         wanted[start:stop] = True
     first = int(wanted.argmax()) - 1 if spans else read
     nats = np.full(len(document) + 1, np.nan)
-    for start, hidden in reader.reading(document[:read], keep=first, wanted=wanted[1:]):
+    for start, hidden in reader.reading(document[:read], keep=first, wanted=wanted[1:], cuts=cuts):
         positions = np.flatnonzero(wanted[start + 1 : start + 1 + len(hidden)])
         if len(positions):
             chosen = hidden[torch.from_numpy(positions).to(hidden.device)]

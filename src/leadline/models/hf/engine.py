@@ -202,7 +202,8 @@ class Engine:
             ids = text
         else:
             rows = rows_of(ids, [requests[i].cut for i in some], [requests[i].closing for i in some])
-        self.reader.read(ids[: max(row.base for row in rows)])
+        cuts = [row.base for row in rows]
+        self.reader.read(ids[: max(cuts)], cuts=cuts)
         allowances = [requests[i].allowance for i in some]
         batch = self.batch_size(rows, max(allowances))
         answers = generate(self.reader, rows, allowances, self.stops, batch=batch)

@@ -7,7 +7,7 @@ reader.logits(hidden)                logits of chosen positions only
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -23,9 +23,9 @@ from leadline.models.hf.attention import (
     DocumentPass,
     PassDone,
     RowsPass,
-    Store,
     running,
 )
+from leadline.models.hf.store import DeviceStore, Store
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -78,6 +78,7 @@ class Reader:
         spread = len(getattr(model, "hf_device_map", None) or ()) > 1
         self._last_layer = None if spread else model.config.get_text_config().num_hidden_layers - 1
         self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
+        self.new_store: Callable[[], Store] = DeviceStore
         self.store: Store | None = None
         self.ids: Ids = np.zeros(0, np.int32)  # those in the store
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
@@ -88,24 +89,30 @@ class Reader:
     def device(self) -> torch.device:
         return torch.device(self.model.get_input_embeddings().weight.device)
 
+    @property
+    def records_steps(self) -> bool:
+        """Whether decoding steps are recorded as CUDA graphs."""
+        return self.records and self.store is not None and self.store.steady
+
     @cached_property
     def recording_stream(self) -> torch.cuda.Stream:
         """One stream for all CUDA graphs: libraries keep a workspace of about 32 MiB per stream."""
         return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
-    def read(self, ids: Ids, *, reuse: bool = True) -> None:
-        """Make the store hold exactly `ids`; a common beginning with its present content is reused."""
-        for _ in self.reading(ids, keep=len(ids) if reuse else 0, wanted=np.zeros(len(ids), bool)):
+    def read(self, ids: Ids, *, reuse: bool = True, cuts: Sequence[int] | None = None) -> None:
+        """Make the store hold exactly `ids`; a common beginning with its present content is reused. Rows will follow
+        at `cuts` of it, or anywhere."""
+        for _ in self.reading(ids, keep=len(ids) if reuse else 0, wanted=np.zeros(len(ids), bool), cuts=cuts):
             pass
 
-    def reading(self, ids: Ids, *, keep: int, wanted: npt.NDArray[np.bool_]) -> Iterator[tuple[int, Tensor]]:
+    def reading(
+        self, ids: Ids, *, keep: int, wanted: npt.NDArray[np.bool_], cuts: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, Tensor]]:
         """Read `ids`; yields start and hidden states of each chunk with a `wanted` token. At most `keep` tokens of the
         store's present content are reused."""
-        store = self.store = self.store or Store(len(ids))
-        common = min(common_prefix(self.ids, ids), keep)
-        store.crop(common)
-        self.ids = ids[:common]
-        store.grow(len(ids))
+        store = self.store = self.store or self.new_store()
+        store.length = store.prepare(len(ids), min(common_prefix(self.ids, ids), keep), cuts)
+        self.ids = ids[: store.length]
         while store.length < len(ids):
             start, stop = store.length, min(store.length + self.chunk, len(ids))
             hidden = self._read_chunk(store, ids[start:stop], wanted=bool(wanted[start:stop].any()))
@@ -134,7 +141,7 @@ class Reader:
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> RowBatch:
         """A batch of rows, longest base first, with room for that many further columns."""
-        self.store = self.store or Store(0)
+        self.store = self.store or self.new_store()
         return RowBatch(self, rows, room)
 
     def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor) -> Tensor:
