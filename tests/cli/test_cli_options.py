@@ -12,6 +12,7 @@ from leadline.cli.options import RunOptions, spec_of
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
+from leadline.models.sim.profiles import JUDGE, NEVER_RIGHT, SHAPES
 from support.fake_server import FakeServer, Kind
 
 MINE = '''
@@ -196,3 +197,24 @@ def test_an_interval_of_one_document_is_not_printed_as_infinite(
     said = capsys.readouterr().out
     assert "not known" in said
     assert "inf" not in said.replace("infinit", "").replace("inform", "")
+
+
+def test_a_second_task_as_an_argument_is_answered_with_the_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["run", "niah", "kv", "--model", "sim:perfect"]) == 64
+    assert "--task kv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"samples": 0}, "must be at least 1"), ({"lenghts": "1k"}, "'lengths'"), ({"reading": "freshh"}, "'fresh'")],
+)
+def test_a_wrong_spec_in_python_is_an_error_in_plain_words(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Spec(**({"model": "sim:perfect", "tasks": "niah", "lengths": "1k"} | wrong))
+    assert said in f"{caught.value.what} {caught.value.fix}"
+
+
+def test_the_catalogue_names_every_simulated_model(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["models", "show", "sim"]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"sim:{name} " in shown for name in (*SHAPES, *NEVER_RIGHT, JUDGE))

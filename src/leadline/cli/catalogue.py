@@ -98,7 +98,7 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers")}
+    plain = {key: value for key, value in found.items() if key not in ("options", "trivial_readers", "models")}
     if "trivial_readers" in found:
         plain["trivial readers"] = [
             f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
@@ -111,6 +111,9 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         echo(f"{key.ljust(width)}  {lines[0]}")
         for line in lines[1:]:
             echo(f"{'':{width}}  {line}")
+    if named := found.get("models"):
+        echo()
+        print_table([(model["name"], model["help"]) for model in named], ("model", "what it does"))
     if options := found.get("options"):
         echo()
         rows = [(o["name"], o["type"], repr(o["default"]), o["help"]) for o in options]
@@ -159,7 +162,9 @@ def describe_task(name: str) -> dict[str, Any]:
 def describe_model(name: str) -> dict[str, Any]:
     found: type[ModelProvider] | ModelProvider = registry.find("models", name)
     provider = found if isinstance(found, type) else type(found)
-    return {"name": name, "summary": provider.summary or _first_line(provider), "options": _options(found)}
+    names = [{"name": f"{name}:{model}", "help": about} for model, about in provider.names.items()]
+    about = {"name": name, "summary": provider.summary or _first_line(provider)}
+    return about | ({"models": names} if names else {}) | {"options": _options(found)}
 
 
 def describe_source(name: str) -> dict[str, Any]:

@@ -193,6 +193,11 @@ def _show_usage_error(error: typer.TyperException) -> int:
     command = context.command_path if context else "leadline"
     what, fix = error.format_message(), f"see `{command} --help`"
     option: str = getattr(error, "option_name", "")
+    extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", what)
+    if extra and context and any("--task" in p.opts for p in context.command.params):
+        what = f"one task, suite or file at a time; not expected: {extra[1]}"
+        named = " ".join(f"--task {word}" for word in extra[1].split())
+        fix = f"for several tasks give each with --task, the first one too: {named}"
     if option:
         options = [name for p in context.command.params for name in p.opts] if context else []
         near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)

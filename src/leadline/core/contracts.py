@@ -288,6 +288,8 @@ class ModelProvider(Options):
     """The part before the colon in `PROVIDER:NAME?key=value`. Fields are its options; `open` makes the model."""
 
     summary: ClassVar[str] = ""
+    names: ClassVar[Mapping[str, str]] = {}
+    """The models it has, each with a line about it, if they are known: for the catalogue."""
     in_process: ClassVar[bool] = False
     """Whether the model runs on this machine, and so can have copies on others (--ray)."""
 

@@ -12,9 +12,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from leadline.core.errors import UnknownName, UsageError
+from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import digest
 from leadline.core.types import Reading
@@ -122,6 +131,15 @@ class Spec(FrozenModel):
     @classmethod
     def _tasks(cls, value: Any) -> Any:
         return [value] if isinstance(value, (str, Mapping)) else value
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _plain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Spec], info: ValidationInfo) -> Spec:
+        """Errors of `Spec(...)` in Python are those of a spec file."""
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise plain_error(cls, error, where=(info.context or {}).get("where", "Spec")) from None
 
     @model_validator(mode="after")
     def _distinct_labels(self) -> Spec:
@@ -248,24 +266,29 @@ def make_spec(values: Mapping[str, Any], *, where: str = "spec") -> Spec:
 def validated(cls: type[ModelT], values: Mapping[str, Any], *, where: str) -> ModelT:
     """An instance of `cls`. Raises pydantic's first error in plain words."""
     try:
-        return cls.model_validate(dict(values))
+        return cls.model_validate(dict(values), context={"where": where})
     except ValidationError as error:
-        first = error.errors()[0]
-        kind, given = first["type"], first.get("input")
-        limits = {k: f"{v:,.10g}" if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
-        *path, name = (str(p) for p in first["loc"] or ("",))
-        place = ".".join([*path, name])
-        if kind == "extra_forbidden":
-            raise UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path])) from None
-        if kind == "missing":
-            raise UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...") from None
-        if kind == "literal_error" and isinstance(given, str):
-            raise UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where) from None
-        expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
-        shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
-        about = _description(cls, path, name)
-        fix = f"{place}: {about}" if about else ""
-        raise UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix) from None
+        raise plain_error(cls, error, where=where) from None
+
+
+def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> LeadlineError:
+    """The first of pydantic's errors about an instance of `cls`, in plain words."""
+    first = error.errors()[0]
+    kind, given = first["type"], first.get("input")
+    limits = {k: f"{v:,.10g}" if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
+    *path, name = (str(p) for p in first["loc"] or ("",))
+    place = ".".join([*path, name])
+    if kind == "extra_forbidden":
+        return UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path]))
+    if kind == "missing":
+        return UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...")
+    if kind == "literal_error" and isinstance(given, str):
+        return UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where)
+    expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
+    shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
+    about = _description(cls, path, name)
+    fix = f"{place}: {about}" if about else ""
+    return UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix)
 
 
 _EXPECTED = {

@@ -13,7 +13,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -27,6 +27,7 @@ from leadline.core.types import Document, Frame, Probe
 from leadline.models.sim.profiles import (
     ARCHETYPES,
     JUDGE,
+    NAMES,
     Length,
     Profile,
     continuation_nll,
@@ -78,6 +79,7 @@ class Simulated(ModelProvider, Profile):
     wanders, cuts-off; flaky; judge."""
 
     summary: ClassVar[str] = "simulated models with a known profile, for demos and for testing measurements"
+    names: ClassVar[Mapping[str, str]] = NAMES
 
     seed: int = Field(0, description="another seed errs on other samples")
     rate: float = Field(0.1, ge=0, le=1, description="share of requests that fail, for flaky")

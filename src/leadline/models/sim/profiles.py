@@ -78,7 +78,21 @@ SHAPES: dict[str, Shape] = {
 }
 NEVER_RIGHT = ("refuses", "empty", "wanders", "cuts-off")
 JUDGE = "judge"
-ARCHETYPES = (*SHAPES, *NEVER_RIGHT, JUDGE)
+NAMES = {
+    "perfect": "always right",
+    "cliff": "right up to `window` tokens and not beyond",
+    "lost-in-the-middle": "a dip over the middle depths that opens up to `window`",
+    "decay": "falls smoothly, half way down at `window`",
+    "floor": "falls smoothly to `low`, which it keeps",
+    "recency": "finds only what is within `window` tokens of the end",
+    "flaky": "right, but a share `rate` of requests fails",
+    "refuses": "declines every question",
+    "empty": "answers nothing",
+    "wanders": "talks of something else",
+    "cuts-off": "introduces its answer until its tokens are used up",
+    "judge": "a judge of answers, with a known `sensitivity` and `specificity`",
+}
+ARCHETYPES = tuple(NAMES)
 _LOW = {"floor": 0.6}
 
 
