@@ -57,6 +57,8 @@ OTHER_FORM = "right value in another form"
 DEMONSTRATION = "copied the demonstration"
 ANOTHER_CHAIN = "another chain"
 ANOTHER_VALUE = "another planted value"
+HALF = "half of a split needle"
+NOT_JOINED = "all pieces of a split needle, not joined"
 DUPLICATES = "duplicates while missing others"
 INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}
 STOP_WORDS = "stop words"
@@ -94,6 +96,9 @@ def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) 
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
     if answer.right or answer.words.in_another_form(probe.targets):
         return "wrong_format", OTHER_FORM
+    if answer.foreign == HALF:
+        joined = len(answer.words.found(probe.mistakes[HALF])) < len(probe.mistakes[HALF])
+        return ("wrong", HALF) if joined else ("wrong_format", NOT_JOINED)
     if answer.foreign:
         return "distractor", answer.foreign
     return _classify_wording(answer) or _classify_form(answer)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from pydantic import Field, model_validator
@@ -18,6 +19,27 @@ from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.tasks.lexical_overlap import lexical_overlap
+from leadline.tasks.needle_forms import (
+    ASSOCIATION_WORDINGS,
+    BEGINNINGS,
+    ENDS,
+    INSTRUCTION_ABOUT_PEOPLE,
+    INSTRUCTION_FOR_CORRECTIONS,
+    INSTRUCTION_FOR_PIECES,
+    JOINED,
+    MIDDLES,
+    PARAPHRASE_WORDINGS,
+    PIECE_PARTS,
+    Distraction,
+    Hard,
+    KeyAndValues,
+    NeedleMatch,
+    draw_association,
+    draw_paraphrase,
+    shown_mistakes,
+    split_value,
+)
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
@@ -61,15 +83,6 @@ PREFIX = "The {kind} for {key} is"
 PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyAndValues:
-    """One key with its values, and the index of the wording used for it."""
-
-    key: str
-    values: tuple[str, ...]
-    wording: int
-
-
 class Needle(WordedTask):
     """Find values by their keys in a long text.
 
@@ -101,6 +114,21 @@ class Needle(WordedTask):
     needle: str = Field("", description="your own sentence instead of a generated one (with question and answers)")
     question: str = Field("", description="the question that your own needle answers")
     answers: tuple[str, ...] = Field((), description="strings of which any one counts as your own needle's answer")
+    match: NeedleMatch = Field(
+        "",
+        description="the question names the key (literal, the default), describes it in other words (paraphrase), or "
+        "asks by what the needle implies (association)",
+    )
+    pieces: int = Field(
+        0, ge=0, le=3, description="2 or 3: each value is told in so many places, `spread` apart from first to last"
+    )
+    hard: Hard = Field(
+        "",
+        description="distractors with the same key and another qualifier, with near_miss keys, or an earlier value "
+        "that the one asked for replaces (contradiction)",
+    )
+
+    later_options: ClassVar[frozenset[str]] = WordedTask.later_options | {"match", "pieces", "hard"}
 
     @model_validator(mode="after")
     def _own_needle_is_whole(self) -> Needle:
@@ -112,6 +140,19 @@ class Needle(WordedTask):
             object.__setattr__(self, "keys", self.queries)
         return self
 
+    @model_validator(mode="after")
+    def _form_is_possible(self) -> Needle:
+        described, formed = self.match in ("paraphrase", "association"), self.pieces > 1 or bool(self.hard)
+        if (described or formed) and (self.needle or self.haystack == "needles"):
+            raise ValueError("match, pieces and hard are for generated needles in a haystack of text")
+        if described and (formed or self.key_kind != "words"):
+            raise ValueError("pieces, hard and key_kind are for keys that the question names: match=literal")
+        if self.pieces > 1 and self.hard:
+            raise ValueError("pieces and hard are two tests: set one of them")
+        if self.pieces == 3 and self.value_kind == "words":
+            raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
+        return self
+
     def parts(self) -> Mapping[str, PromptPart]:
         if self.needle:
             return {
@@ -119,19 +160,36 @@ class Needle(WordedTask):
                 "question": PromptPart(("\n\n{question}",), needs=("question",), asks=True),
                 "prefix": PromptPart(("",)),
             }
-        several, lines = self.queries * self.values > 1, self.haystack == "needles"
+        several = self.queries * self.values > 1
         kinds = ("kind", "kinds", "type", "types")
         return {
-            "instruction": PromptPart((INSTRUCTION,), may=kinds, opens=True),
-            "needle": PromptPart(
-                WORDINGS[:1] if lines else WORDINGS, needs=("key", "value"), may=kinds, planted=True, lines=lines
-            ),
+            "instruction": PromptPart((self._instruction(),), may=(*kinds, "pieces", "joined"), opens=True),
+            **self._needle_parts(kinds),
             "question": PromptPart(
                 QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key|serial",), may=kinds, asks=True
             ),
             "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", "serial", *kinds)),
             **noise_part(self.haystack),
         }
+
+    def _instruction(self) -> str:
+        if self.match in ("paraphrase", "association"):
+            return INSTRUCTION_ABOUT_PEOPLE
+        if self.pieces > 1:
+            return INSTRUCTION_FOR_PIECES
+        return INSTRUCTION_FOR_CORRECTIONS if self.hard == "contradiction" else INSTRUCTION
+
+    def _needle_parts(self, kinds: tuple[str, ...]) -> dict[str, PromptPart]:
+        if self.pieces > 1:
+            told = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
+            return {
+                name: PromptPart(told[name], needs=("key", "value"), may=kinds, planted=True)
+                for name in PIECE_PARTS[self.pieces]
+            }
+        lines = self.haystack == "needles"
+        wordings = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}.get(self.match, WORDINGS)
+        texts = wordings[:1] if lines else wordings
+        return {"needle": PromptPart(texts, needs=("key", "value"), may=kinds, planted=True, lines=lines)}
 
     def sources(self) -> Sequence[Source]:
         return () if self.haystack == "needles" else (self._source(),)
@@ -153,7 +211,7 @@ class Needle(WordedTask):
         return Draft(
             id=document_name(cells),
             cluster=self.cluster(cells).name,
-            head=self.fill("instruction", **self.kinds),
+            head=self.fill("instruction", **self.kinds, pieces=self.pieces, joined=JOINED[self.value_kind]),
             filler=self._filler(cells, seed, taken),
             facts=tuple(fact for part in planted for fact in part.facts),
             questions=questions,
@@ -164,6 +222,8 @@ class Needle(WordedTask):
         cannot be told by its form: in shared and nested reading those of other depths count."""
         if self.keys or self.haystack == "needles":
             return self.keys or self.queries
+        if self.hard in ("qualifier", "near_miss"):  # every question has distractors that are nearly its own
+            return max(self.queries, DEFAULT_KEYS)
         fewest = min(Counter(cell.length for cell in cells).values())
         return max(self.queries, -(-DEFAULT_KEYS // fewest))
 
@@ -186,33 +246,70 @@ class Needle(WordedTask):
         draw = rng(seed, "needle", *cell.coordinates)
         if self.needle:
             return self._own(cell, draw)
-        needles = [self._needle(draw, taken) for _ in range(keys)]
-        asked = needles[: self.queries]
-        facts = self._facts(cell, needles, draw)
-        return _CellNeedles(self, cell, tuple(facts), tuple(asked), tuple(v for n in needles for v in n.values), draw)
+        needles = [self._needle(draw, taken) for _ in range(self.queries if self.hard else keys)]
+        if self.hard:
+            one = partial(self._needle, draw, taken)
+            needles = Distraction(self.hard, self.key_kind, self.value_kind, self.split, one).around(
+                needles, keys, draw, taken
+            )
+        asked, others = needles[: self.queries], needles[self.queries :]
+        facts, needed = self._facts(cell, needles, draw)
+        values = tuple(v for n in needles for v in (*n.values, *n.replaced))
+        mistakes = shown_mistakes(asked, others, self.hard, self.value_kind, self.pieces)
+        return _CellNeedles(self, cell, facts, tuple(asked), values, draw, needed, mistakes)
 
-    def _needle(self, draw: random.Random, taken: set[str]) -> KeyAndValues:
-        key = draw_new_value(self.key_kind, draw, taken, self.split)
+    def _needle(self, draw: random.Random, taken: set[str], key: str = "") -> KeyAndValues:
+        asked = ""
+        if self.match in ("paraphrase", "association"):
+            drawn = (draw_paraphrase if self.match == "paraphrase" else draw_association)(draw, taken, self.split)
+            key, asked = drawn.said, drawn.asked
+        key = key or draw_new_value(self.key_kind, draw, taken, self.split)
         values = tuple(draw_new_value(self.value_kind, draw, taken, self.split) for _ in range(self.values))
-        return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)))
+        return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)), asked)
 
-    def _facts(self, cell: Cell, needles: list[KeyAndValues], draw: random.Random) -> list[Fact]:
-        depths = fact_depths(cell, self.spread, self.queries * self.values, draw)
+    def _facts(
+        self, cell: Cell, needles: Sequence[KeyAndValues], draw: random.Random
+    ) -> tuple[tuple[Fact, ...], tuple[str, ...]]:
+        """What is planted, and the ids of what the answer needs."""
+        pieces = max(self.pieces, 1)
+        depths = fact_depths(cell, self.spread, self.queries * self.values * pieces, draw)
+        if pieces > 1:
+            depths.sort()  # the pieces of a value stand in their order
         facts: list[Fact] = []
+        replaced: list[Fact] = []
         for number, needle in enumerate(needles):
             for value_number, value in enumerate(needle.values):
-                place = depths[len(facts)] if number < self.queries else draw.random()
-                # In a haystack of needles all lines have the same wording.
-                first = self.texts("needle")[0] if self.haystack == "needles" else ""
-                text = first or self.one_of("needle", needle.wording, needle.key)
-                text = text.format(key=needle.key, value=value, **self.kinds)
-                facts.append(Fact(f"{cell.key}#{number}.{value_number}", text, place, cell.length))
-        return facts
+                told = self._told(needle, value)
+                for piece, text in enumerate(told):
+                    place = depths[len(facts)] if number < self.queries else draw.random()
+                    name = f"{cell.key}#{number}.{value_number}" + (f".{piece}" if len(told) > 1 else "")
+                    facts.append(Fact(name, text, place, cell.length))
+                for old in needle.replaced[value_number : value_number + 1]:
+                    [text] = self._told(needle, old)
+                    earlier = facts[-1].depth * draw.random()
+                    replaced.append(Fact(f"{cell.key}#{number}.{value_number}.replaced", text, earlier, cell.length))
+        needed = tuple(fact.id for fact in facts[: self.queries * self.values * pieces])
+        return (*replaced, *facts), needed  # of two at one place, the replaced one stands first
+
+    def _told(self, needle: KeyAndValues, value: str) -> list[str]:
+        """The sentences that tell a value: one, or one for each of its pieces."""
+        if self.pieces > 1:
+            told = zip(PIECE_PARTS[self.pieces], split_value(value, self.value_kind, self.pieces), strict=True)
+            return [
+                self.one_of(part, needle.wording % len(BEGINNINGS), needle.key).format(
+                    key=needle.key, value=piece, **self.kinds
+                )
+                for part, piece in told
+            ]
+        # In a haystack of needles all lines have the same wording.
+        first = self.texts("needle")[0] if self.haystack == "needles" else ""
+        text = first or self.one_of("needle", needle.wording, needle.key)
+        return [text.format(key=needle.key, value=value, **self.kinds)]
 
     def _own(self, cell: Cell, draw: random.Random) -> _CellNeedles:
         [depth] = fact_depths(cell, self.spread, 1, draw)
         fact = Fact(f"{cell.key}#0", self.needle, depth, cell.length)
-        return _CellNeedles(self, cell, (fact,), (), self.answers, draw)
+        return _CellNeedles(self, cell, (fact,), (), self.answers, draw, (fact.id,))
 
     @property
     def allowance(self) -> int:
@@ -232,6 +329,9 @@ class _CellNeedles:
     asked: tuple[KeyAndValues, ...]
     values: tuple[str, ...]
     draw: random.Random
+    needed: tuple[str, ...]
+    """Ids of the facts that the answer needs."""
+    mistakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def ask(self, everything: Sequence[str]) -> Question:
         """The question, with every other planted value as a distractor."""
@@ -240,26 +340,36 @@ class _CellNeedles:
             return Question(
                 cell=self.cell, text=task.fill("question", question=task.question), answer_prefix=task.fill("prefix"),
                 targets=task.answers,
-                allowance=task.allowance, scorers=SCORERS["any"], facts=tuple(f.id for f in self.facts),
+                allowance=task.allowance, scorers=SCORERS["any"], facts=self.needed,
                 labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
-        names = listed([n.key for n in self.asked])
-        keys = {"key": names, "serial": serial([n.key for n in self.asked]), **task.kinds}
-        asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names)
+        names = listed([n.name for n in self.asked])
+        keys = {"key": names, "serial": serial([n.name for n in self.asked]), **task.kinds}
+        asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names).format(**keys)
         return Question(
             cell=self.cell,
-            text=asked.format(**keys),
+            text=asked,
             answer_prefix=task.fill("prefix", **keys),
             targets=targets,
             allowance=task.allowance,
             scorers=SCORERS["all"],
-            facts=tuple(f.id for f in self.facts[: len(targets)]),
+            facts=self.needed,
             distractors=tuple(v for v in everything if v not in targets),
-            labels={"wording": self._wording()},
+            labels={"wording": self._wording(), **self._form(asked)},
             family="needle",
             value_kind=task.value_kind,
+            mistakes=self.mistakes,
         )
+
+    def _form(self, question: str) -> dict[str, str]:
+        """How needle and question are related, where the options ask for a form; older records have no such labels."""
+        task = self.task
+        form = {"match": task.match, "pieces": str(task.pieces or ""), "hard": task.hard}
+        if not any(form.values()):
+            return {}
+        told = " ".join(fact.text for fact in self.facts if fact.id in self.needed)
+        return {k: v for k, v in form.items() if v} | {"overlap": f"{lexical_overlap(question, told):.2f}"}
 
     def _wording(self) -> str:
         return "own" if "needle" in self.task.wording else str(self.asked[0].wording)

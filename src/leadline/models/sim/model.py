@@ -86,6 +86,12 @@ class Simulated(ModelProvider, Profile):
     limit: Length | None = Field(None, ge=1, description="refuse prompts that need more tokens, as servers do")
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
     latency_seconds: float = Field(0.0, ge=0, description="how long an answer takes")
+    mistake: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of answers that show a mistake known for the task, such as half of a split needle",
+    )
     sensitivity: float = Field(1.0, ge=0, le=1, description="for judge: share of right answers that it accepts")
     specificity: float = Field(1.0, ge=0, le=1, description="for judge: share of wrong answers that it rejects")
     garbled: float = Field(0.0, ge=0, le=1, description="for judge: share of replies that are no verdict")
@@ -116,8 +122,9 @@ class SimulatedModel:
     def card(self) -> ModelCard:
         judging = set() if self.archetype == JUDGE else {"sensitivity", "specificity", "garbled", "guesses_beyond"}
         options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer", *judging})
-        if options["difficulty"] == "same":  # fingerprints of runs made before the option stay valid
-            del options["difficulty"]
+        for option, unset in (("difficulty", "same"), ("mistake", 0.0)):
+            if options[option] == unset:  # fingerprints of runs made before the option stay valid
+                del options[option]
         turns = self.archetype not in ("perfect", "flaky", JUDGE)
         return ModelCard(
             name=f"sim:{self.archetype}",
@@ -201,6 +208,9 @@ class SimulatedModel:
             return self._verdict(probe, draw), "stop"
         if phrases := {"refuses": REFUSALS, "wanders": RAMBLES, "cuts-off": PREAMBLES}.get(self.archetype):
             return without(probe.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
+        known = [value for values in probe.mistakes.values() for value in values]
+        if known and self.options.mistake and draw.random() < self.options.mistake:
+            return f" {draw.choice(known)}.", "stop"
         return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
 
     def _verdict(self, probe: Probe, draw: random.Random) -> str:

@@ -1,0 +1,242 @@
+"""Needles that do not match literally, that are told in pieces, or that have distractors which are nearly right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from leadline.core.contracts import Tokenizer, options_of
+from leadline.core.errors import UsageError
+from leadline.core.registry import task as find_task
+from leadline.core.spec import TaskSpec, make_spec
+from leadline.core.types import Cell, Document
+from leadline.run.engine import measure
+from leadline.scorers.trivial_readers import trivial_scores
+from leadline.stats.intervals import mean_interval
+from leadline.store.runs import read_records
+from leadline.tasks.lexical_overlap import content_words, lexical_overlap
+from leadline.tasks.needle import PREFIX, QUESTIONS, Needle
+from leadline.tasks.needle_forms import (
+    ASSOCIATION_WORDINGS,
+    HALF,
+    PARAPHRASE_WORDINGS,
+    associations,
+    paraphrases,
+    split_value,
+)
+from leadline.text.chat import completion_frame
+from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
+from support.fitting import fit
+from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
+
+FORMS: list[dict[str, Any]] = [
+    {"match": "paraphrase"},
+    {"match": "association"},
+    {"pieces": 2},
+    {"pieces": 3, "value_kind": "uuids"},
+    {"hard": "qualifier"},
+    {"hard": "near_miss"},
+    {"hard": "contradiction"},
+]
+
+
+def needle(**options: object) -> Needle:
+    return Needle.model_validate({"haystack": SMALL_PROSE, "repeat": True, **options})
+
+
+def document(task: Needle, *cells: Cell, tokens: Tokenizer | None = None) -> Document:
+    return fit(task.write(cells, seed=1), tokens or WhitespaceTokenizer(), completion_frame())
+
+
+def without_placeholders(*texts: str) -> str:
+    return re.sub(r"\{\w+\}", " ", " ".join(texts))
+
+
+def named(options: Mapping[str, object]) -> str:
+    return " ".join(f"{key}={value}" for key, value in options.items())
+
+
+# --- the tables ---
+
+
+def test_no_association_is_given_away_by_a_word() -> None:
+    asked = content_words(without_placeholders(*QUESTIONS, PREFIX) + " number numbers word words code codes person")
+    said = content_words(without_placeholders(*ASSOCIATION_WORDINGS))
+    entries = associations()
+    assert len(entries) >= 300
+    assert len({e.clue for e in entries}) == len(entries)
+    for entry in entries:
+        concept, clue = content_words(entry.concept), content_words(entry.clue)
+        assert not clue & (concept | asked), entry
+        assert not said & (concept | asked), entry
+
+
+def test_enough_associations_can_stand_in_one_document() -> None:
+    """88 needles are those of a nested reading of eight lengths and eleven depths."""
+    alone = {e.concept for e in associations() if not e.groups}
+    groups = {group for e in associations() for group in e.groups}
+    assert len(alone) + len(groups) >= 88
+    task = needle(match="association", haystack="noise")
+    cells = [Cell("niah", 12000, depth / 10, 0) for depth in range(11)]
+    facts = document(task, *cells).facts
+    assert len(facts) == 11
+
+
+def test_paraphrases_have_no_word_on_both_sides() -> None:
+    pairs = [pair for section in paraphrases().values() for pair in section]
+    said = content_words(" ".join(said for said, _ in pairs) + without_placeholders(*PARAPHRASE_WORDINGS))
+    asked = content_words(" ".join(asked for _, asked in pairs) + without_placeholders(*QUESTIONS, PREFIX) + " number")
+    assert not said & asked
+    for side in (0, 1):
+        assert len({pair[side] for pair in pairs}) == len(pairs)
+
+
+def test_the_overlap_counts_words_and_not_their_endings() -> None:
+    assert lexical_overlap("Which number belongs to misty-harbor?", "The numbers kept for misty-harbor") == 0.75
+    assert lexical_overlap("Who was in London?", "set a wristwatch by Big Ben") == 0.0
+
+
+# --- documents ---
+
+
+@pytest.mark.parametrize(
+    ("match", "least", "most"), [("literal", 0.4, 1.0), ("paraphrase", 0, 0), ("association", 0, 0)]
+)
+def test_the_overlap_is_on_the_record(match: str, least: float, most: float) -> None:
+    for sample in range(20):
+        [probe] = document(needle(match=match), Cell("niah", 1024, 0.5, sample)).probes
+        assert least <= float(probe.labels["overlap"]) <= most
+        assert probe.labels["match"] == match
+
+
+@pytest.mark.parametrize("options", FORMS, ids=named)
+def test_every_form_is_as_long_as_asked_in_every_kind_of_tokenizer(options: dict[str, Any]) -> None:
+    made: list[tuple[Tokenizer, int]] = [(toy_tokenizer(f), 2) for f in FAMILIES]
+    for tokens, scale in [*made, (ByteTokenizer(), 5), (WhitespaceTokenizer(), 1)]:
+        for depth in (0.0, 0.4, 1.0):
+            found = document(needle(**options), Cell("niah", scale * 1203, depth, 1), tokens=tokens)
+            [probe] = found.probes
+            whole = tokens.encode(found.prompt_text(probe))
+            assert len(whole) == scale * 1203 - probe.allowance
+            assert np.array_equal(whole, found.prompt_ids(probe))
+
+
+@pytest.mark.parametrize("options", FORMS, ids=named)
+@pytest.mark.parametrize("lengths", [(4000,), (3000, 6000)])
+def test_one_document_answers_all_depths_and_lengths(options: dict[str, Any], lengths: tuple[int, ...]) -> None:
+    cells = [Cell("niah", length, depth, 2) for length in lengths for depth in (0.0, 0.5, 1.0)]
+    found = document(needle(**options), *cells)
+    for probe in found.probes:
+        body = found.text[found.body_start_characters : probe.cut_characters]
+        [target] = probe.targets
+        assert body.count(target) == (0 if "pieces" in options else 1)
+        planted = found.planted(probe)
+        assert len(planted) == max(options.get("pieces", 1), 1)
+        assert all(fact.end <= probe.body_tokens for fact in planted)
+    assert len({p.question for p in found.probes}) == len(cells)
+
+
+@pytest.mark.parametrize("options", FORMS, ids=named)
+def test_readers_that_ignore_the_question_are_at_chance(options: dict[str, Any]) -> None:
+    found = trivial_scores(Needle(**options), "niah", samples=8)
+    assert all(value <= 0.4 for value in found.values()), found
+    assert found["only"] == 0.0
+
+
+@pytest.mark.parametrize("kind", ["numbers", "uuids"])
+@pytest.mark.parametrize("pieces", [2, 3])
+def test_a_value_in_pieces_needs_all_of_them(kind: str, pieces: int) -> None:
+    task = needle(pieces=pieces, value_kind=kind, spread=0.6)
+    found = document(task, Cell("niah", 4000, 0.5, 0))
+    [probe] = found.probes
+    [target] = probe.targets
+    told = split_value(target, task.value_kind, pieces)
+    assert ("" if kind == "numbers" else "-").join(told) == target
+    assert probe.mistakes == {HALF: told}
+    planted = found.planted(probe)
+    for fact, piece in zip(planted, told, strict=True):
+        assert piece in fact.text
+        assert target not in fact.text
+    assert planted[-1].depth - planted[0].depth == pytest.approx(0.6, abs=0.05)
+
+
+def test_words_have_two_pieces_and_no_three() -> None:
+    assert split_value("misty-harbor", "words", 2) == ("misty", "harbor")
+    with pytest.raises(UsageError, match="three parts"):
+        find_task(TaskSpec(name="niah", options={"pieces": 3, "value_kind": "words"}))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"match": "association", "pieces": 2},
+        {"pieces": 2, "hard": "near_miss"},
+        {"hard": "qualifier", "haystack": "needles"},
+    ],
+)
+def test_forms_that_exclude_each_other_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        find_task(TaskSpec(name="niah", options=options))
+
+
+@pytest.mark.parametrize("depth", [0.0, 0.3, 1.0])
+def test_the_later_mention_is_the_one_that_counts(depth: float) -> None:
+    for sample in range(4):
+        found = document(needle(hard="contradiction"), Cell("niah", 1500, depth, sample))
+        [probe] = found.probes
+        [[stale]] = probe.mistakes.values()
+        assert found.text.index(stale) < found.text.index(probe.targets[0])
+        assert "later mention counts" in found.text[: found.body_start_characters]
+
+
+def test_hard_distractors_are_nearly_the_key() -> None:
+    found = document(needle(hard="near_miss"), Cell("niah", 1500, 0.5, 0))
+    keys = [re.findall(r"[a-z]+-[a-z]+", fact.text)[0] for fact in found.facts]
+    first, *others = (key.split("-") for key in keys)
+    assert len(set(keys)) == 4
+    assert all(sum(a == b for a, b in zip(first, other, strict=True)) == 1 for other in others)
+    found = document(needle(hard="qualifier"), Cell("niah", 1500, 0.5, 0))
+    keys = [re.findall(r"([a-z]+-[a-z]+) at the \w+ \w+", fact.text)[0] for fact in found.facts]
+    assert len(set(keys)) == 1
+
+
+def test_an_unset_form_leaves_the_identity_of_older_runs() -> None:
+    assert not {"match", "pieces", "hard"} & set(options_of(Needle()))
+    assert options_of(Needle(pieces=2))["pieces"] == 2
+
+
+# --- planted profiles ---
+
+
+@pytest.mark.parametrize(
+    ("options", "failure_class", "detail"),
+    [
+        ({"pieces": 2}, "wrong", HALF),
+        ({"hard": "contradiction"}, "distractor", "stale fact"),
+        ({"hard": "near_miss"}, "distractor", "near-miss key"),
+        ({"hard": "qualifier"}, "distractor", "same key, another qualifier"),
+    ],
+)
+def test_a_planted_share_of_mistakes_is_recovered(
+    options: dict[str, Any], failure_class: str, detail: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    spec = make_spec(
+        {
+            "model": "sim:perfect?mistake=0.3",
+            "tasks": [{"name": "niah", "options": {"haystack": "noise", **options}}],
+            "lengths": "600,900",
+            "depths": "0.2,0.5,0.8",
+            "samples": 20,
+        }
+    )
+    measure(spec, folder)
+    records = list(read_records(folder))
+    shown = [float((r.failure_class, r.detail) == (failure_class, detail)) for r in records]
+    found = mean_interval(shown, [r.cluster for r in records])
+    assert found.interval.low <= 0.3 <= found.interval.high
+    assert sum(shown) == sum(r.failure_class != "correct" for r in records)
