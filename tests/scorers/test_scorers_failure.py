@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
 from leadline.core.types import Probe
 from leadline.scorers import failure
+from leadline.scorers.abstention import abstention
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, EXACT
@@ -108,9 +109,36 @@ def test_an_answer_gets_its_class_and_detail(
         assert classify(probe, completion, scores, receipt) == (expected, detail)
 
 
+NOT_THERE = make_probe("not there", distractors=("4821907", "5550123"), match="any", family="needle")
+NOT_THERE = replace(NOT_THERE, absent=True, value_kind="numbers")
+PRESENT = replace(NUMBER, absent=False)
+ABSENT: list[tuple[Probe, str, str, str, str]] = [
+    (NOT_THERE, "Not there.", "stop", "correct", ""),
+    (NOT_THERE, "The text does not say.", "stop", "correct", ""),
+    (NOT_THERE, "It is 4821907.", "stop", "false_alarm", failure.ANOTHER_VALUE),
+    (NOT_THERE, "It is 1112223.", "stop", "false_alarm", ""),
+    (NOT_THERE, "The text does not mention it, so it must be 1112223.", "stop", "false_alarm", ""),
+    (NOT_THERE, "I can't help with that.", "stop", "refused", ""),
+    (NOT_THERE, "Let me think about the", "length", "cut_off", failure.BEFORE_ANY_VALUE),
+    (NOT_THERE, "", "stop", "empty", ""),
+    (PRESENT, "Not there.", "stop", "false_abstention", ""),
+    (PRESENT, "The text does not mention that number.", "stop", "false_abstention", ""),
+]
+
+
+@pytest.mark.parametrize(("probe", "answer", "finish", "expected", "detail"), ABSENT)
+def test_a_question_without_an_answer_has_classes_of_its_own(
+    probe: Probe, answer: str, finish: str, expected: str, detail: str
+) -> None:
+    completion = said(answer, finish)
+    score = abstention(probe, completion) if probe.absent else ALL.score(probe, completion)
+    assert score.value == float(expected == "correct")
+    assert classify(probe, completion, {"match.all": score}, HONEST) == (expected, detail)
+
+
 def test_every_class_is_reached() -> None:
     # These have tests of their own: the first two below, the last where log-probabilities are measured.
-    reached = {row[3] for row in ANSWERS} | {"error", "input_truncated", "measured"}
+    reached = {row[3] for row in [*ANSWERS, *ABSENT]} | {"error", "input_truncated", "measured"}
     assert reached == set(get_args(FailureClass))
 
 

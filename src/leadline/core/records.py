@@ -88,8 +88,8 @@ class Score(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 FailureClass = Literal[
-    "correct", "partial", "distractor", "not_found", "wrong", "empty", "refused", "cut_off", "wrong_format",
-    "input_truncated", "error", "measured",
+    "correct", "partial", "distractor", "not_found", "false_abstention", "false_alarm", "wrong", "empty", "refused",
+    "cut_off", "wrong_format", "input_truncated", "error", "measured",
 ]  # fmt: skip
 
 

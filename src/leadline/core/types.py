@@ -219,7 +219,7 @@ class Question:
     distractors: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     """Notes on the sample (wording number, hops ...) for the record. They decide nothing; the fields below do, and are
-    added to the labels as `family`, `value_kind` and `demonstration`."""
+    added to the labels as `family`, `value_kind`, `demonstration` and `absent`."""
     match: Match = "all"
     """Whether all targets are needed, or any one of them will do."""
     family: Family = ""
@@ -232,12 +232,15 @@ class Question:
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
     mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
     """May be a function of the document text that is sent, as `targets`."""
+    absent: bool | None = None
+    """Whether the document has no answer, and to say so is right; None where no question is of that kind."""
 
     def __post_init__(self) -> None:
         noted = {
             "family": self.family,
             "value_kind": self.value_kind or "",
             "demonstration": " ".join(self.demonstration),
+            "absent": "" if self.absent is None else str(self.absent).lower(),
         }
         object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
 
@@ -383,6 +386,8 @@ class Probe:
     value_kind: ValueKind | None = None
     demonstration: tuple[str, ...] = ()
     mistakes: Mistakes = field(default_factory=dict)
+    absent: bool | None = None
+    """Whether the document has no answer; None where no question of the task is of that kind."""
     logprobs: LogprobRequest | None = None
     """What to measure, if the probe asks for log-probabilities; None if it asks for an answer."""
     schema: Mapping[str, object] | None = None

@@ -40,6 +40,8 @@ CLASS_COLOURS: Final[dict[FailureClass, str]] = {
     "partial": "#3291b4",
     "distractor": "#e69f00",
     "not_found": "#43225e",
+    "false_abstention": "#6a51a3",
+    "false_alarm": "#b15928",
     "wrong": "#9a3b6b",
     "empty": "#b8bec6",
     "refused": "#cc79a7",

@@ -14,7 +14,14 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.errors import UsageError
-from leadline.core.format import NO_NUMBER, escape_markdown, format_length, sanitise
+from leadline.core.format import (
+    NO_NUMBER,
+    escape_markdown,
+    format_length,
+    format_percent,
+    format_percent_range,
+    sanitise,
+)
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
@@ -245,3 +252,33 @@ def _published_score(score: Estimate | None) -> str:
     if score is None:
         return ""
     return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
+
+
+# --- questions without an answer ----------------------------------------------------------------
+
+ABSENT_COLUMNS = ("accuracy where there is an answer", "false abstentions", "false alarms")
+
+
+def absent_cells(run: Run) -> list[tuple[str, ...]]:
+    """Task, length, and the ABSENT_COLUMNS in percent with their intervals and numbers of questions."""
+    rows = []
+    for one in run.absent:
+        rates = map(_rate, (one.accuracy, one.false_abstentions, one.false_alarms))
+        rows.append((sanitise(one.task, 40), format_length(one.length), *rates))
+    return rows
+
+
+def absent_table(run: Run, *, plain: bool) -> Grid:
+    grid = grid_of("task", "length", *ABSENT_COLUMNS, plain=plain)
+    grid.title = "questions without an answer, percent with 95% intervals"
+    for column in grid.columns[2:]:
+        column.no_wrap = False
+    for row in absent_cells(run):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def _rate(found: Estimate | None) -> str:
+    if found is None:
+        return NO_NUMBER
+    return f"{format_percent(found.mean)} ({format_percent_range(found.interval)}), {found.n:,}"

@@ -25,7 +25,7 @@ from leadline.core.format import (
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.report.judged import show_judged
-from leadline.report.score_tables import SUITE_TASKS, grid_of, published_table, suite_grid
+from leadline.report.score_tables import SUITE_TASKS, absent_table, grid_of, published_table, suite_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
@@ -58,6 +58,8 @@ def show_run(run: Run, console: Console) -> None:
     show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
+    if run.absent:
+        console.print(absent_table(run, plain=not colour))
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
 

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlencode
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count
 from leadline.core.records import UNIT, Completion, Receipt, Record
+from leadline.results.absent import AbsentRates, absent_rates
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
@@ -224,6 +225,7 @@ class Run:
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
         self._published: list[Record] = []
+        self._absent: list[Record] = []
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
         aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
@@ -239,6 +241,8 @@ class Run:
                         self.metrics.setdefault(record.cell.task, scored_by(record))
                     if "sample_id" in record.labels:
                         self._published.append(record)
+                    if "absent" in record.labels:
+                        self._absent.append(record)
                     yield record
                 else:
                     aside[kind].append(record)
@@ -332,6 +336,11 @@ class Run:
     def published(self) -> list[GroupScore]:
         """Scores of published benchmarks by length bin, difficulty and domain; empty without such tasks."""
         return group_scores(self._published, self._published_alone)
+
+    @cached_property
+    def absent(self) -> list[AbsentRates]:
+        """False alarms and false abstentions by task and length; empty without questions that have no answer."""
+        return absent_rates(self._absent)
 
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))

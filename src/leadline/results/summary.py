@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from leadline.results.absent import AbsentRates
 from leadline.results.judged import read_judged
 from leadline.results.judged_summary import judged_values
 from leadline.results.published import GroupScore
@@ -71,6 +72,7 @@ def summary(run: Run) -> dict[str, Any]:
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
         **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
+        **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
         **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
@@ -101,6 +103,16 @@ def published_values(one: GroupScore) -> dict[str, Any]:
         "not_sent": one.not_sent,
         "score_of_whole": estimate_values(one.whole),
         "score_without_text": estimate_values(one.memory),
+    }
+
+
+def absent_values(one: AbsentRates) -> dict[str, Any]:
+    return {
+        "task": one.task,
+        "length": one.length,
+        "accuracy": estimate_values(one.accuracy),
+        "false_abstentions": estimate_values(one.false_abstentions),
+        "false_alarms": estimate_values(one.false_alarms),
     }
 
 

@@ -34,6 +34,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Family, Match, Probe, Reading, ValueKind
 from leadline.run.retry import Asked
+from leadline.scorers.abstention import abstention
 from leadline.scorers.failure import classify
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import locked, read_records, replace_records
@@ -140,7 +141,7 @@ class Recorder:
         scorer = self._scorers.get(name)
         if scorer is None:
             scorer = self._scorers[name] = registry.scorer(name)
-        score = scorer.score(probe, completion)
+        score = abstention(probe, completion) if probe.absent else scorer.score(probe, completion)
         if not math.isfinite(score.value):
             raise LeadlineError(
                 f"scorer {name!r} gave {score.value}", where=probe.cell.key, fix="a score is a number from 0 to 1"
@@ -183,13 +184,14 @@ def bare_probe(
     value_kind: ValueKind | None = None,
     demonstration: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
+    absent: bool | None = None,
 ) -> Probe:
     """As much of a probe as scorers look at, for an answer that was given before."""
     return Probe(
         cell=cell, cut=0, cut_characters=0, tail="", closing_ids=np.empty(0, np.int32), prompt_tokens=0,
         question=question, answer_prefix="", targets=tuple(targets), distractors=(), facts=(), allowance=0, scorers=(),
         match=match, family=family, value_kind=value_kind, demonstration=tuple(demonstration),
-        labels=labels or {},
+        labels=labels or {}, absent=absent,
     )  # fmt: skip
 
 
@@ -208,6 +210,7 @@ def probe_of_record(record: Record) -> Probe:
         value_kind=kinds.get(labels.get("value_kind", "")),
         demonstration=labels.get("demonstration", "").split(),
         labels=labels,
+        absent={"true": True, "false": False}.get(labels.get("absent", "")),
     )
 
 

@@ -43,7 +43,7 @@ _NOT_FOUND = re.compile(
 )
 _NOT_FOUND_ALONE = frozenset(
     ("none", "n/a", "na", "unknown", "nothing", "null", "not found", "no answer", "unanswerable", "not mentioned",
-     "not available", "not given", "not in the text")
+     "not available", "not given", "not in the text", "not there")
 )  # fmt: skip
 _REFUSED = re.compile(
     "|".join(

@@ -13,7 +13,9 @@ wording, and wording before form:
     partial          some targets, not all
  6  wrong_format     the right value is there, not denied, but not in the form the scorer takes
  7  distractor       no target, but another planted value, one of another line, or the demonstration's
- 8  not_found        the model says it is not there, or that it does not know
+ 7  false_alarm      the document has no answer, and the model gives one all the same
+ 8  not_found        the model says it is not there, or that it does not know; false_abstention where questions without
+                     an answer are asked too, so that the model was told how to say so
  9  refused          the model declines
 10  cut_off          the allowance ran out before any value, and the answer was neither a loop nor unrelated
 11  wrong            anything else: a value made up, misread or remembered, a piece of one, or no value at all
@@ -92,6 +94,8 @@ def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) 
     if not Words(outcome.text).list:
         return _classify_empty(outcome)
     answer = _WrongAnswer(probe, outcome, text)
+    if probe.absent:
+        return _classify_absent(answer)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
     if answer.right or answer.words.in_another_form(probe.targets):
@@ -112,10 +116,19 @@ def _classify_empty(outcome: Completion) -> Classification:
 
 def _classify_wording(answer: _WrongAnswer) -> Classification | None:
     if says_not_found(answer.text):
-        return "not_found", ""
+        return "not_found" if answer.probe.absent is None else "false_abstention", ""
     if says_refusal(answer.text):
         return "refused", ""
     return None
+
+
+def _classify_absent(answer: _WrongAnswer) -> Classification:
+    """The document has no answer, and the model did not say so."""
+    if says_refusal(answer.text) and not answer.foreign:
+        return "refused", ""
+    if answer.unfinished and not answer.foreign:
+        return "cut_off", answer.unfinished
+    return "false_alarm", answer.foreign
 
 
 def _classify_form(answer: _WrongAnswer) -> Classification:

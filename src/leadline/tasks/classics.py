@@ -20,6 +20,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, split_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
+from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, filled_in
@@ -118,9 +119,11 @@ class _PlantedLine:
     key: str
     value: str
     fact: Fact
+    absent_key: str = ""
+    """A name that no line has, to be asked for in place of this one's."""
 
 
-class LineRetrieval(WordedTask):
+class LineRetrieval(RetrievalTask):
     """Find the content of one line among many of the same form."""
 
     version: ClassVar[str] = "3"
@@ -132,7 +135,7 @@ class LineRetrieval(WordedTask):
     answer_tokens: int = Field(64, ge=1, description="tokens for the answer")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return LINES
+        return LINES | self.absent_parts()
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         taken: set[str] = set()
@@ -155,13 +158,16 @@ class LineRetrieval(WordedTask):
         value = draw_new_value(self.value_kind, draw, taken, self.split)
         [depth] = fact_depths(cell, 0.0, 1, draw)
         text = self.fill("line", key=key, value=value)
-        return _PlantedLine(key, value, Fact(f"{cell.key}#0", text, depth, cell.length))
+        other = ""
+        if self.is_absent(cell, seed):
+            other = draw_new_value(self.key_kind, rng(seed, "absent key", *cell.coordinates), taken, self.split)
+        return _PlantedLine(key, value, Fact(f"{cell.key}#0", text, depth, cell.length), other)
 
     def _ask(self, cell: Cell, line: _PlantedLine, lines: Sequence[_PlantedLine]) -> Question:
         return Question(
             cell=cell,
-            text=self.fill("question", key=line.key),
-            answer_prefix=self.fill("prefix", key=line.key),
+            text=self.fill("question", key=line.absent_key or line.key),
+            answer_prefix=self.fill("prefix", key=line.absent_key or line.key),
             targets=(line.value,),
             allowance=self.answer_tokens,
             scorers=SCORERS["all"],
@@ -169,6 +175,7 @@ class LineRetrieval(WordedTask):
             distractors=tuple(other.value for other in lines if other is not line),
             family="needle",
             value_kind=self.value_kind,
+            absent=bool(line.absent_key) or None,
         )
 
 
@@ -179,4 +186,4 @@ class KeyValue(LineRetrieval):
     value_kind: ValueKind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return KEY_VALUE
+        return KEY_VALUE | self.absent_parts()

@@ -23,10 +23,11 @@ from pydantic import Field
 
 from leadline.core.seeds import Split, digest, of_split, rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
+from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.questions import ask, parts_of
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart
 
 # --- invented names ---
 #
@@ -242,7 +243,7 @@ CHARACTERS_PER_DOCUMENT = 240
 SMALLEST_WORLD = 512
 
 
-class Fiction(WordedTask):
+class Fiction(RetrievalTask):
     """Answer questions about invented people, firms and towns over a pile of documents.
 
     Depth is where the document that answers starts. A question of several hops needs as many documents; they are in
@@ -259,7 +260,7 @@ class Fiction(WordedTask):
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return parts_of(DOCUMENT)
+        return parts_of(DOCUMENT) | self.absent_parts()
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         around = world(self.split, world_size(max(c.length for c in cells)), self.texts("document")[0])
@@ -297,7 +298,17 @@ class Fiction(WordedTask):
             for number, (text, place) in enumerate(zip(documents, depths, strict=True))
         )
         others, values = self._namesakes(path[0], names[0], cell, around, draw, taken)
-        return _Story(cell, tuple(path), names[0], names[-1], gold, others, values)
+        other = self._nobody(path[0], names[0], cell, around, seed, taken) if self.is_absent(cell, seed) else ""
+        return _Story(cell, tuple(path), names[0], names[-1], gold, others, values, other)
+
+    def _nobody(self, relation: Relation, subject: str, cell: Cell, around: World, seed: int, taken: set[str]) -> str:
+        """A namesake of the subject that no document is about."""
+        draw = rng(seed, "absent subject", *cell.coordinates)
+        while True:
+            name = namesake(relation.of, subject, self.split, draw)
+            if name not in taken and name not in around.names:
+                taken.add(name)
+                return name
 
     def _namesakes(
         self, relation: Relation, subject: str, cell: Cell, around: World, draw: random.Random, taken: set[str]
@@ -327,16 +338,18 @@ class _Story:
     gold: tuple[Fact, ...]
     namesakes: tuple[Fact, ...]
     namesake_values: tuple[str, ...]
+    nobody: str = ""
+    """Someone that no document is about, to be asked about in place of the subject."""
 
     def ask(self, task: Fiction, answers: tuple[str, ...]) -> Question:
-        spoken = self.subject
+        spoken = self.nobody or self.subject
         for relation in self.path[:-1]:
             spoken = relation.phrase.format(x=spoken)
         text = self.path[-1].question.format(x=spoken)
         others = (*self.namesake_values, *answers)
         asked = ask(task, self.cell, text, (self.answer,), self.gold, allowance=task.answer_tokens, others=others)
         labels = {**asked.labels, "relation": ".".join((self.path[0].of, *(r.name for r in self.path)))}
-        return replace(asked, labels=labels)
+        return replace(asked, labels=labels, absent=bool(self.nobody) or None)
 
 
 def draw_path(hops: int, draw: random.Random) -> list[Relation]:

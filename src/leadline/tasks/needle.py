@@ -19,6 +19,7 @@ from leadline.core.contracts import Source
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.lexical_overlap import lexical_overlap
 from leadline.tasks.needle_forms import (
     ASSOCIATION_WORDINGS,
@@ -45,7 +46,6 @@ from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
-    WordedTask,
     answer_allowance,
     filled_in,
     noise_part,
@@ -83,7 +83,7 @@ PREFIX = "The {kind} for {key} is"
 PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 
-class Needle(WordedTask):
+class Needle(RetrievalTask):
     """Find values by their keys in a long text.
 
     Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width
@@ -128,7 +128,7 @@ class Needle(WordedTask):
         "that the one asked for replaces (contradiction)",
     )
 
-    later_options: ClassVar[frozenset[str]] = WordedTask.later_options | {"match", "pieces", "hard"}
+    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"match", "pieces", "hard"}
 
     @model_validator(mode="after")
     def _own_needle_is_whole(self) -> Needle:
@@ -138,6 +138,8 @@ class Needle(WordedTask):
         if self.queries > self.keys > 0:
             # As in RULER, where asking for four keys plants four.
             object.__setattr__(self, "keys", self.queries)
+        if self.absent and (self.needle or self.queries > 1):
+            raise ValueError("absent is for generated needles and one query: leave out needle and queries")
         return self
 
     @model_validator(mode="after")
@@ -170,6 +172,7 @@ class Needle(WordedTask):
             ),
             "prefix": PromptPart((PREFIX_FOR_SEVERAL if several else PREFIX,), may=("key", "serial", *kinds)),
             **noise_part(self.haystack),
+            **self.absent_parts(),
         }
 
     def _instruction(self) -> str:
@@ -256,7 +259,10 @@ class Needle(WordedTask):
         facts, needed = self._facts(cell, needles, draw)
         values = tuple(v for n in needles for v in (*n.values, *n.replaced))
         mistakes = shown_mistakes(asked, others, self.hard, self.value_kind, self.pieces)
-        return _CellNeedles(self, cell, facts, tuple(asked), values, draw, needed, mistakes)
+        other = ""
+        if self.is_absent(cell, seed):
+            other = self._needle(rng(seed, "absent key", *cell.coordinates), taken).name
+        return _CellNeedles(self, cell, facts, tuple(asked), values, draw, needed, mistakes, other)
 
     def _needle(self, draw: random.Random, taken: set[str], key: str = "") -> KeyAndValues:
         asked = ""
@@ -332,6 +338,8 @@ class _CellNeedles:
     needed: tuple[str, ...]
     """Ids of the facts that the answer needs."""
     mistakes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    absent_key: str = ""
+    """A key that no needle has, to be asked for in place of the planted one."""
 
     def ask(self, everything: Sequence[str]) -> Question:
         """The question, with every other planted value as a distractor."""
@@ -344,8 +352,9 @@ class _CellNeedles:
                 labels={"form": "own"}, match="any", family="needle",
             )  # fmt: skip
         targets = tuple(v for n in self.asked for v in n.values)
-        names = listed([n.name for n in self.asked])
-        keys = {"key": names, "serial": serial([n.name for n in self.asked]), **task.kinds}
+        asked_for = [self.absent_key] if self.absent_key else [n.name for n in self.asked]
+        names = listed(asked_for)
+        keys = {"key": names, "serial": serial(asked_for), **task.kinds}
         asked = task.one_of("question", self.draw.randrange(len(QUESTIONS)), names).format(**keys)
         return Question(
             cell=self.cell,
@@ -360,6 +369,7 @@ class _CellNeedles:
             family="needle",
             value_kind=task.value_kind,
             mistakes=self.mistakes,
+            absent=bool(self.absent_key) or None,
         )
 
     def _form(self, question: str) -> dict[str, str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -18,6 +19,7 @@ from leadline.core.contracts import Source
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import bulk_rng, rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import (
     TITLED,
@@ -66,13 +68,21 @@ class DocumentQuestions(WordedTask):
     def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
         """A question as it is put; `others` are answers to other questions about the prompt."""
 
+    def leaves_out_gold(self, cell: Cell, seed: int) -> bool:
+        """Whether the documents that answer the question of this cell are left out, so that it has no answer."""
+        return False
+
     def sources(self) -> Sequence[Source]:
         return (self.corpus(),)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         corpus = self.corpus()
         chosen = self._choose(corpus, cells, seed)
-        facts = [self._facts(corpus, cell, question, seed) for cell, question in zip(cells, chosen, strict=True)]
+        absent = [self.leaves_out_gold(cell, seed) for cell in cells]
+        facts = [
+            [] if left_out else self._facts(corpus, cell, question, seed)
+            for cell, question, left_out in zip(cells, chosen, absent, strict=True)
+        ]
         everything = tuple(dict.fromkeys(answer for question in chosen for answer in question.answers))
         return Draft(
             id=document_name(cells),
@@ -81,7 +91,8 @@ class DocumentQuestions(WordedTask):
             filler=self._pile(corpus, cells, chosen, seed),
             facts=tuple(fact for own in facts for fact in own),
             questions=tuple(
-                self.question(cell, q, own, everything) for cell, q, own in zip(cells, chosen, facts, strict=True)
+                replace(self.question(cell, q, own, everything), absent=left_out or None)
+                for cell, q, own, left_out in zip(cells, chosen, facts, absent, strict=True)
             ),
         )
 
@@ -129,7 +140,7 @@ class DocumentQuestions(WordedTask):
         return DocumentPile(corpus.bank, first, then, drawn, repeat=self.repeat, prefix_stable=cluster.nested)
 
 
-class Questions(DocumentQuestions):
+class Questions(RetrievalTask, DocumentQuestions):
     """Answer questions over a pile of documents, read from a SQuAD or HotpotQA file.
 
     Depth is where the document that answers starts. If two are needed, they are at both ends of a band of width
@@ -144,7 +155,10 @@ class Questions(DocumentQuestions):
     answer_tokens: int = Field(32, ge=1, description="tokens for the answer")
 
     def parts(self) -> Mapping[str, PromptPart]:
-        return parts_of(TITLED if self.titles else UNTITLED, numbers=True)
+        return parts_of(TITLED if self.titles else UNTITLED, numbers=True) | self.absent_parts()
+
+    def leaves_out_gold(self, cell: Cell, seed: int) -> bool:
+        return self.is_absent(cell, seed)
 
     def corpus(self) -> QuestionCorpus:
         form = self.texts("document")[0]
@@ -158,6 +172,10 @@ class Questions(DocumentQuestions):
         return self._numbered(corpus, cells, seed) if corpus.numbered else super().draft(cells, seed=seed)
 
     def _numbered(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> Draft:
+        if self.absent:
+            raise UsageError(
+                "absent is not for numbered documents", where=cells[0].task, fix="print documents without {number}"
+            )
         if len(cells) > 1:
             raise UsageError(
                 "numbered documents answer one question each", where=cells[0].task, fix="use --reading fresh"

@@ -14,7 +14,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
@@ -85,6 +85,7 @@ class Simulated(ModelProvider, Profile):
     rate: float = Field(0.1, ge=0, le=1, description="share of requests that fail, for flaky")
     limit: Length | None = Field(None, ge=1, description="refuse prompts that need more tokens, as servers do")
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
+    invents: float = Field(0.0, ge=0, le=1, description="share of questions without an answer that it answers")
     latency_seconds: float = Field(0.0, ge=0, description="how long an answer takes")
     mistake: float = Field(
         0.0,
@@ -122,7 +123,7 @@ class SimulatedModel:
     def card(self) -> ModelCard:
         judging = set() if self.archetype == JUDGE else {"sensitivity", "specificity", "garbled", "guesses_beyond"}
         options = self.options.model_dump(mode="json", exclude={"latency_seconds", "tokenizer", *judging})
-        for option, unset in (("difficulty", "same"), ("mistake", 0.0)):
+        for option, unset in (("difficulty", "same"), ("mistake", 0.0), ("invents", 0.0)):
             if options[option] == unset:  # fingerprints of runs made before the option stay valid
                 del options[option]
         turns = self.archetype not in ("perfect", "flaky", JUDGE)
@@ -208,10 +209,17 @@ class SimulatedModel:
             return self._verdict(probe, draw), "stop"
         if phrases := {"refuses": REFUSALS, "wanders": RAMBLES, "cuts-off": PREAMBLES}.get(self.archetype):
             return without(probe.targets, draw, phrases), "length" if phrases is PREAMBLES else "stop"
+        if probe.absent:
+            return self._unanswerable(document, probe, draw), "stop"
         known = [value for values in probe.mistakes.values() for value in values]
         if known and self.options.mistake and draw.random() < self.options.mistake:
             return f" {draw.choice(known)}.", "stop"
         return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
+
+    def _unanswerable(self, document: Document, probe: Probe, draw: random.Random) -> str:
+        """The document has no answer: says so, or invents one."""
+        value = _invented_value(document, probe, draw) if draw.random() < self.options.invents else ""
+        return f" {value}." if value else draw.choice((*NOT_FOUND, f" {probe.targets[0].capitalize()}."))
 
     def _verdict(self, probe: Probe, draw: random.Random) -> str:
         """The verdict that a judge's probe has as its target, with this judge's errors."""
@@ -313,6 +321,15 @@ def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> st
     place = draw.choice(digits)
     misread = f"{target[:place]}{(int(target[place]) + draw.randrange(1, 10)) % 10}{target[place + 1 :]}"
     return "" if _contains_any(misread, probe.targets) else misread
+
+
+def _invented_value(document: Document, probe: Probe, draw: random.Random) -> str:
+    """Another planted value, or one of them misread."""
+    if not probe.distractors:
+        return ""
+    value = draw.choice(probe.distractors)
+    other = replace(probe, targets=(value,), distractors=())
+    return (_mistaken_value(document, other, draw) if draw.random() < 0.5 else "") or value
 
 
 def _contains_any(text: str, targets: Sequence[str]) -> bool:

@@ -158,6 +158,7 @@ def make_probe(
         value_kind=question.value_kind,
         demonstration=question.demonstration,
         mistakes=mistakes(read) if callable(mistakes) else mistakes,
+        absent=question.absent,
         body_tokens=body_tokens,
     )
 
