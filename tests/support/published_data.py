@@ -76,6 +76,13 @@ def pile_row(dataset: str, number: int, items: int = 12) -> dict[str, Any]:
         return longbench_row(
             number, context=context, input=label.format(f"what is asked {number}"), answers=[kind], all_classes=classes
         )
+    if dataset == "dureader":
+        about = [
+            f"标题：关于灯塔{number}号的问题\n灯塔{number}号由第{number}位守护人看管。{_sentence(n)}" for n in (1, 2)
+        ]
+        articles = [*about, *(f"标题：其他\n{_sentence(n)}" for n in numbers)]
+        context = "\n\n".join(f"文章{place}\n{article}" for place, article in enumerate(articles, 1))
+        return longbench_row(number, context=context, input=f"灯塔{number}号由谁看管", answers=[f"第{number}位守护人"])
     if dataset == "triviaqa":
         context = "".join(f"Passage:\n{_sentence(n)}\nQuestion:\nWhich?\nAnswer:\nitem {n}\n\n" for n in numbers)
         asked = f"Passage:\nthe own passage {number}\nQuestion:\nWhich?\nAnswer:\n"

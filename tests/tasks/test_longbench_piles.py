@@ -78,6 +78,10 @@ def assert_evidence(dataset: str, prompt: str, probe: Probe) -> None:
         number = re.findall(r"^c = C(\d+)$", prompt, re.MULTILINE)[0]
         assert prompt.count(f"class C{number}:") == 1
         assert prompt.count(f"class C{int(number) + 11}:") == 1  # the last of its snippets
+    elif dataset == "dureader":
+        number = re.findall(r"灯塔(\d+)号由谁看管", prompt)[0]
+        assert prompt.count(f"灯塔{number}号由第") == 2  # both articles, once each
+        assert "文章" not in prompt.partition("标题")[2].partition("\n\n请")[0]  # numbers of articles are left out
     elif dataset == "passage_count":
         whole = set(re.findall(r"^Paragraph: (item \d+) ", prompt, re.MULTILINE))
         assert len(whole) - 1 <= int(target) <= len(whole) + 1  # one may have lost its beginning
@@ -113,7 +117,7 @@ def test_code_and_few_shot_piles_take_no_chat_template(folder: Path) -> None:
     for dataset in DATASETS:
         task = task_of(folder, dataset)
         draft = task.write(cells_of(task, "fresh"), seed=0)
-        assert draft.templated == dataset.startswith("passage")
+        assert draft.templated == dataset.startswith(("passage", "dureader"))
 
 
 def test_a_perfect_reader_gets_full_marks_and_the_official_score_decides(folder: Path) -> None:

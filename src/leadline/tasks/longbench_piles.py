@@ -2,8 +2,8 @@
 
 The texts of a data set's samples are taken apart into their items, and a document of any length is made of them again.
 What a sample needs is placed at the depth of the cell: the paragraph that its summary is of, the only demonstration of
-its class, the snippets of its own repository. Items that would also give the answer are left out. docs/longbench.md
-says what differs from the published data.
+its class, the articles about its question, the snippets of its own repository. Items that would also give the answer
+are left out. docs/longbench.md says what differs from the published data.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ if TYPE_CHECKING:
     from leadline.core.types import Indices
 
 PileName = Literal[
-    "trec", "triviaqa", "samsum", "lsht", "passage_count", "passage_retrieval_en", "passage_retrieval_zh", "repobench-p"
-]
-WITH_EVIDENCE = frozenset(("trec", "lsht", "passage_retrieval_en", "passage_retrieval_zh", "repobench-p"))
+    "dureader", "trec", "triviaqa", "samsum", "lsht", "passage_count", "passage_retrieval_en", "passage_retrieval_zh",
+    "repobench-p",
+]  # fmt: skip
+WITH_EVIDENCE = frozenset(("dureader", "trec", "lsht", "passage_retrieval_en", "passage_retrieval_zh", "repobench-p"))
 """The others have no evidence among the items: a sample brings its own passage or dialogue, or all items count."""
 PARAGRAPH = "Paragraph: "
 """What stands before a paragraph that is to be counted. A number would tell repetitions apart."""
+ABOUT = 0.4
+"""An article is about a question if it has this share of the question's pairs of neighbouring characters. In the real
+samples at hand a question's own search results have 0.44 to 1, and the random articles beside them at most 0.31."""
 NEW_SHARES = (0.4, 1.0)
 """Of the paragraphs to be counted, the share that is new and no repetition: between these, drawn for each sample."""
 
@@ -141,6 +145,7 @@ def _distinct_paragraphs(text: str) -> tuple[str, ...]:
 # --- from samples to items ----------------------------------------------------------------------------
 
 _STARTS = {
+    "dureader": r"文章\d+\n",
     "trec": r"Question: ",
     "triviaqa": r"Passage:\n",
     "samsum": r"Dialogue: ",
@@ -182,7 +187,14 @@ def _items(text: str, dataset: str) -> list[str]:
     found = [part.rstrip() for part in re.split(rf"(?m)^(?={_STARTS[dataset]})", text) if start.match(part)]
     if "passage" in dataset:  # the number is no part of a paragraph
         return [" ".join(start.sub("", part, count=1).split()) for part in found]
-    return found
+    return [start.sub("", part, count=1) for part in found] if dataset == "dureader" else found
+
+
+def _is_about(question: str, item: str) -> bool:
+    asked = re.sub(r"\W", "", question)
+    pairs = {asked[i : i + 2] for i in range(len(asked) - 1)}
+    text = re.sub(r"\W", "", item)
+    return bool(pairs) and sum(pair in text for pair in pairs) >= ABOUT * len(pairs)
 
 
 class _Pile:
@@ -192,7 +204,14 @@ class _Pile:
         self, dataset: str, file: BenchmarkFile, items: list[str], own: list[list[str]], numbers: Mapping[str, int]
     ) -> None:
         self.dataset, self.items, self.numbers = dataset, items, numbers
-        self.blocks = ["\n".join(found) for found in own] if dataset == "repobench-p" else []
+        self.blocks = []
+        if dataset == "repobench-p":
+            self.blocks = ["\n".join(found) for found in own]
+        elif dataset == "dureader":
+            asked = [sample.question for sample in file.samples]
+            self.blocks = [
+                "\n\n".join(i for i in found if _is_about(q, i)) for q, found in zip(asked, own, strict=True)
+            ]
         self.block_of = {sample.id: number for number, sample in enumerate(file.samples)}
         mark = _CLASS.get(dataset, "")
         self.classes = [item.rpartition(mark)[2].strip() for item in items] if mark else []
@@ -242,6 +261,11 @@ class _Pile:
         same = {n for n, item in enumerate(self.items) if item in mine or (line and line in item)}
         return (len(self.items) + self.block_of[sample.id],), same, sample.references
 
+    def its_articles(self, sample: BenchmarkSample, own: list[str]) -> _Evidence | None:
+        block = self.block_of[sample.id]
+        same = {n for n, item in enumerate(self.items) if _is_about(sample.question, item)}
+        return ((len(self.items) + block,), same, sample.references) if self.blocks[block] else None
+
     def nothing(self, sample: BenchmarkSample, own: list[str]) -> _Evidence:
         return (), self._copies(sample), sample.references
 
@@ -261,4 +285,5 @@ _EVIDENCE: dict[str, Callable[[_Pile, BenchmarkSample, list[str]], _Evidence | N
     "passage_retrieval_en": _Pile.its_paragraph,
     "passage_retrieval_zh": _Pile.its_paragraph,
     "repobench-p": _Pile.its_snippets,
+    "dureader": _Pile.its_articles,
 }
