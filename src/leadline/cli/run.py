@@ -30,6 +30,7 @@ from leadline.core.errors import (
     UsageError,
 )
 from leadline.core.spec import Judging, Spec
+from leadline.results.cache_use import cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 from leadline.results.verdict import failures_fix
@@ -251,6 +252,10 @@ def _show(run: Run, *, figure: bool) -> None:
     if answers := _format_answers(totals):
         echo(f"answers   {answers}")
     echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
+    if used := format_cache_use(totals.cache):
+        echo(f"tokens    {used}")
+    if saved := format_seconds_saved(totals.cache):
+        echo(f"time      {saved}")
     echo(f"records   {run.folder}")
     picture = _draw(run) if figure else None  # after the results: drawing can fail
     if picture is not None:
@@ -264,6 +269,8 @@ def _show(run: Run, *, figure: bool) -> None:
             f"the model's own token count differs from ours for {receipts.different:,} prompts, "
             f"by {receipts.largest_difference:+,} at worst; " + " ".join(receipt_notes(receipts))
         )
+    if unused := cache_warning(totals.cache, run.manifest.fingerprints):
+        warn(unused)
     if refused := totals.failures.get("context_length"):
         warn(f"{refused:,} prompts were refused for their length")
 

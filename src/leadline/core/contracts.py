@@ -276,6 +276,28 @@ class Remote(Protocol):
     def address(self) -> str: ...
 
 
+@dataclass(frozen=True, slots=True)
+class PrefixCache:
+    """What a server says about its prefix cache; the defaults where it does not say."""
+
+    tokens: int | None = None
+    slots: int | None = None
+    """Where each request is read in a slot that keeps one prompt (llama.cpp): the number of slots."""
+    block: int = 1
+    """Tokens that are kept or dropped together."""
+    least: int = 1
+    """Shorter beginnings are not kept."""
+    off: bool = False
+
+
+@runtime_checkable
+class Caching(Protocol):
+    """A model on a server that may keep the beginning of a prompt for the next one."""
+
+    @property
+    def prefix_cache(self) -> PrefixCache: ...
+
+
 @runtime_checkable
 class Replicated(Protocol):
     """A model with several replicas: that many documents may be asked of it at once."""

@@ -27,6 +27,11 @@ class Completion(msgspec.Struct, frozen=True, tag="completion", tag_field="kind"
     """The model's own count, the receipt."""
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    """Prompt tokens that came from a cache, where the server says."""
+    cache_write_tokens: int | None = None
+    """Prompt tokens that were written to a cache, where the server says: some charge for it."""
+    thinking_tokens: int | None = None
+    """Of the completion tokens, those of thinking."""
     model: str = ""
     """The model's name in the server's reply, which may differ from the one asked for."""
     system_fingerprint: str = ""
@@ -105,6 +110,8 @@ class Receipt(msgspec.Struct, frozen=True, omit_defaults=True):
     theirs: int | None
     cached: int = 0
     """Cached prompt tokens that `theirs` leaves out, as some servers report it."""
+    cacheable: int = 0
+    """First tokens of the prompt that the server had read before, for another probe of the document."""
 
     @property
     def read(self) -> int | None:

@@ -39,6 +39,7 @@ from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.judged import judged_html, judged_link
 from leadline.report.score_tables import ABSENT_COLUMNS, absent_cells, suite_table
 from leadline.report.terminal import footnotes
+from leadline.results.cache_use import format_seconds_saved
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
@@ -316,8 +317,12 @@ def cost(run: Run) -> Pairs:
         ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
         ("attempts", f"{totals.attempts:,} for {format_count(totals.asked, 'sample')}"),
     ]
-    if totals.cached_tokens:
-        pairs.insert(1, ("of these, cached", format_number(totals.cached_tokens)))
+    if totals.cache.stated:
+        pairs.insert(1, ("of these, from a cache", format_number(totals.cache.cached_tokens)))
+    if totals.cache.hit_share is not None:
+        pairs.insert(2, ("of what a cache could have", f"{100 * totals.cache.hit_share:.0f}%"))
+    if saved := format_seconds_saved(totals.cache):
+        pairs.append(("time by question", saved))
     return pairs
 
 

@@ -15,6 +15,7 @@ from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count
 from leadline.core.records import UNIT, Completion, Receipt, Record
 from leadline.results.absent import AbsentRates, absent_rates
+from leadline.results.cache_use import CacheUse
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
@@ -87,7 +88,7 @@ class Totals:
     """Answers of thinking alone."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    cached_tokens: int = 0
+    cache: CacheUse = field(default_factory=CacheUse)
     attempts: int = 0
     retried: int = 0
     """Samples that took more than one attempt."""
@@ -112,7 +113,7 @@ class Totals:
         if isinstance(outcome, Completion):
             self.receipts.add(record.receipt)
             self.completion_tokens += outcome.completion_tokens or 0
-            self.cached_tokens += outcome.cached_tokens or 0
+            self.cache.add(record, outcome)
             if not record.failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking

@@ -180,6 +180,7 @@ def totals_values(run: Run) -> dict[str, Any]:
         },
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
+        "cache": totals.cache.values(),
     }
 
 

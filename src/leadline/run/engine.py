@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
-from leadline.core.contracts import Model, Remote, logprob_model
+from leadline.core.contracts import Caching, Model, Remote, logprob_model
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.format import format_count
-from leadline.core.records import Answer, Failure, Outcome, Record, Sent
+from leadline.core.records import Answer, Completion, Failure, Outcome, Record, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Spec
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
@@ -160,7 +160,14 @@ class _Engine:
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
-        self._queue = Queue(jobs(plan.spec, plan.tasks, done), self._build, plan.model.grain, waits=counts_remotely)
+        self._limit = plan.document_limit()
+        self._queue = Queue(
+            jobs(plan.spec, plan.tasks, done),
+            self._build,
+            plan.model.grain,
+            waits=counts_remotely,
+            limit=self._limit,
+        )
 
     def run(self) -> None:
         writer, plan = self._writer, self._plan
@@ -185,6 +192,8 @@ class _Engine:
             workers = allowed
         if plan.model.grain == "probe":
             _share_heap()
+        if said := self._limit.describe(max(plan.spec.lengths), workers):
+            self._listen(Note(said))
         try:
             self._start(workers)
             if workers:
@@ -285,7 +294,10 @@ class _Engine:
 
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
         for number, asked in enumerate(answers, 1):
-            record = self._recorder.record(work.document, asked)
+            cacheable = asked.probe.cut if work.follows and isinstance(self._plan.model, Caching) else 0
+            record = self._recorder.record(work.document, asked, cacheable=cacheable)
+            if cacheable and isinstance(record.outcome, Completion):
+                self._limit.learn(cacheable, record.outcome.cached_tokens)
             try:
                 self._writer.append(record)
             except UnreadableRecord as error:

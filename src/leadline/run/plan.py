@@ -23,11 +23,13 @@ import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import (
+    Caching,
     Forecasting,
     LogprobModel,
     Model,
     ModelCard,
     ModelProvider,
+    PrefixCache,
     Replicated,
     Task,
     logprob_model,
@@ -41,6 +43,7 @@ from leadline.run.documents import count_cells, count_documents, depths_of, firs
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
+from leadline.run.schedule import DocumentLimit
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.runs import plain_place, slug
@@ -247,6 +250,11 @@ class Plan:
         if self.model.grain == "probe":
             return self.spec.limits.workers
         return self.model.replicas if isinstance(self.model, Replicated) else 1
+
+    def document_limit(self) -> DocumentLimit:
+        """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
+        shares = self.spec.reading != "fresh" and self.model.grain == "probe"
+        return DocumentLimit(self.model.prefix_cache if shares and isinstance(self.model, Caching) else PrefixCache())
 
     @property
     def folder(self) -> Path:

@@ -40,17 +40,18 @@ from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import locked, read_records, replace_records
 
 
-def receipt_for(probe: Probe, outcome: Outcome) -> Receipt:
+def receipt_for(probe: Probe, outcome: Outcome, cacheable: int = 0) -> Receipt:
     """Our count and the model's own, which failures and measurements do not have.
 
     A count that is short, but not when the cached tokens are added, is that of a server that leaves those out.
     """
     ours = probe.prompt_tokens
     if not isinstance(outcome, Completion) or outcome.prompt_tokens is None:
-        return Receipt(ours, None)
-    plain, cached = Receipt(ours, outcome.prompt_tokens), outcome.cached_tokens or 0
+        return Receipt(ours, None, cacheable=cacheable)
+    plain = Receipt(ours, outcome.prompt_tokens, cacheable=cacheable)
+    cached = (outcome.cached_tokens or 0) + (outcome.cache_write_tokens or 0)
     left_out = plain.short and abs(outcome.prompt_tokens + cached - ours) <= SLACK_TOKENS
-    return Receipt(ours, outcome.prompt_tokens, cached) if left_out else plain
+    return Receipt(ours, outcome.prompt_tokens, cached, cacheable) if left_out else plain
 
 
 Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt, str], tuple[FailureClass, str]]
@@ -65,10 +66,11 @@ class Recorder:
         self._classify = classify
         self._scorers: dict[str, Scorer] = {}
 
-    def record(self, document: Document, asked: Asked) -> Record:
+    def record(self, document: Document, asked: Asked, *, cacheable: int = 0) -> Record:
+        """`cacheable` are the first tokens of the prompt that were asked before, so that a server may keep them."""
         probe, answer = asked.probe, asked.answer
         outcome = _without_secrets(answer.outcome)
-        receipt = receipt_for(probe, outcome)
+        receipt = receipt_for(probe, outcome, cacheable)
         scores, failure_class, detail = self._grade(probe, document, outcome, receipt)
         return Record(
             cell=probe.cell,

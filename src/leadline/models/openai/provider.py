@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from pydantic import BeforeValidator, Field, field_validator
 
-from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
+from leadline.core.contracts import Continuation, ModelCard, ModelProvider, PrefixCache, Tokenizer, TokenNLL
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import remember
@@ -32,6 +32,7 @@ from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
+from leadline.models.openai.prefix_cache import ask_prefix_cache
 from leadline.models.openai.replies import is_schema_refusal, parse_reply, request_failure
 from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
 from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
@@ -50,6 +51,10 @@ def _json_object(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
+CACHE_KEY_HOSTS = frozenset({"api.openai.com", "api.mistral.ai", "api.x.ai"})
+"""Hosts that route requests with the same prompt_cache_key to the same prefix cache."""
+CACHE_KEY_CHARACTERS = 4096
+"""Of the document's beginning: enough to tell documents apart."""
 FIRST_ANSWER_SECONDS = 120.0
 """The timeout of the first small requests: some servers load the model only then."""
 Tokens = Annotated[int, BeforeValidator(parse_length)]
@@ -78,6 +83,9 @@ class OpenAI(ModelProvider):
         3600.0, ge=0, le=1e6, description="seconds to wait for a rate limit (429) at the start"
     )
     anyway: bool = Field(False, description="use a tokenizer that is not the server's")
+    cache_key: Literal["auto", "yes", "no"] = Field(
+        "auto", description="send prompt_cache_key, one for each document; auto sends it to hosts known to use it"
+    )
     api_key_env: str = Field("OPENAI_API_KEY", description="environment variable that holds the key")
     extra: Annotated[dict[str, Any], BeforeValidator(_json_object)] = Field(
         {}, description='further fields of every request, as JSON: {"top_k": 1}'
@@ -165,6 +173,9 @@ class OpenAIModel:
         self._chat = options.api == "chat"
         self._limit_field = "max_tokens"
         self._temperature = options.temperature
+        host = urlsplit(client.base_url).hostname
+        self._cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
+        """Whether each document's prompt_cache_key is sent; False once the server refused it."""
         self._schemas = True
         """Whether the server is asked to enforce the schema of a probe; False once it refused one."""
         self._notes: list[str] = list(server.notes)
@@ -217,6 +228,11 @@ class OpenAIModel:
         folder = named if named is not None and named.is_dir() else None
         return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
 
+    @cached_property
+    def prefix_cache(self) -> PrefixCache:
+        """What the server says about its prefix cache, asked when it is first needed."""
+        return ask_prefix_cache(self._client, self.server)
+
     @property
     def address(self) -> str:
         return self._client.base_url
@@ -229,11 +245,20 @@ class OpenAIModel:
         prefix = probe.answer_prefix if document.frame.prefill else ""
         body, sent = self._request(document, probe, prefix)
         outcome = self._outcome(body, prefix)
-        if "schema" in sent.decoding and isinstance(outcome, Failure) and is_schema_refusal(outcome):
-            self._schemas = False
+        if isinstance(outcome, Failure) and self._leaves_out(sent, outcome):
             body, sent = self._request(document, probe, prefix)
             outcome = self._outcome(body, prefix)
         return Answer(sent, outcome, time.perf_counter() - began)
+
+    def _leaves_out(self, sent: Sent, refusal: Failure) -> bool:
+        """Whether the request was refused for a field that it does not need, which is then no longer sent."""
+        if "schema" in sent.decoding and is_schema_refusal(refusal):
+            self._schemas = False
+            return True
+        if "prompt_cache_key" in sent.decoding and "prompt_cache_key" in refusal.message:
+            self._cache_keys = False
+            return True
+        return False
 
     def _outcome(self, body: bytes, prefix: str) -> Completion | Failure:
         try:
@@ -257,6 +282,8 @@ class OpenAIModel:
         if not self._chat:
             text += document.frame.after + prefix
         decoding = self._decoding(self._options.max_tokens or probe.allowance)
+        if self._cache_keys:
+            decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
         schema = self.server.schema_fields(probe.schema, chat=self._chat) if probe.schema and self._schemas else {}
         body = self._body(text, prefix, {**decoding, **schema})
         further = {

@@ -15,6 +15,7 @@ import msgspec
 
 from leadline.core.records import Completion, Failure
 from leadline.models.openai.http import MESSAGE_CHARACTERS, HttpReply, RequestFailed
+from leadline.models.openai.usage import token_counts
 from leadline.text.chat import split_thinking
 
 Json = Mapping[str, Any]
@@ -86,7 +87,7 @@ def _parsed(
         return _error_object(reply, choice["error"])
     if finish in _BROKEN_FINISHES:
         return Failure("server", f"the server aborted the answer: finish_reason {finish!r}", transient=True, status=200)
-    facts = _counts(body.get("usage")) | _served_by(body)
+    facts = token_counts(body) | _served_by(body)
     return _completion(message, finish, facts, prefix, opened_thinking)
 
 
@@ -199,23 +200,6 @@ def _served_by(body: Json) -> dict[str, str]:
     """The model and its configuration, as the server names them."""
     named = {name: _text(body.get(name))[:NAME_CHARACTERS] for name in ("model", "system_fingerprint")}
     return {name: text for name, text in named.items() if text}
-
-
-def _counts(usage: Any) -> dict[str, int]:
-    """The token counts that the server reports."""
-    if not isinstance(usage, Mapping):
-        return {}
-    details = usage.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else None
-    if cached is None:  # Moonshot, DeepSeek, Anthropic
-        names = ("cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens")
-        cached = next((usage[name] for name in names if usage.get(name) is not None), None)
-    found = {
-        "prompt_tokens": usage.get("prompt_tokens"),
-        "completion_tokens": usage.get("completion_tokens"),
-        "cached_tokens": cached,
-    }
-    return {name: value for name, value in found.items() if type(value) is int and 0 <= value < 1 << 53}  # no bool
 
 
 def _text(value: Any) -> str:

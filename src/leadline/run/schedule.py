@@ -1,0 +1,102 @@
+"""How many documents are asked at once, so that a server's prefix cache keeps each of them until its last probe.
+
+A cache drops what was used least recently. With more documents in flight than it holds, the beginning of each is
+dropped before its next probe arrives, and every probe is read whole. The limit comes from what the server says about
+its cache, else from its receipts: a probe whose beginning had been read and did not come from the cache halves the
+number of documents, and a time without such probes, longer after every halving, raises it by one. A server that keeps nothing even for one document
+has no cache in effect, so there is nothing to wait for.
+
+Pure: no clock, no threads. The queue calls it with its lock held.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from leadline.core.contracts import PrefixCache
+from leadline.core.format import format_count
+
+HIT_SHARE = 0.5
+"""Of the tokens that a cache could have, which must come from it for a hit. Blocks and short cuts cost a little."""
+MISSES_OF_NO_CACHE = 8
+"""Misses in a row, with one document in flight, after which the server counts as one without a cache."""
+
+MOST_PATIENCE = 256
+
+
+@dataclass
+class DocumentLimit:
+    """Decides whether another document may be started. `admits` is true whenever none is in flight."""
+
+    cache: PrefixCache = field(default_factory=PrefixCache)
+    most: int | None = None
+    """Documents in flight at most; None if there is no limit but that of tokens."""
+    _open: list[int] = field(default_factory=list)
+    """The tokens of each document in flight."""
+    _stale: int = 0
+    """Documents that were opened before the last change of the limit: their misses say nothing about it."""
+    _patience: int = 2
+    """Hits for each document in flight, before one more is tried."""
+    _hits: int = 0
+    _misses: int = 0
+    _has_no_cache: bool = False
+
+    def __post_init__(self) -> None:
+        if self.most is None:
+            self.most = self.cache.slots
+        self._has_no_cache = self.cache.off
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether the probes of a document must be asked one after another, as each slot keeps one prompt."""
+        return self.cache.slots is not None
+
+    def admits(self, tokens: int) -> bool:
+        """Whether a document that takes so many tokens of the cache may be started now."""
+        if not self._open or self._has_no_cache:
+            return True
+        if self.most is not None and len(self._open) >= self.most:
+            return False
+        held = sum(map(self._blocks, self._open)) + self._blocks(tokens)
+        return self.cache.tokens is None or held <= self.cache.tokens
+
+    def opened(self, tokens: int) -> None:
+        self._open.append(tokens)
+
+    def closed(self, tokens: int) -> None:
+        """All probes of a document are answered."""
+        self._open.remove(tokens)
+        self._stale = max(0, self._stale - 1)
+
+    def learn(self, cacheable: int, cached: int | None) -> None:
+        """The receipt of a probe: of the tokens that the cache could have, those that came from it."""
+        if cached is None or cacheable < self.cache.least or self._has_no_cache:
+            return
+        if cached >= HIT_SHARE * cacheable:
+            self._hits, self._misses = self._hits + 1, 0
+            if self.most is not None and self.cache.slots is None and self._hits > self._patience * self.most:
+                self.most, self._hits = self.most + 1, 0
+            return
+        self._hits = 0
+        if len(self._open) > 1 and not self._stale:
+            self.most, self._stale = max(1, len(self._open) // 2), len(self._open)
+            self._patience = min(2 * self._patience, MOST_PATIENCE)
+        elif len(self._open) <= 1:
+            self._misses += 1
+            self._has_no_cache = self._misses >= MISSES_OF_NO_CACHE
+
+    def _blocks(self, tokens: int) -> int:
+        return -(-tokens // self.cache.block) * self.cache.block
+
+    def describe(self, tokens: int, workers: int) -> str:
+        """What follows for documents of so many tokens, where fewer are asked at once than there are workers."""
+        if self.cache.off:
+            return "the server says that its prefix cache is off: every question is read whole"
+        held = None if self.cache.tokens is None else max(1, self.cache.tokens // max(1, self._blocks(tokens)))
+        most = min((n for n in (held, self.most) if n is not None), default=workers)
+        if most >= workers:
+            return ""
+        at_once = f"{format_count(most, 'document')} of {tokens:,} tokens at once"
+        if self.cache.slots is not None:
+            return f"{at_once}, as the server has {format_count(self.cache.slots, 'slot')}; one question at a time each"
+        return f"{at_once}, as the server's prefix cache holds {self.cache.tokens:,} tokens"

@@ -1,0 +1,177 @@
+"""How many documents are in flight: by what a server says about its cache, else by its receipts."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from leadline.core.contracts import PrefixCache, Task
+from leadline.core.types import Cell
+from leadline.run.documents import Job
+from leadline.run.queue import Queue, Work
+from leadline.run.schedule import MISSES_OF_NO_CACHE, DocumentLimit
+from support.scripted_model import document_of
+
+
+def test_one_document_is_always_admitted_even_if_the_cache_is_too_small_for_it() -> None:
+    limit = DocumentLimit(PrefixCache(tokens=1000))
+    assert limit.admits(100_000)
+    limit.opened(100_000)
+    assert not limit.admits(1)
+    limit.closed(100_000)
+    assert limit.admits(100_000)
+
+
+def test_documents_are_counted_in_whole_blocks() -> None:
+    limit = DocumentLimit(PrefixCache(tokens=320, block=16))
+    limit.opened(161)  # eleven blocks
+    assert not limit.admits(145)  # ten
+    assert limit.admits(144)  # nine
+
+
+def test_a_server_with_slots_takes_as_many_documents_and_their_probes_in_turn() -> None:
+    limit = DocumentLimit(PrefixCache(slots=2))
+    assert limit.in_turn
+    limit.opened(10)
+    assert limit.admits(10)
+    limit.opened(10)
+    assert not limit.admits(10)
+
+
+def test_a_server_whose_cache_is_off_is_not_waited_for() -> None:
+    limit = DocumentLimit(PrefixCache(tokens=100, off=True))
+    limit.opened(100)
+    assert limit.admits(100)
+    assert "off" in limit.describe(100, 16)
+
+
+def test_misses_halve_the_documents_once_for_those_in_flight() -> None:
+    limit = DocumentLimit()
+    for _ in range(8):
+        limit.opened(100)
+    for _ in range(30):
+        limit.learn(1000, 0)
+    assert limit.most == 4
+    for _ in range(8):
+        limit.closed(100)
+    for _ in range(4):
+        assert limit.admits(100)
+        limit.opened(100)
+    assert not limit.admits(100)
+    limit.learn(1000, 16)
+    assert limit.most == 2
+
+
+def test_hits_raise_the_limit_again_and_unstated_counts_teach_nothing() -> None:
+    limit = DocumentLimit(most=2)
+    limit.opened(100)
+    for _ in range(100):
+        limit.learn(1000, None)
+    assert limit.most == 2
+    for _ in range(5):
+        limit.learn(1000, 990)
+    assert limit.most == 3
+
+
+def test_a_server_that_keeps_nothing_of_a_single_document_has_no_limit() -> None:
+    limit = DocumentLimit(most=1)
+    limit.opened(100)
+    for _ in range(MISSES_OF_NO_CACHE):
+        assert not limit.admits(100)
+        limit.learn(1000, 0)
+    assert limit.admits(100)
+
+
+def test_a_prompt_too_short_for_a_hosted_cache_is_no_miss() -> None:
+    limit = DocumentLimit(PrefixCache(least=1024), most=4)
+    limit.opened(100)
+    limit.opened(100)
+    limit.learn(900, 0)
+    assert limit.most == 4
+    limit.learn(1100, 0)
+    assert limit.most == 1
+
+
+@pytest.mark.parametrize(("capacity", "documents"), [(1, 1), (3, 3), (5, 5)])
+def test_the_limit_found_from_receipts_keeps_a_least_recently_used_cache_hitting(capacity: int, documents: int) -> None:
+    """A cache that holds `capacity` documents, asked in a random order of those in flight."""
+    rng, limit = random.Random(capacity), DocumentLimit()
+    held: list[int] = []  # the most recently used last
+    open_: dict[int, int] = {}
+    started, hits, asked = 0, 0, 0
+
+    def read(document: int) -> bool:
+        hit = document in held
+        if hit:
+            held.remove(document)
+        held.append(document)
+        del held[:-capacity]
+        return hit
+
+    while started < 200 or open_:
+        while started < 200 and len(open_) < 16 and limit.admits(100):
+            limit.opened(100)
+            open_[started] = 10
+            read(started)
+            started += 1
+        document = rng.choice(sorted(open_))
+        hit = read(document)
+        limit.learn(1000, 990 if hit else 0)
+        if started > 50:
+            hits, asked = hits + hit, asked + 1
+        open_[document] -= 1
+        if not open_[document]:
+            del open_[document]
+            limit.closed(100)
+    assert limit.most is not None
+    assert limit.most <= documents + 2
+    assert hits / asked > 0.75
+
+
+def queue_of(documents: int, probes: int, cache: PrefixCache) -> Queue:
+    cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(probes))
+    jobs = (Job(Task(), cells, cells) for _ in range(documents))
+    return Queue(jobs, lambda job: document_of(probes, 1024), "probe", limit=DocumentLimit(cache))
+
+
+def take(queue: Queue) -> Work:
+    with queue.turn:
+        work = queue.take()
+    assert work is not None
+    return work
+
+
+def finish(queue: Queue, work: Work) -> None:
+    with queue.turn:
+        queue.finished(work)
+
+
+def test_never_more_documents_are_in_flight_than_the_cache_holds_and_every_probe_is_asked_once() -> None:
+    size = sum(p.allowance + p.prompt_tokens for p in document_of(4, 1024).probes)
+    queue, rng = queue_of(30, 4, PrefixCache(tokens=3 * size)), random.Random(1)
+    flying: list[Work] = []
+    asked, peak = 0, 0
+    while asked < 120:
+        # Three works in flight can always be taken: the first probes of three documents, or their others.
+        while len(flying) < 3 and asked + len(flying) < 120:
+            flying.append(take(queue))
+        peak = max(peak, len({id(w.document) for w in flying}))
+        finish(queue, flying.pop(rng.randrange(len(flying))))
+        asked += 1
+    with queue.turn:
+        assert queue.take() is None
+    assert peak == 3
+
+
+def test_with_slots_each_probe_waits_for_the_one_before_it_the_longest_first() -> None:
+    queue = queue_of(2, 3, PrefixCache(slots=1))
+    cuts, follows = [], []
+    for _ in range(6):
+        work = take(queue)
+        assert not queue._ready
+        cuts.append(work.probes[0].cut)
+        follows.append(work.follows)
+        finish(queue, work)
+    assert cuts[:3] == sorted(cuts[:3], reverse=True)
+    assert follows == [False, True, True] * 2
