@@ -63,15 +63,34 @@ def test_misses_halve_the_documents_once_for_those_in_flight() -> None:
     assert limit.most == 2
 
 
-def test_hits_raise_the_limit_again_and_unstated_counts_teach_nothing() -> None:
-    limit = DocumentLimit(most=2)
+def test_hits_raise_the_limit_again_and_unstated_counts_say_nothing_of_a_cache_of_known_size() -> None:
+    limit = DocumentLimit(PrefixCache(tokens=10**6), most=2)
+    limit.opened(100)
     limit.opened(100)
     for _ in range(100):
         limit.learn(1000, None)
     assert limit.most == 2
     for _ in range(5):
         limit.learn(1000, 990)
+    assert limit.most == 4  # twice as many, until the first miss
+    limit.learn(1000, 0)
+    assert limit.most == 1
+    for _ in range(5):
+        limit.learn(1000, 990)
+    assert limit.most == 2
+    for _ in range(9):
+        limit.learn(1000, 990)
     assert limit.most == 3
+
+
+def test_a_server_of_which_nothing_is_known_begins_with_two_documents_and_without_receipts_has_no_limit() -> None:
+    limit = DocumentLimit()
+    limit.opened(100)
+    assert limit.admits(100)
+    limit.opened(100)
+    assert not limit.admits(100)
+    limit.learn(1000, None)
+    assert limit.admits(100)
 
 
 def test_a_server_that_keeps_nothing_of_a_single_document_has_no_limit() -> None:
@@ -87,10 +106,10 @@ def test_a_prompt_too_short_for_a_hosted_cache_is_no_miss() -> None:
     limit = DocumentLimit(PrefixCache(least=1024), most=4)
     limit.opened(100)
     limit.opened(100)
-    limit.learn(900, 0)
-    assert limit.most == 4
     limit.learn(1100, 0)
     assert limit.most == 1
+    limit.learn(900, 0)
+    assert limit.admits(100)
 
 
 @pytest.mark.parametrize(("capacity", "documents"), [(1, 1), (3, 3), (5, 5)])

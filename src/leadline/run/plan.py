@@ -29,7 +29,6 @@ from leadline.core.contracts import (
     Model,
     ModelCard,
     ModelProvider,
-    PrefixCache,
     Replicated,
     Task,
     logprob_model,
@@ -253,8 +252,9 @@ class Plan:
 
     def document_limit(self) -> DocumentLimit:
         """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
-        shares = self.spec.reading != "fresh" and self.model.grain == "probe"
-        return DocumentLimit(self.model.prefix_cache if shares and isinstance(self.model, Caching) else PrefixCache())
+        if self.spec.reading == "fresh" or self.model.grain != "probe" or not isinstance(self.model, Caching):
+            return DocumentLimit.none()
+        return DocumentLimit(self.model.prefix_cache)
 
     @property
     def folder(self) -> Path:

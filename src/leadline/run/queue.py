@@ -67,7 +67,7 @@ class Queue:
         self._build = build
         self._grain = grain
         self._waits = waits
-        self._limit = limit or DocumentLimit()
+        self._limit = limit or DocumentLimit.none()
         self._ready: deque[Work] = deque()
         """May be asked now."""
         self._documents: deque[Work] = deque()

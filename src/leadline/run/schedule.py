@@ -2,9 +2,10 @@
 
 A cache drops what was used least recently. With more documents in flight than it holds, the beginning of each is
 dropped before its next probe arrives, and every probe is read whole. The limit comes from what the server says about
-its cache, else from its receipts: a probe whose beginning had been read and did not come from the cache halves the
-number of documents, and a time without such probes, longer after every halving, raises it by one. A server that keeps nothing even for one document
-has no cache in effect, so there is nothing to wait for.
+its cache, else from its receipts: two documents are begun with, and twice as many while all that could come from the
+cache does. A probe whose beginning had been read and did not come from the cache halves the number; from then on a time
+without such probes, longer after every halving, raises it by one. There is nothing to wait for where a server keeps
+nothing even of one document, or does not say what came from its cache.
 
 Pure: no clock, no threads. The queue calls it with its lock held.
 """
@@ -18,6 +19,7 @@ from leadline.core.format import format_count
 
 HIT_SHARE = 0.5
 """Of the tokens that a cache could have, which must come from it for a hit. Blocks and short cuts cost a little."""
+FIRST_DOCUMENTS = 2
 MISSES_OF_NO_CACHE = 8
 """Misses in a row, with one document in flight, after which the server counts as one without a cache."""
 
@@ -39,12 +41,21 @@ class DocumentLimit:
     """Hits for each document in flight, before one more is tried."""
     _hits: int = 0
     _misses: int = 0
-    _has_no_cache: bool = False
+    _missed: bool = False
+    _is_free: bool = False
+    """Whether any number of documents may be in flight, since no cache is in effect or nothing is known of it."""
 
     def __post_init__(self) -> None:
         if self.most is None:
-            self.most = self.cache.slots
-        self._has_no_cache = self.cache.off
+            self.most = self.cache.slots or (FIRST_DOCUMENTS if self.cache.tokens is None else None)
+        self._is_free = self.cache.off
+
+    @classmethod
+    def none(cls) -> DocumentLimit:
+        """For models without a server's cache."""
+        made = cls()
+        made._is_free = True
+        return made
 
     @property
     def in_turn(self) -> bool:
@@ -53,7 +64,7 @@ class DocumentLimit:
 
     def admits(self, tokens: int) -> bool:
         """Whether a document that takes so many tokens of the cache may be started now."""
-        if not self._open or self._has_no_cache:
+        if not self._open or self._is_free:
             return True
         if self.most is not None and len(self._open) >= self.most:
             return False
@@ -70,20 +81,28 @@ class DocumentLimit:
 
     def learn(self, cacheable: int, cached: int | None) -> None:
         """The receipt of a probe: of the tokens that the cache could have, those that came from it."""
-        if cached is None or cacheable < self.cache.least or self._has_no_cache:
+        if self._is_free:
             return
-        if cached >= HIT_SHARE * cacheable:
-            self._hits, self._misses = self._hits + 1, 0
-            if self.most is not None and self.cache.slots is None and self._hits > self._patience * self.most:
-                self.most, self._hits = self.most + 1, 0
-            return
-        self._hits = 0
+        if cached is None or cacheable < self.cache.least:  # the longest come first: those that follow are shorter yet
+            self._is_free = self.cache.tokens is None and self.cache.slots is None
+        elif cached >= HIT_SHARE * cacheable:
+            self._hit()
+        else:
+            self._miss()
+
+    def _hit(self) -> None:
+        self._hits, self._misses = self._hits + 1, 0
+        if self.most is not None and self.cache.slots is None and self._hits > self._patience * self.most:
+            self.most, self._hits = self.most + (1 if self._missed else self.most), 0
+
+    def _miss(self) -> None:
+        self._hits, self._missed = 0, True
         if len(self._open) > 1 and not self._stale:
             self.most, self._stale = max(1, len(self._open) // 2), len(self._open)
             self._patience = min(2 * self._patience, MOST_PATIENCE)
         elif len(self._open) <= 1:
             self._misses += 1
-            self._has_no_cache = self._misses >= MISSES_OF_NO_CACHE
+            self._is_free = self._misses >= MISSES_OF_NO_CACHE
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.cache.block) * self.cache.block
@@ -92,9 +111,11 @@ class DocumentLimit:
         """What follows for documents of so many tokens, where fewer are asked at once than there are workers."""
         if self.cache.off:
             return "the server says that its prefix cache is off: every question is read whole"
+        if self._is_free:
+            return ""
         held = None if self.cache.tokens is None else max(1, self.cache.tokens // max(1, self._blocks(tokens)))
         most = min((n for n in (held, self.most) if n is not None), default=workers)
-        if most >= workers:
+        if most >= workers or (held is None and self.cache.slots is None):
             return ""
         at_once = f"{format_count(most, 'document')} of {tokens:,} tokens at once"
         if self.cache.slots is not None:
