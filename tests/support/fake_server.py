@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from support.fake_faults import Faults, drawn, faulty
 from support.fake_http import Connection, Response, json_response
@@ -111,7 +111,7 @@ class FakeServer:
         """The requests for completions, without those for server information."""
         return [r for r in self.requests if r.path.endswith("completions")]
 
-    def __enter__(self) -> FakeServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         self._ready.wait(10)
         return self
