@@ -16,6 +16,8 @@ import numpy as np
 from leadline.text.fitting.bank import CountedBank
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from leadline.core.types import Ids, Indices
 
 
@@ -91,11 +93,14 @@ class Assembly:
             self._open_ids = None if self.length > len(text) else ids
         self._open_piece = -1
 
-    def add_pieces(self, order: Indices) -> None:
-        """Adds pieces of the bank, in order. Pieces with an unsound joint are tokenised together, as a group."""
+    def add_pieces(self, order: Indices, sound: npt.NDArray[np.bool_] | None = None) -> None:
+        """Adds pieces of the bank, in order. Pieces with an unsound joint are tokenised together, as a group. `sound`
+        says which joints are, if that is known."""
         if len(order) == 0:
             return
-        groups = np.concatenate(([0], np.flatnonzero(self.counted.joints(order)) + 1, [len(order)]))
+        if sound is None:
+            sound = self.counted.joints(order)
+        groups = np.concatenate(([0], np.flatnonzero(sound) + 1, [len(order)]))
         if not self._splits_before_piece(int(order[0])):
             for piece in order[: groups[1]].tolist():
                 self._extend_group(piece)

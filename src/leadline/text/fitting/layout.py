@@ -16,6 +16,8 @@ from leadline.text.fitting.assembly import Assembly
 from leadline.text.fitting.bank import CountedBank
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from leadline.core.types import Indices
 
 ATTEMPTS = 80
@@ -165,6 +167,8 @@ class StretchWriter:
     assembly: Assembly
     opening_characters: int
     """Instructions and template before the body."""
+    _sound: npt.NDArray[np.bool_] | None = None
+    """Whether each joint of the pieces that are being written is sound; looked up at once if facts divide them."""
 
     def choose(
         self, used: int, room: int, beyond: Sequence[int], wanted: Sequence[float], attempt: int
@@ -289,6 +293,8 @@ class StretchWriter:
 
     def write_before_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
         """Writes the whole pieces before the cut piece, and the facts among them."""
+        several = len(facts) > 1 and len(layout.pieces) > 1
+        self._sound = self.counted.joints(layout.pieces) if several else None
         self._write(layout, facts, 0, layout.cut_place)
 
     def write_from_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
@@ -308,11 +314,11 @@ class StretchWriter:
         for number, (fact, place) in enumerate(zip(facts, layout.places, strict=True)):
             if (place > layout.cut_place) != (stop > layout.cut_place):
                 continue
-            self._add_pieces(pieces[written:place])
+            self._add_pieces(pieces, written, place)
             written = max(written, place)
             following = self._text(pieces, place) or (layout.cut if place <= layout.cut_place else "") or layout.last
             self._plant(fact, following or "".join(f.text for f in facts[number + 1 : number + 2]))
-        self._add_pieces(pieces[written:stop])
+        self._add_pieces(pieces, written, min(stop, len(pieces)))
 
     # --- positions in the order ---
 
@@ -352,12 +358,15 @@ class StretchWriter:
     def _text(self, pieces: Indices, place: int) -> str:
         return self.counted.bank.pieces[int(pieces[place])] if place < len(pieces) else ""
 
-    def _add_pieces(self, pieces: Indices) -> None:
-        text = self._text(pieces, 0)
-        if text and self._respaced(text) != text:
+    def _add_pieces(self, pieces: Indices, start: int, stop: int) -> None:
+        if start >= stop:
+            return
+        text = self._text(pieces, start)
+        if self._respaced(text) != text:
             self._add_text(text)
-            pieces = pieces[1:]
-        self.assembly.add_pieces(pieces)
+            start += 1
+        sound = None if self._sound is None else self._sound[start : max(stop - 1, start)]
+        self.assembly.add_pieces(pieces[start:stop], sound)
 
     def _add_text(self, text: str) -> None:
         self.assembly.add_text(self._respaced(text))
@@ -390,11 +399,17 @@ class StretchWriter:
 
 def _nearest(bounds: Indices, barred: Indices, wanted: Sequence[float]) -> tuple[int, ...]:
     """For each wanted position the nearest boundary that is not barred; never one before that of the fact before."""
-    places: list[int] = []
-    for want in wanted:
-        nearest = int((np.abs(bounds - want) + barred).argmin())
-        places.append(max(nearest, places[-1]) if places else nearest)
-    return tuple(places)
+    free = np.flatnonzero(barred == 0)
+    if not len(wanted) or not len(free):
+        return tuple(
+            np.maximum.accumulate([int((np.abs(bounds - want) + barred).argmin()) for want in wanted]).tolist()
+        )
+    at, want = bounds[free], np.asarray(wanted)
+    after = np.searchsorted(at, want)
+    before = np.searchsorted(at, at[np.maximum(after - 1, 0)])  # the first of equal ones
+    after = np.minimum(after, len(free) - 1)
+    nearest = free[np.where(np.abs(at[after] - want) < np.abs(at[before] - want), after, before)]
+    return tuple(np.maximum.accumulate(nearest).tolist())
 
 
 # --- cut pieces ---------------------------------------------------------------------------------
