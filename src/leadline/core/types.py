@@ -230,6 +230,8 @@ class Question:
     """Values of the solved example before the document."""
     fixed_allowance: bool = False
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
+    answer_form: str = ""
+    """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
     mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
     """May be a function of the document text that is sent, as `targets`."""
     absent: bool | None = None
@@ -385,6 +387,7 @@ class Probe:
     family: Family = ""
     value_kind: ValueKind | None = None
     demonstration: tuple[str, ...] = ()
+    answer_form: str = ""
     mistakes: Mistakes = field(default_factory=dict)
     absent: bool | None = None
     """Whether the document has no answer; None where no question of the task is of that kind."""

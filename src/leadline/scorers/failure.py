@@ -166,8 +166,9 @@ class _WrongAnswer:
         demonstration = [w for w in self.probe.demonstration if clean(w) not in targets]
         if self.words.found(demonstration):
             return DEMONSTRATION
+        said = Words(self.text.rstrip().rpartition("\n")[2]) if self.probe.answer_form else self.words
         for mistake, values in self.probe.mistakes.items():
-            if self.words.found(v for v in values if clean(v) not in targets):
+            if said.found(v for v in values if clean(v) not in targets):
                 return mistake
         if self.words.found(d for d in self.probe.distractors if clean(d) not in targets):
             return ANOTHER_CHAIN if self.probe.family == "tracing" else ANOTHER_VALUE

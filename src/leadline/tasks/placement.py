@@ -29,6 +29,14 @@ def depth_band(depth: float, spread: float, count: int) -> list[float]:
     return [low + spread * number / (count - 1) for number in range(count)]
 
 
+def spread_depths(depth: float | None, spread: float, count: int, draw: random.Random) -> list[float]:
+    """Depths in order: at random, or one in each part of a band of width `spread` around a depth."""
+    if depth is None:
+        return sorted(draw.random() for _ in range(count))
+    low = min(max(depth - spread / 2, 0.0), 1.0 - spread)
+    return [low + spread * (number + draw.random()) / count for number in range(count)]
+
+
 def mix_around_depth(
     special: Indices, others: Indices, depth: float | None, spread: float, draw: np.random.Generator
 ) -> Indices:

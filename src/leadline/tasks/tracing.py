@@ -19,6 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, split_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
@@ -154,17 +155,10 @@ class Tracing(WordedTask):
         facts = []
         for number, chain in enumerate(chains):
             depth = cell.depth if number == 0 else None
-            for step, (line, at) in enumerate(zip(self._lines(chain), self._depths(depth, draw), strict=True)):
+            depths = spread_depths(depth, self.spread, self.hops + 1, draw)
+            for step, (line, at) in enumerate(zip(self._lines(chain), depths, strict=True)):
                 facts.append(Fact(f"{cell.key}#{number}.{step}", line, at, cell.length))
         return _CellChains(cell, chains, tuple(facts), tuple(f.id for f in facts[: self.hops + 1]))
-
-    def _depths(self, depth: float | None, draw: random.Random) -> list[float]:
-        """Depths of the lines of a chain, in order: at random, or one in each part of a band around a depth."""
-        count = self.hops + 1
-        if depth is None:
-            return sorted(draw.random() for _ in range(count))
-        low = min(max(depth - self.spread / 2, 0.0), 1.0 - self.spread)
-        return [low + self.spread * (number + draw.random()) / count for number in range(count)]
 
     def _question(self, part: _CellChains, everything: Sequence[str], shown: Chain) -> Question:
         chain = part.chains[0]

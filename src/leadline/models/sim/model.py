@@ -273,6 +273,8 @@ def needed_values(document: Document, probe: Probe) -> tuple[NeededValue, ...]:
 def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.Random) -> str:
     """All needed values, some of them, or a wrong answer. Several facts of one value count by their mean chance."""
     needed = needed_values(document, probe)
+    if not needed and probe.answer_form and probe.cut_characters > document.body_start_characters:
+        return _say(probe, [] if draw.random() < chance(probe.cell.depth) else [_mistaken_value(document, probe, draw)])
     if not needed:
         return without(probe.targets, draw, NOT_FOUND)
     read = [v.text for v in needed if draw.random() < sum(map(chance, v.depths)) / len(v.depths)]
@@ -281,7 +283,15 @@ def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.R
             return _wrong(document, probe, draw)
         mistakes = [_mistaken_value(document, probe, draw) for _ in needed[len(read) :] if draw.random() < 0.5]
         read += [value for value in dict.fromkeys(mistakes) if value]
-    return f" {listed(read)}."
+    return _say(probe, read)
+
+
+def _say(probe: Probe, values: Sequence[str]) -> str:
+    """The values in the form that the question asks for."""
+    said = [value for value in values if value]
+    if probe.answer_form:
+        return " " + probe.answer_form.format(answer=", ".join(said))
+    return f" {listed(said)}."
 
 
 def without(targets: Sequence[str], draw: random.Random, phrases: Sequence[str]) -> str:
@@ -299,14 +309,16 @@ def _wrong(document: Document, probe: Probe, draw: random.Random) -> str:
     how = draw.random()
     value = _mistaken_value(document, probe, draw) if how < _WRONG_VALUE else ""
     if value:
-        return f" {value}."
+        return _say(probe, [value])
     phrases = NOT_FOUND if how < _NOT_FOUND else RAMBLES if how < _RAMBLE else REFUSALS
     return without(probe.targets, draw, phrases)
 
 
 def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> str:
-    """A distractor; else a word of the text where words are counted; else a target with one digit misread."""
-    others = [value for value in probe.distractors if not _contains_any(value, probe.targets)]
+    """A distractor, or what another known mistake would give; else a word of the text where words are counted; else a
+    target with one digit misread."""
+    mistakes = [value for values in probe.mistakes.values() for value in values]
+    others = [value for value in (*probe.distractors, *mistakes) if not _contains_any(value, probe.targets)]
     if not others and probe.family == "counting":
         start = draw.randrange(document.body_start_characters, probe.cut_characters)
         stop = min(start + _NEARBY_CHARACTERS, probe.cut_characters)
@@ -314,7 +326,7 @@ def _mistaken_value(document: Document, probe: Probe, draw: random.Random) -> st
         others = [word for word in nearby[1:-1] if not _contains_any(word, probe.targets)]
     if others:
         return draw.choice(others)
-    target = draw.choice(probe.targets)
+    target = draw.choice(probe.targets or ("",))
     digits = [place for place, character in enumerate(target) if character.isdecimal()]
     if not digits:
         return ""

@@ -157,6 +157,7 @@ def make_probe(
         family=question.family,
         value_kind=question.value_kind,
         demonstration=question.demonstration,
+        answer_form=question.answer_form,
         mistakes=mistakes(read) if callable(mistakes) else mistakes,
         absent=question.absent,
         body_tokens=body_tokens,
