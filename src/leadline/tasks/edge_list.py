@@ -10,7 +10,6 @@ begins with the shorter one.
 from __future__ import annotations
 
 import hashlib
-import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,7 +38,6 @@ PADS = 24
 PAD = "...\n"
 """The last edges of a segment are about CHOSEN of SPARE candidates, selected so that the tokens add up. Where they do
 not, as when every edge has three tokens, up to PADS lines of dots end it."""
-_EDGE = re.compile(r"(\S+) -> (\S+)\n")
 
 
 def edge(source: str, target: str) -> str:
@@ -100,8 +98,8 @@ class EdgeList:
 
     def kept_names(self) -> list[str]:
         """Names for planted edges, in the order of this document."""
-        order = bulk_rng(self.seed, "kept nodes").permutation(KEPT_NODES).tolist()
-        return [self._bank.names[i] for i in order]
+        names = self._bank.names
+        return [names[i] for i in bulk_rng(self.seed, "kept nodes").permutation(KEPT_NODES).tolist()]
 
     def least(self, counts: Indices) -> int:
         return 0
@@ -156,19 +154,26 @@ def _fill(sizes: Indices, room: int, pad: int) -> tuple[int, Indices, int] | Non
 
 @dataclass(slots=True)
 class WalkedGraph:
-    """The graph of the text that is sent, read once for all questions at the same cut."""
+    """The edges at some nodes, from the text that is sent. It is read once for all questions at the same cut."""
 
+    nodes: set[str] = field(default_factory=set)
     _text: str = ""
     _out: dict[str, list[str]] = field(default_factory=dict)
     _in: dict[str, list[str]] = field(default_factory=dict)
 
     def read(self, text: str) -> None:
-        if text != self._text:
-            outward, inward = defaultdict(list), defaultdict(list)
-            for source, target in _EDGE.findall(text + "\n"):
+        if text == self._text:
+            return
+        words = text.replace(PAD, "").split()
+        if words[1::3].count("->") * 3 != len(words):
+            raise ValueError("a list of edges has a line that is no edge")
+        known = self.nodes
+        outward, inward = defaultdict(list), defaultdict(list)
+        for source, target in zip(words[::3], words[2::3], strict=True):
+            if source in known or target in known:
                 outward[source].append(target)
                 inward[target].append(source)
-            self._text, self._out, self._in = text, dict(outward), dict(inward)
+        self._text, self._out, self._in = text, dict(outward), dict(inward)
 
     def levels(self, start: str, depth: int) -> list[tuple[str, ...]]:
         """The nodes at distance 0, 1 ... `depth` along the edges."""

@@ -124,6 +124,7 @@ class GraphWalks(WordedTask):
             if key not in places:
                 draw = rng(seed, "walk", *cell.coordinates[:3], first, key[2])
                 places[key] = _Surroundings(self, cell, f"{cell.key}#", names, draw)
+                graph.nodes |= places[key].nodes
             questions.append(self._ask(cell, places[key], graph))
         return Draft(
             id=document_name(cells),
@@ -192,6 +193,7 @@ class _Surroundings:
         self._chain = [self._name() for _ in range(longest + 1)] if task.empty else []
         for pair in zip(self._chain, self._chain[1:], strict=False):
             self._edges[pair] = None
+        self.nodes = {node for pair in self._edges for node in pair}
         self.facts = self._placed(cell)
 
     def find(self, operation: Operation, hops: int, *, is_empty: bool) -> tuple[str, tuple[str, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -187,14 +188,10 @@ class Assembly:
 
     def token_at(self, character: int) -> int:
         """The first token that ends after a character at which a text was added (after `finish`)."""
-        for first_token, first_character, text in reversed(self._groups):
-            if first_character <= character < first_character + len(text):
-                if character == first_character:
-                    return first_token
-                return first_token + self._tokens_before(text, character - first_character, first=first_token == 0)
-        nearest = bisect_right([g[1] for g in self._groups], character) - 1
-        first_token, _, text = self._groups[nearest]
-        return first_token + self._tokens_before(text, len(text), first=first_token == 0)
+        nearest = bisect_right(self._groups, character, key=itemgetter(1)) - 1
+        first_token, first_character, text = self._groups[nearest]
+        within = min(character - first_character, len(text))
+        return first_token + (self._tokens_before(text, within, first=first_token == 0) if within else 0)
 
     def _tokens_before(self, text: str, character: int, *, first: bool) -> int:
         context = self.counted.context

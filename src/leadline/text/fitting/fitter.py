@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn, cast
 
@@ -26,7 +26,7 @@ from leadline.core.errors import LengthError, TokenizerError
 from leadline.core.format import format_list
 from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Match, Planted, Probe, Question, Room
 from leadline.text.corpora import Corpus, CorpusTokens
-from leadline.text.fitting.assembly import Assembly
+from leadline.text.fitting.assembly import Assembly, Span
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.layout import ATTEMPTS, Layout, SizedFact, StretchWriter, order_pieces
@@ -260,13 +260,21 @@ class _DocumentSearch:
     def _ask(self, question: Question) -> _Ask:
         tail, closing = prompt_suffix(question, self.frame)
         prompt = question.cell.length - question.allowance - self.frame.extra_tokens
-        return _Ask(question, tail, closing, prompt, prompt - len(self.counted.context.encode(closing)))
+        encode, ending = self.counted.context.encode, self.counted.bank.ending
+        if not self.draft.one_end or not ending:
+            return _Ask(question, tail, closing, prompt, prompt - len(encode(closing)))
+        line = "a" + ending  # its line break may be joined with those of the question
+        return _Ask(
+            question, tail, closing, prompt, prompt - len(encode(line + closing)) + len(encode(line, followed=True))
+        )
 
     def _sized(self, fact: Fact) -> SizedFact:
         cuts = [a.cut for a in self.asks if a.length == fact.length]
         if not cuts:
             raise ValueError(f"fact {fact.id} has length {fact.length}, which no question has")
-        tokens = len(self.counted.context.encode(" " + fact.text))
+        ending = self.counted.bank.ending if self.draft.one_end else ""
+        text = fact.text + ending if ending else " " + fact.text
+        tokens = len(self.counted.context.encode(text, followed=bool(ending)))
         room = min(cuts) - self.opening_tokens - tokens
         return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
 
@@ -287,7 +295,8 @@ class _DocumentSearch:
             asks = [a for a in self.asks if a.length == length]
             last, end = length == self.lengths[-1], min(a.cut for a in asks)
             here = [f for f in waiting if last or f.fact.length <= length or f.target + f.tokens <= end]
-            waiting = [f for f in waiting if f not in here]
+            taken = {f.fact.id for f in here}
+            waiting = [f for f in waiting if f.fact.id not in taken]
             if not self._fill_stretch(asks, sorted(here, key=lambda f: f.target)):
                 if self.composer:
                     return None
@@ -362,6 +371,8 @@ class _DocumentSearch:
                 return None  # no text is left to join the question to
             closing_ids = self.assembly.closing_ids(ask.closing, leave_off=offset)
             differences.add(self.assembly.tokens + len(closing_ids) - ask.prompt_tokens)
+            if self.draft.one_end and differences != {0}:
+                break  # the others differ by as much
             found.append(_SettledAsk(ask, self.assembly.tokens, closing_ids, self.assembly.length - offset))
         if differences == {0}:
             self.settled.extend(found)
@@ -392,6 +403,7 @@ class _DocumentSearch:
     def _finish(self) -> Document:
         text, ids = self.assembly.finish()
         start = self.assembly.token_at(len(self.opening))
+        spans = {span.id: span for span in self.assembly.spans}
         probes = {s.ask.question.cell: self._probe(s, text, ids, start) for s in self.settled}
         return Document(
             id=self.draft.id,
@@ -401,12 +413,12 @@ class _DocumentSearch:
             ids=ids,
             body_start=start,
             body_start_characters=len(self.opening),
-            facts=tuple(self._planted(f, start) for f in self.draft.facts),
+            facts=tuple(self._planted(f, start, spans) for f in self.draft.facts),
             probes=tuple(probes[q.cell] for q in self.draft.questions),
         )
 
-    def _planted(self, fact: Fact, body_start: int) -> Planted:
-        span = next(s for s in self.assembly.spans if s.id == fact.id)
+    def _planted(self, fact: Fact, body_start: int, spans: Mapping[str, Span]) -> Planted:
+        span = spans[fact.id]
         start, end = self.assembly.token_at(span.start) - body_start, self.assembly.token_at(span.end) - body_start
         cut = min(s.ask.cut for s in self.settled if s.ask.length == fact.length)
         room = cut - body_start - (end - start)
