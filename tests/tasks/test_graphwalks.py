@@ -92,7 +92,8 @@ def test_a_planted_accuracy_is_recovered_by_operation(tmp_path: Path) -> None:
     measure(make_spec({**spec, "samples": 104, "reading": "shared"}), tmp_path / "run")
     records = list(read_records(tmp_path / "run"))
     assert len({r.cluster for r in records}) == 2
-    named = sum(len(set(final_nodes(r.outcome.text) or ()) & set(r.targets)) for r in records)  # type: ignore[union-attr]
+    said = [(r.outcome.text, r.targets) for r in records if isinstance(r.outcome, Completion)]
+    named = sum(len(set(final_nodes(text) or ()) & set(targets)) for text, targets in said)
     asked = sum(len(r.targets) for r in records)
     assert abs(named / asked - 0.8) < 4 * (0.16 / asked) ** 0.5
 
