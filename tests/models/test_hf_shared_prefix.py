@@ -10,8 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf.attention import attend, attend_where, fold, merge, power_of_two_spans  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
+from leadline.models.hf.parts import Scoring, attend, attend_where, fold, merge, power_of_two_spans  # noqa: E402
 from leadline.models.hf.reader import Reader, common_prefix, rows_of  # noqa: E402
 from support.tiny_models import FAMILIES, STOP, random_ids, tiny  # noqa: E402
 
@@ -118,14 +118,14 @@ def test_parts_of_attention_merge_to_the_whole() -> None:
     key, value = (torch.randn(1, 2, 70, 16, generator=generator) for _ in range(2))
     scores = query @ key.repeat_interleave(3, 1).mT * 0.3
     whole = scores.softmax(-1) @ value.repeat_interleave(3, 1)
-    parts = [attend(query, key[:, :, a:b], value[:, :, a:b], 0.3) for a, b in ((0, 1), (1, 40), (40, 70))]
+    parts = [attend(query, key[:, :, a:b], value[:, :, a:b], Scoring(0.3)) for a, b in ((0, 1), (1, 40), (40, 70))]
     assert (merge(parts) - whole).abs().max() < 1e-5
 
 
 def test_masked_attention_sees_only_what_it_may() -> None:
     query, key, value = (torch.randn(2, 2, n, 8) for n in (3, 5, 5))
     seen = torch.tensor([[1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [0, 1, 1, 1, 0]], dtype=torch.bool).expand(2, 1, 3, 5)
-    answer, lse = attend_where(query, key, value, 0.5, seen)
+    answer, lse = attend_where(query, key, value, Scoring(0.5), seen)
     scores = (query @ key.mT * 0.5).masked_fill(~seen, float("-inf"))
     assert torch.allclose(answer, scores.softmax(-1) @ value, atol=1e-6)
     assert torch.allclose(lse, scores.logsumexp(-1), atol=1e-6)

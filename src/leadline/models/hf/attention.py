@@ -1,63 +1,78 @@
-"""Attention to the keys and values of a document, in parts that are merged exactly.
+"""Attention of a whole model to the keys and values of a document, through transformers' attention interface.
 
     DocumentPass   attention while reading the document's next tokens into the store
     RowsPass       attention of many short rows in one batch, each row after its own cut of the document
 
 A causal model that has read n tokens has also read every shorter prefix, so a row with a cut c attends to the store's
 first c tokens and to its own. Rows are sorted by cut, longest first: the segment between two neighbouring cuts is then
-visible to the first few rows and to no others, so no mask is needed. Softmax over a union of keys is a weighted mean of
-the softmaxes over its parts, with the parts' shares of the exponential sum as weights (the identity behind
-FlashAttention, arXiv 2205.14135), so every part returns its output and its log-sum-exp, and nothing is concatenated.
-
-Tensors are [batch, heads, tokens, width]. Keys are never expanded: where a kernel does not take fewer key heads than
-query heads, the heads of one key head are placed one after another on the query axis (`fold`).
+visible to the first few rows and to no others, so no mask is needed. In a layer with local attention a row attends to
+what its window still holds of the document before its cut; rows of one cut do so together. Everything is computed in
+parts (parts.py) and merged exactly; attention sinks and capped scores are parts of that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
-from leadline.models.hf.store import Store
+from leadline.models.hf.parts import (
+    LARGEST_SPAN,
+    AttentionPart,
+    Scoring,
+    attend,
+    attend_band,
+    attend_where,
+    damp,
+    fold,
+    fold_sinks,
+    merge_all,
+    merge_into,
+    power_of_two_spans,
+)
+from leadline.models.hf.store import LocalAttention, Store
 
 ATTENTION_NAME = "leadline_shared_prefix"
 STEP = 1024
 """Chunks whose length is a multiple of this may use kernels that need a plan for every new shape."""
-_BLOCK = 4096
-_SMALLEST_SPAN = 8192
+_MASKED_KEYS = 512
 
-AttentionPart = tuple[Tensor, Tensor]
-"""Attention output [..., queries, width] and the log-sum-exp of its scores [..., queries] in float32."""
-Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
-MergingKernel = Callable[[Sequence[AttentionPart]], Tensor | None]
-
-
-# --- passes that attend to a document's keys and values ------------------------------------------------
+Windows = Mapping[int, LocalAttention]
+"""The layers with local attention, by number."""
 
 
 class UnsupportedAttention(Exception):
     """The model uses a kind of attention that shared reading does not implement."""
 
 
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One call of a layer: its number, its scores, and one sink per head (the score of a key without a value)."""
+
+    layer: int
+    how: Scoring
+    sinks: Tensor | None = None
+
+
 class AttentionPass(Protocol):
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Store the new keys and values; returns the attention output as [batch, queries, heads, width]."""
         ...
 
 
-_CURRENT: ContextVar[AttentionPass] = ContextVar("leadline_pass")
+_CURRENT: ContextVar[tuple[AttentionPass, Tensor]] = ContextVar("leadline_pass")
 
 
 @contextmanager
-def running(attention_pass: AttentionPass) -> Iterator[None]:
-    token = _CURRENT.set(attention_pass)
+def running(attention_pass: AttentionPass, positions: Tensor) -> Iterator[None]:
+    token = _CURRENT.set((attention_pass, positions))
     try:
         yield
     finally:
@@ -68,18 +83,40 @@ def attention(
     module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Called by transformers in every layer, with the keys and values of the new tokens only."""
-    options = ("softcap", "s_aux", "sinks", "position_bias", "head_mask")
-    unsupported = [name for name in options if kwargs.get(name) is not None]
+    unsupported = [name for name in ("position_bias", "head_mask") if kwargs.get(name) is not None]
     if unsupported or attention_mask is not None:
         raise UnsupportedAttention(f"its attention uses {unsupported[0] if unsupported else 'a mask of its own'}")
-    layer, scale = getattr(module, "layer_idx", None), kwargs.get("scaling")
+    layer, scale, cap, sinks = (
+        getattr(module, "layer_idx", None), kwargs.get("scaling"), kwargs.get("softcap"), kwargs.get("s_aux")
+    )  # fmt: skip
     if layer is None:
         raise UnsupportedAttention("its attention layers have no layer_idx")
-    scale = float(query.shape[-1] ** -0.5 if scale is None else scale)
-    return _CURRENT.get().attend(layer, query, key, value, scale), None
+    if sinks is not None and sinks.shape != query.shape[1:2]:
+        raise UnsupportedAttention("its attention sinks are not one number per head")
+    attention_pass, positions = _CURRENT.get()
+    scoring = Scoring(float(query.shape[-1] ** -0.5 if scale is None else scale), cap and float(cap))
+    call = LayerCall(layer, scoring, sinks)
+    return attention_pass.attend(call, _with_true_temperature(module, query, positions), key, value), None
+
+
+def _with_true_temperature(module: Any, query: Tensor, positions: Tensor) -> Tensor:
+    """Llama 4 multiplies queries by a temperature that grows with the position, counted from the first token of the
+    pass unless it has a cache: divided out, and multiplied by that of the true position."""
+    if not getattr(module, "attn_temperature_tuning", False) or getattr(module, "use_rope", True):
+        return query
+
+    def temperature(position: Tensor) -> Tensor:
+        return torch.log1p(torch.floor((position.float() + 1) / module.floor_scale)) * module.attn_scale + 1
+
+    counted = torch.arange(query.shape[2], device=query.device)
+    ratio = temperature(positions.to(query.device)) / temperature(counted)
+    return (query * ratio[:, None, :, None]).to(query.dtype)
 
 
 AttentionInterface.register(ATTENTION_NAME, attention)
+
+
+# --- reading a document -------------------------------------------------------------------------
 
 
 class PassDone(Exception):
@@ -92,20 +129,46 @@ class DocumentPass:
     With `last_layer` the pass ends there, after its keys and values: for chunks whose hidden states are not needed.
     """
 
-    def __init__(self, store: Store, count: int, *, last_layer: int | None = None) -> None:
-        self.store, self.count, self.last_layer = store, count, last_layer
-        self.spans = power_of_two_spans(store.length)
+    def __init__(self, store: Store, windows: Windows, count: int, *, last_layer: int | None = None) -> None:
+        self.store, self.windows, self.count, self.last_layer = store, windows, count, last_layer
+        self.start = store.length
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        self.store.write(layer, key[:, :, : self.count], value[:, :, : self.count], None)
-        if layer == self.last_layer:
+    def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        local = self.windows.get(call.layer)
+        self.store.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], local)
+        if call.layer == self.last_layer:
             raise PassDone
+        if local is None or local.first_seen(self.start + query.shape[2] - 1) == 0:
+            return merge_all(self._parts(call, 0, query, key, value), call.sinks)
+        if local.chunked:
+            return self._attend_chunked(call, local.size, query, key, value)
+        earlier = [(local.first_seen(self.start), self.start)] if self.start else []
+        pieces = [*self.store.blocks(call.layer, earlier), (key, value)]
+        keys, values = ([pair[side] for pair in pieces] for side in (0, 1))
+        return attend_band(query, keys, values, call.how, local.size, call.sinks)
+
+    def _parts(self, call: LayerCall, first: int, query: Tensor, key: Tensor, value: Tensor) -> Iterator[AttentionPart]:
+        """Attention to the pass's own tokens, and to those in the store from `first` on."""
         planned = query.shape[2] % STEP == 0
-        parts = [attend(query, key, value, scale, causal=True, planned=planned)]
-        earlier = self.store.blocks(layer, [(start, stop) for start, stop, _ in self.spans])
-        for (_, _, common), block in zip(self.spans, earlier, strict=True):
-            parts.append(attend(query, *block, scale, planned=planned and common))
-        return merged_by_token(parts)
+        yield attend(query, key, value, call.how, causal=True, planned=planned)
+        spans = [(first + start, first + stop) for start, stop, _ in power_of_two_spans(self.start - first)]
+        for (start, stop), block in zip(spans, self.store.blocks(call.layer, spans), strict=True):
+            common = (stop - start).bit_count() == 1
+            yield attend(query, *block, call.how, planned=planned and common)
+
+    def _attend_chunked(self, call: LayerCall, size: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Each chunk of the document by itself; only the first of this pass can have begun before it."""
+        stop, begin = self.start + query.shape[2], self.start // size * size
+        found = []
+        for place in range(begin, stop, size):
+            own = slice(max(place, self.start) - self.start, min(place + size, stop) - self.start)
+            first = min(place, self.start) if place == begin else self.start
+            pieces = (t[:, :, own] for t in (query, key, value))
+            found.append(merge_all(self._parts(call, first, *pieces), call.sinks))
+        return torch.cat(found, 1)
+
+
+# --- rows after cuts of a document --------------------------------------------------------------
 
 
 class RowsPass:
@@ -116,261 +179,130 @@ class RowsPass:
     tensor, so that a step can be recorded as a CUDA graph and replayed.
     """
 
-    def __init__(self, store: Store, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
-        self.store = store
-        self.cuts = list(cuts)
+    def __init__(self, store: Store, windows: Windows, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
+        self.store, self.windows = store, windows
+        self.cuts, self.blank = list(cuts), list(blank)
         self.room = room
         self.segments = list(_segments(self.cuts))
-        self._blank = torch.tensor(blank)
         self._columns = torch.zeros(0, dtype=torch.long)
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
-        self._seen: dict[torch.device, tuple[Tensor, Tensor]] = {}
+        self._seen: dict[tuple[torch.device, LocalAttention | None], Tensor] = {}
+        self._places: dict[torch.device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def begin(self, columns: Tensor) -> None:
         """Set the columns that the next pass fills."""
         self._columns = columns
-        self._blank = self._blank.to(columns.device)
         self._seen.clear()
+        self._places = {device: (columns.to(device), *rest) for device, (_, *rest) in self._places.items()}
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these rows only."""
-        self.cuts = [self.cuts[r] for r in rows]
+        self.cuts, self.blank = ([old[r] for r in rows] for old in (self.cuts, self.blank))
         self.segments = list(_segments(self.cuts))
-        self._blank = self._blank[torch.tensor(rows, device=self._blank.device)]
+        self._places.clear()
         for buffers in (self._keys, self._values):
             for layer, old in buffers.items():
                 buffers[layer] = old[torch.tensor(rows, device=old.device)]
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        rows, heads, columns, width = query.shape
-        key_heads = key.shape[1]
-        columns_now, seen = self._visible(query.device)
-        own_key, own_value = self._append(layer, columns_now, key, value)
+    def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        rows, heads, columns, _ = query.shape
+        key_heads, local = key.shape[1], self.windows.get(call.layer)
+        seen = self._visible(query.device, local)
+        own_key, own_value = self._append(call.layer, key, value)
         # [rows, key heads, group x columns, width]: first the rows' own tokens
         folded = fold(query, key_heads)
-        answer, lse = attend_where(folded, own_key, own_value, scale, seen.repeat(1, 1, heads // key_heads, 1))
-        # [key heads, rows, group x columns, width]: rows that see the same segment are now adjacent
+        answer, lse = attend_where(folded, own_key, own_value, call.how, seen.repeat(1, 1, heads // key_heads, 1))
+        # [key heads, rows, group x columns, width]: rows that see the same keys are now adjacent
         flat = folded.transpose(0, 1).contiguous()
-        total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
-        blocks = self.store.blocks(layer, [(start, stop) for start, stop, _ in self.segments])
-        for (_, _, count), block in zip(self.segments, blocks, strict=True):
-            share = flat[:, :count].reshape(1, key_heads, -1, width)
-            part, part_lse = attend(share, *block, scale)
-            into = total[:, :count], total_lse[:, :count]
-            merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
-        answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
+        total = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
+        if local is None:
+            self._attend_segments(call, flat, total)
+        else:
+            self._attend_windows(call, local, flat, total)
+        whole = total[0] if call.sinks is None else damp(total, fold_sinks(call.sinks, key_heads, columns)[:, None])
+        answer = whole.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
         return answer.to(query.dtype).reshape(rows, columns, heads, -1)
 
-    def _append(self, layer: int, columns: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    def _attend_segments(self, call: LayerCall, flat: Tensor, total: AttentionPart) -> None:
+        """Segments of the document, each with the first rows, which all see the whole of it."""
+        blocks = self.store.blocks(call.layer, [(start, stop) for start, stop, _ in self.segments])
+        for (_, _, count), block in zip(self.segments, blocks, strict=True):
+            share = flat[:, :count].reshape(1, flat.shape[0], -1, flat.shape[-1])
+            _merge_rows(total, slice(0, count), attend(share, *block, call.how))
+
+    def _attend_windows(self, call: LayerCall, local: LocalAttention, flat: Tensor, total: AttentionPart) -> None:
+        """What the windows of the rows still hold of the document: for each cut the keys that all its columns see,
+        now and later, and those that only the first of them see."""
+        pieces = list(self._window_pieces(local))
+        blocks = self.store.blocks(call.layer, [(start, stop) for _, start, stop, _ in pieces])
+        for (rows, start, stop, everywhere), block in zip(pieces, blocks, strict=True):
+            share = flat[:, rows].reshape(1, flat.shape[0], -1, flat.shape[-1])
+            if everywhere:
+                part = attend(share, *block, call.how)
+            else:
+                columns, origin, _ = self._place(flat.device)
+                position = origin[rows, None] + columns
+                first = position // local.size * local.size if local.chunked else position - local.size + 1
+                seen = torch.arange(start, stop, device=flat.device) >= first[..., None]
+                group = flat.shape[2] // len(columns)
+                part = attend_where(share, *block, call.how, seen.repeat(1, group, 1).flatten(0, 1))
+            _merge_rows(total, rows, part)
+
+    def _window_pieces(self, local: LocalAttention) -> Iterator[tuple[slice, int, int, bool]]:
+        """(rows, start, stop, whether all their columns see all of it) for the rows of each cut."""
+        for cut, numbers in groupby(range(len(self.cuts)), key=lambda row: self.cuts[row]):
+            group = list(numbers)
+            rows = slice(group[0], group[-1] + 1)
+            last = cut + self.room - 1 - min(self.blank[row] for row in group)
+            split = min(cut, local.first_seen(last))
+            for start in range(local.first_seen(cut), split, _MASKED_KEYS):
+                yield rows, start, min(split, start + _MASKED_KEYS), False
+            if split < cut:
+                yield rows, split, cut, True
+
+    def _append(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         if layer not in self._keys:
             self._keys[layer] = key.new_zeros(*key.shape[:2], self.room, key.shape[3])
             self._values[layer] = value.new_zeros(*value.shape[:2], self.room, value.shape[3])
+        columns, _, _ = self._place(key.device)
         self._keys[layer].index_copy_(2, columns, key)
         self._values[layer].index_copy_(2, columns, value)
         return self._keys[layer], self._values[layer]
 
-    def _visible(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """The columns being filled, and a mask of what each of them sees: [rows, 1, columns, room]."""
-        if device not in self._seen:
-            now = self._columns.to(device)
-            room = torch.arange(self.room, device=device)
-            real = room >= self._blank.to(device)[:, None, None]
+    def _place(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+        """The columns being filled, the position of each row's first column, and its number of blank columns."""
+        if device not in self._places:
+            blank = torch.tensor(self.blank, device=device)
+            self._places[device] = self._columns.to(device), torch.tensor(self.cuts, device=device) - blank, blank
+        return self._places[device]
+
+    def _visible(self, device: torch.device, local: LocalAttention | None) -> Tensor:
+        """A mask of what each of the columns being filled sees of its row: [rows, 1, columns, room]."""
+        if (device, local) not in self._seen:
+            now, origin, blank = self._place(device)
+            now, room = now[:, None], torch.arange(self.room, device=device)
+            seen = (room <= now) & (room >= blank[:, None, None])
+            if local is not None and local.chunked:
+                first = origin[:, None, None]
+                seen &= (first + room) // local.size == (first + now) // local.size
+            elif local is not None:
+                seen &= room > now - local.size
             # A padding column sees itself: an empty softmax would be NaN, and NaN times a zero weight is NaN.
-            seen = ((room <= now[:, None]) & real) | (room == now[:, None])
-            self._seen[device] = now, seen.unsqueeze(1)
-        return self._seen[device]
+            self._seen[device, local] = (seen | (room == now)).unsqueeze(1)
+        return self._seen[device, local]
+
+
+def _merge_rows(total: AttentionPart, rows: slice, part: AttentionPart) -> None:
+    """Add a part [1, key heads, rows x columns of a group, width] to some of the rows."""
+    into = total[0][:, rows], total[1][:, rows]
+    merge_into(into, (part[0].reshape(into[0].shape), part[1].reshape(into[1].shape)))
 
 
 def _segments(cuts: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """Segments (start, stop) of the document between neighbouring cuts, and how many of the first rows see each."""
-    start = 0
-    for stop in sorted({c for c in cuts if c > 0}):
-        yield start, stop, sum(c >= stop for c in cuts)
-        start = stop
-
-
-# --- attention in parts -------------------------------------------------------------------------
-
-
-def attend(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, *, causal: bool = False, planned: bool = False
-) -> AttentionPart:
-    """Attention to every key; with `causal`, as many keys as queries, and query i sees keys 0..i.
-
-    `planned` marks shapes that occur often: worth a kernel that is faster but needs a plan for every new shape.
-    """
-    kernels = _kernels(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
-    kernel = kernels[0 if planned else -1]
-    heads, key_heads = query.shape[1], key.shape[1]
-    if heads == key_heads or kernel in _GROUPED:
-        return kernel(query, key, value, scale, causal)
-    if causal:  # few keys, so that expanding them is cheap
-        key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
-        return kernel(query, key, value, scale, causal)
-    answer, lse = kernel(fold(query, key_heads), key, value, scale, causal)
-    return answer.reshape(*query.shape[:-1], -1), lse.reshape(query.shape[:-1])
-
-
-def power_of_two_spans(length: int) -> list[tuple[int, int, bool]]:
-    """The first `length` keys as spans (start, stop, whether the size is a power of two), largest first.
-
-    Few different sizes, so that a kernel that needs a plan for every shape makes few.
-    """
-    found, start = [], 0
-    for power in range(length.bit_length() - 1, _SMALLEST_SPAN.bit_length() - 2, -1):
-        if length & (1 << power):
-            found.append((start, start + (1 << power), True))
-            start += 1 << power
-    if start < length:
-        found.append((start, length, False))
-    return found
-
-
-def attend_where(query: Tensor, key: Tensor, value: Tensor, scale: float, seen: Tensor) -> AttentionPart:
-    """Attention to the keys that the mask `seen` [batch, 1, queries, keys] allows: for the few own tokens of a row.
-
-    In float32 throughout: the keys are few, and rounding scores to bfloat16 would lose accuracy.
-    """
-    scores = torch.matmul(query.float(), key.float().mT).mul_(scale)
-    scores.masked_fill_(~seen, float("-inf"))
-    lse = torch.logsumexp(scores, -1)
-    weights = scores.sub_(lse.unsqueeze(-1)).exp_()
-    return torch.matmul(weights, value.float()), lse
-
-
-def merge(parts: Sequence[AttentionPart]) -> Tensor:
-    """The attention output over the union of the parts, in the first part's dtype."""
-    if len(parts) == 1:
-        return parts[0][0]
-    shares = torch.stack([lse for _, lse in parts]).softmax(0).unsqueeze(-1)
-    total = parts[0][0] * shares[0]  # in float32, as the shares are
-    for (answer, _), share in zip(parts[1:], shares[1:], strict=True):
-        total.addcmul_(answer, share)
-    return total.to(parts[0][0].dtype)
-
-
-def merged_by_token(parts: Sequence[AttentionPart]) -> Tensor:
-    """The same as [batch, tokens, heads, width], the layout the model expects; in one kernel where available."""
-    first = parts[0][0]
-    kernel = _merging_kernel(first.device.type, first.dtype, first.shape[-1]) if len(parts) > 1 else None
-    answer = kernel(parts) if kernel else None
-    return merge(parts).transpose(1, 2) if answer is None else answer
-
-
-def merge_into(total: AttentionPart, part: AttentionPart) -> None:
-    """Add a part to a float32 total, in place."""
-    answer, lse = total
-    share = torch.sigmoid(part[1] - lse).unsqueeze(-1)
-    answer.lerp_(part[0].to(answer.dtype), share)
-    torch.logaddexp(lse, part[1], out=lse)
-
-
-def fold(query: Tensor, key_heads: int) -> Tensor:
-    """[batch, heads, queries, width] to [batch, key heads, heads per key head x queries, width]."""
-    batch, heads, length, width = query.shape
-    return query.reshape(batch, key_heads, heads // key_heads * length, width)
-
-
-# --- kernels: the fastest that works for a device, dtype and width ------------------------------
-
-
-def _cudnn(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, False, scale=scale)
-    return answer, lse.reshape(query.shape[:-1])
-
-
-def _flash(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    got = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, False, scale=scale)
-    return got[0], got[1]
-
-
-def _efficient(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, scale=scale)
-    return answer, lse[..., : query.shape[-2]]  # padded to whole blocks
-
-
-def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    answer, lse = attention(query, key, value, 0.0, causal, attn_mask=None, scale=scale)
-    return answer, lse
-
-
-def _blocks(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    """Plain arithmetic, a block of keys at a time: works everywhere, and the reference for the other kernels."""
-    place = torch.arange(query.shape[-2], device=query.device)
-    answer = query.new_zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float32)
-    lse = torch.full(query.shape[:-1], float("-inf"), dtype=torch.float32, device=query.device)
-    for start in range(0, key.shape[-2], _BLOCK):
-        part_key, part_value = key[..., start : start + _BLOCK, :], value[..., start : start + _BLOCK, :]
-        scores = torch.matmul(query.float(), part_key.float().mT) * scale
-        if causal:
-            columns = torch.arange(start, start + part_key.shape[-2], device=query.device)
-            scores = scores.masked_fill(columns > place[:, None], float("-inf"))
-        new = torch.logaddexp(lse, torch.logsumexp(scores, -1))
-        answer *= torch.exp(lse - new).unsqueeze(-1)
-        answer += torch.matmul(torch.exp(scores - new.unsqueeze(-1)), part_value.float())
-        lse = new
-    return answer.to(query.dtype), lse
-
-
-# Fastest first; the last one needs no plan. On an H200 in bfloat16 cuDNN reads 128k at 610-680 TFLOP/s, flash at 350,
-# but cuDNN takes about 75 ms to plan a new shape and is slower for few queries.
-_TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
-_GROUPED = (_cudnn, _flash)
-"""Kernels that take fewer key heads than query heads."""
-
-
-@cache
-def _kernels(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> tuple[Kernel, ...]:
-    if key_width != value_width:
-        return (_blocks,)  # kernels differ in this case
-    right = tuple(k for k in _TRIED.get(device, ()) if _is_correct(k, device, dtype, key_width))
-    if right[-1:] == (_cudnn,) or not right:
-        spare = device == "cuda" and _is_correct(_efficient, device, dtype, key_width)
-        right += (_efficient if spare else _blocks,)
-    return right
-
-
-@cache
-def _merging_kernel(device: str, dtype: torch.dtype, width: int) -> MergingKernel | None:
-    """The Triton kernel that merges parts, if it is available and agrees with plain arithmetic on random numbers."""
-    if device != "cuda":
-        return None
-    try:
-        from leadline.models.hf.kernels import MOST_PARTS, merge_parts  # Triton is imported only on a GPU
-
-        generator = torch.Generator().manual_seed(0)
-        draws = [torch.randn(1, 3, 40, width + 1, generator=generator).to(device) for _ in range(MOST_PARTS)]
-        parts = [(draw[..., :width].to(dtype).contiguous(), draw[..., width] * 4) for draw in draws]
-        agrees = all(_merges_equally(merge_parts(parts[:count]), parts[:count]) for count in range(2, MOST_PARTS + 1))
-    except Exception:  # no Triton, or a kernel that does not compile here
-        return None
-    return merge_parts if agrees else None
-
-
-def _merges_equally(got: Tensor | None, parts: Sequence[AttentionPart]) -> bool:
-    near = 4 * torch.finfo(parts[0][0].dtype).eps
-    want = merge(parts).transpose(1, 2)
-    return got is not None and torch.allclose(got.float(), want.float(), rtol=near, atol=near)
-
-
-def _is_correct(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bool:
-    """Whether a kernel accepts these shapes and agrees with plain arithmetic on random numbers."""
-    generator = torch.Generator().manual_seed(0)
-    tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 2e-2
-    group = 2 if kernel in _GROUPED else 1
-    for queries, keys, causal in ((40, 40, True), (40, 200, False)):
-        shapes = (1, 2 * group, queries, width), (1, 2, keys, width), (1, 2, keys, width)
-        query, key, value = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
-        try:
-            got = kernel(query, key, value, width**-0.5, causal)
-        except (RuntimeError, NotImplementedError):
-            return False
-        wide_key, wide_value = (t.repeat_interleave(group, 1) for t in (key, value))
-        want = _blocks(query, wide_key, wide_value, width**-0.5, causal)
-        if any(not torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True)):
-            return False
-    return True
+    begin = 0
+    for end in sorted({c for c in cuts if c > 0}):
+        for start in range(begin, end, LARGEST_SPAN):
+            yield start, min(end, start + LARGEST_SPAN), sum(c >= end for c in cuts)
+        begin = end

@@ -19,10 +19,12 @@ import numpy as np
 import torch
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.models.hf.attention import STEP, UnsupportedAttention, attend
+from leadline.models.hf.attention import STEP, UnsupportedAttention, Windows
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
 from leadline.models.hf.memory import ROWS_BYTES, DecoderShape, Speed
+from leadline.models.hf.parts import Scoring, attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.windows import find_windows, small_windows
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 SMALLEST_CHUNK = 512
 TRIAL_FLOPS = {"cpu": 1e11}
 """Operations of a reading from which the speed is measured: about a second on a CPU; on a GPU a whole chunk."""
+TRIAL_TOKENS, TRIAL_WINDOW = 66, 11
+"""Of the test that compares shared reading with the model's own pass: its length, and that of windows during it."""
 T = TypeVar("T")
 
 
@@ -166,7 +170,7 @@ class Engine:
         dtype, device = self.model.dtype, self.reader.device
         query, key, value = (torch.randn(1, *size, shape.width, device=device).to(dtype) for size in sizes)
         with self._on_device(), torch.inference_mode():
-            work = partial(attend, query, key, value, shape.width**-0.5, planned=True)
+            work = partial(attend, query, key, value, Scoring(shape.width**-0.5), planned=True)
             seconds = min(self._seconds(work) for _ in range(3))
         return 4.0 * shape.heads * queries * keys * shape.width / seconds
 
@@ -298,59 +302,97 @@ class SharedReadingSupport:
 
 
 def shared_reading_support(model: Any, reader: Reader) -> SharedReadingSupport:
-    """From the configuration, then confirmed by a test on a few random tokens."""
+    """From the configuration and the model's own masks, then confirmed by a test on a few random tokens."""
     support = _support_by_config(model)
     if support.max_tokens == 0:
         return support
-    problem = _disagreement(model, reader, tokens=int(min(48, support.max_tokens)))
-    return SharedReadingSupport(0, problem, support.nested_problem) if problem else support
+    problem = _find_windows(model, reader)
+    windows = reader.windows
+    if not problem:
+        # With small windows a short text is longer than they are.
+        with small_windows(model, windows, TRIAL_WINDOW):
+            problem = _find_windows(model, reader)
+            untested = [w.size for w in reader.windows.values() if w.size > TRIAL_WINDOW]
+            problem = problem or _disagreement(model, reader, tokens=int(min(TRIAL_TOKENS, support.max_tokens)))
+        reader.windows = windows
+    if problem:
+        return SharedReadingSupport(0, problem, support.nested_problem)
+    return _limited(support, untested or _unseen_window(model, windows))
+
+
+def _find_windows(model: Any, reader: Reader) -> str:
+    """Why the masks of the model cannot be understood; empty where they can."""
+    try:
+        reader.windows = find_windows(model, reader.use_attention)
+    except REFUSALS as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        return f"its attention masks are not understood: {first_line(error)}"
+    return ""
+
+
+def _unseen_window(model: Any, windows: Windows) -> list[int]:
+    """The window of the configuration, if there is one and no mask of the model shows it."""
+    config = model.config.get_text_config()
+    size, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
+    return [size] if size and not windows and (not types or "sliding_attention" in types) else []
+
+
+def _limited(support: SharedReadingSupport, sizes: Sequence[int]) -> SharedReadingSupport:
+    """Up to the smallest of the windows that the test was not longer than."""
+    if not sizes or min(sizes) > support.max_tokens:
+        return support
+    return SharedReadingSupport(min(sizes), f"sliding window of {min(sizes)} tokens", support.nested_problem)
 
 
 def _support_by_config(model: Any) -> SharedReadingSupport:
     config = model.config.get_text_config()
     layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    other = sorted(layer_types - {"full_attention", "sliding_attention"})
+    other = sorted(layer_types - {"full_attention", "sliding_attention", "chunked_attention"})
     for refused, reason in (
         (getattr(model, "_is_stateful", False), "its layers keep a state instead of keys and values"),
         (not getattr(model, "_supports_attention_backend", False), "transformers cannot replace its attention"),
-        (getattr(config, "attn_logit_softcapping", None), "its attention scores are capped"),
         (getattr(config, "num_kv_shared_layers", None), "its layers share keys and values"),
         (other, f"it has layers of the type {', '.join(other)}"),
     ):
         if refused:
             return SharedReadingSupport(0, reason)
-    support = SharedReadingSupport(math.inf)
-    window = getattr(config, "sliding_window", None)
-    if window and ("sliding_attention" in layer_types or not getattr(config, "layer_types", None)):
-        support = SharedReadingSupport(window, f"sliding window of {window} tokens")
     rope = getattr(config, "rope_parameters", None) or {}
     for part in [v for v in rope.values() if isinstance(v, dict)] or [rope]:
         if changing := _LENGTH_DEPENDENT.get(str(part.get("rope_type"))):
             original = part.get("original_max_position_embeddings") or config.max_position_embeddings
             # Up to the original length such an encoding does not change.
-            return SharedReadingSupport(min(support.max_tokens, original), changing, nested_problem=changing)
-    return support
+            return SharedReadingSupport(original, changing, nested_problem=changing)
+    return SharedReadingSupport(math.inf)
+
+
+REFUSALS = (UnsupportedAttention, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, KeyError)
+"""What a model raises that cannot be read with another attention."""
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
 def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     """How shared reading of a few random tokens differs from the model's own pass; empty where it does not."""
     vocabulary = model.get_input_embeddings().weight.shape[0]
     ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
-    cut = tokens // 2
+    cut = tokens * 2 // 3
     reader.use_own_attention()
     with torch.inference_mode():
         tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
         want = model(input_ids=tensor, use_cache=False).logits[0, [tokens - 1, cut - 1]]
-    chunk, reader.chunk = reader.chunk, cut // 2 + 1
+    chunk, reader.chunk = reader.chunk, min(reader.chunk, cut // 2 + 1)
     try:
         reader.read(ids[:cut], reuse=False)
-        batch = reader.open_rows(rows_of(ids, [cut, 1], [ids[cut:], ids[1:cut]]))
+        batch = reader.open_rows(rows_of(ids, [cut, 1], [ids[cut:], ids[1:cut]], slack=0))
         hidden = torch.cat([h for _, h in batch.read_own()], 1)
         got = torch.stack([reader.logits(h[-1:])[0] for h in hidden])
-    except (UnsupportedAttention, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError) as error:
+    except REFUSALS as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        return f"shared reading does not work with it: {str(error).splitlines()[0][:200]}"
+        return f"shared reading does not work with it: {first_line(error)}"
     finally:
         reader.chunk = chunk
         reader.forget()

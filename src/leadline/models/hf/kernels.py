@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from leadline.models.hf.parts import MOST_PARTS
+
 try:
     import triton
     import triton.language as tl
@@ -23,7 +25,6 @@ except Exception:  # not installed, or an incompatible version: nothing is repla
     triton = None
 
 jit: Any = triton.jit if triton else lambda kernel: kernel
-MOST_PARTS = 6
 
 
 @jit

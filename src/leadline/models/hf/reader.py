@@ -23,6 +23,7 @@ from leadline.models.hf.attention import (
     DocumentPass,
     PassDone,
     RowsPass,
+    Windows,
     running,
 )
 from leadline.models.hf.store import DeviceStore, Store
@@ -70,7 +71,7 @@ class Reader:
 
     def __init__(self, model: Any, *, chunk: int) -> None:
         self.model = model
-        self.body = model.base_model
+        self.body = model.base_model if model.base_model is not model else model.get_decoder()
         own = model.config._attn_implementation
         self._own_attention = "sdpa" if own == ATTENTION_NAME else own
         self._output: Any = None
@@ -80,6 +81,7 @@ class Reader:
         self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
         self.new_store: Callable[[], Store] = DeviceStore
         self.store: Store | None = None
+        self.windows: Windows = {}  # layers with local attention
         self.ids: Ids = np.zeros(0, np.int32)  # those in the store
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
@@ -129,7 +131,7 @@ class Reader:
         tokens = torch.zeros(1, size, dtype=torch.long)
         tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
         positions = torch.arange(store.length, store.length + size, device=self.device)
-        chunk = DocumentPass(store, len(ids), last_layer=None if wanted else self._last_layer)
+        chunk = DocumentPass(store, self.windows, len(ids), last_layer=None if wanted else self._last_layer)
         try:
             hidden = self.run(chunk, tokens.to(self.device), positions[None])[0]
         except PassDone:
@@ -146,8 +148,8 @@ class Reader:
 
     def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor) -> Tensor:
         """Hidden states of new tokens, with attention done by a pass."""
-        self._use_attention(ATTENTION_NAME)
-        with running(attention):
+        self.use_attention(ATTENTION_NAME)
+        with running(attention, positions):
             return self._hidden(input_ids=ids, position_ids=positions)
 
     def read_plain(self, ids: Ids) -> Tensor:
@@ -164,9 +166,9 @@ class Reader:
 
     def use_own_attention(self) -> None:
         """Switch the model to the attention it was loaded with."""
-        self._use_attention(self._own_attention)
+        self.use_attention(self._own_attention)
 
-    def _use_attention(self, name: str) -> None:
+    def use_attention(self, name: str) -> None:
         if self.model.config._attn_implementation != name:
             self.model.set_attn_implementation(name)
 
@@ -193,7 +195,8 @@ class RowBatch:
         self.rows = list(rows)
         self.width = max(len(row.own) for row in rows)
         blank = [self.width - len(row.own) for row in rows]
-        self._pass = RowsPass(reader.store, [row.base for row in rows], blank, self.width + room)
+        cuts = [row.base for row in rows]
+        self._pass = RowsPass(reader.store, reader.windows, cuts, blank, self.width + room)
         self._origin = torch.tensor([[r.base - b] for r, b in zip(rows, blank, strict=True)], device=reader.device)
         self._next = torch.zeros(1, dtype=torch.long, device=reader.device)
 

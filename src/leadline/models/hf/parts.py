@@ -1,0 +1,384 @@
+"""Attention of some queries to some keys, as a part that can be merged exactly with others.
+
+Softmax over a union of keys is a weighted mean of the softmaxes over its parts, with the parts' shares of the
+exponential sum as weights (the identity behind FlashAttention, arXiv 2205.14135), so every part is its output and its
+log-sum-exp, and nothing is concatenated.
+
+    attend         to every key, or causally
+    attend_where   to the keys that a mask allows: for few keys
+    attend_band    each query to the last keys up to its own: a sliding window
+    merge ...      the parts together; `damp` adds attention sinks, which are keys with a score and no value
+
+Tensors are [batch, heads, tokens, width]. Keys are never expanded: where a kernel does not take fewer key heads than
+query heads, the heads of one key head are placed one after another on the query axis (`fold`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+_SCORES_BYTES = 256 << 20
+"""The limit for scores in plain arithmetic."""
+_SMALLEST_SPAN = 8192
+LARGEST_SPAN = 65536
+"""No attention is to more keys of a document at once, so that a store may keep them elsewhere."""
+_ALIGNED = 8
+MOST_PARTS = 6
+"""Parts that are merged at once."""
+_BAND_QUERIES = 1024
+"""Queries of a block in banded attention, at most."""
+
+AttentionPart = tuple[Tensor, Tensor]
+"""Attention output [..., queries, width] and the log-sum-exp of its scores [..., queries] in float32."""
+Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
+MaskedKernel = Callable[[Tensor, Tensor, Tensor, float, Tensor], AttentionPart]
+MergingKernel = Callable[[Sequence[AttentionPart]], Tensor | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """The score of a query and a key: `scale` times their product, and with a cap `cap * tanh(score / cap)`."""
+
+    scale: float
+    cap: float | None = None
+
+    def scores(self, query: Tensor, key: Tensor) -> Tensor:
+        """In float32."""
+        scores = torch.matmul(query.float(), key.float().mT).mul_(self.scale)
+        return scores if self.cap is None else scores.div_(self.cap).tanh_().mul_(self.cap)
+
+
+# --- attention in parts -------------------------------------------------------------------------
+
+
+def attend(
+    query: Tensor, key: Tensor, value: Tensor, how: Scoring, *, causal: bool = False, planned: bool = False
+) -> AttentionPart:
+    """Attention to every key; with `causal`, as many keys as queries, and query i sees keys 0..i.
+
+    `planned` marks shapes that occur often: worth a kernel that is faster but needs a plan for every new shape.
+    """
+    kernels = _kernels(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
+    kernel = kernels[0 if planned else -1]
+    if how.cap is not None:
+        kernel = partial(_blocks, cap=how.cap)
+    heads, key_heads = query.shape[1], key.shape[1]
+    if heads == key_heads or kernel in _GROUPED:
+        return kernel(query, key, value, how.scale, causal)
+    if causal:  # few keys, so that expanding them is cheap
+        key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
+        return kernel(query, key, value, how.scale, causal)
+    answer, lse = kernel(fold(query, key_heads), key, value, how.scale, causal)
+    return answer.reshape(*query.shape[:-1], -1), lse.reshape(query.shape[:-1])
+
+
+def power_of_two_spans(length: int) -> list[tuple[int, int, bool]]:
+    """The first `length` keys as spans (start, stop, whether the size is a power of two), largest first.
+
+    Few different sizes, so that a kernel that needs a plan for every shape makes few.
+    """
+    found, start, size = [], 0, LARGEST_SPAN
+    while size >= _SMALLEST_SPAN:
+        if length - start >= size:
+            found.append((start, start + size, True))
+            start += size
+        else:
+            size //= 2
+    if start < length:
+        found.append((start, length, False))
+    return found
+
+
+def attend_where(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen: Tensor) -> AttentionPart:
+    """Attention to the keys that the mask `seen` [batch, 1, queries, keys] allows. A query that sees none of them gets
+    zeros and a log-sum-exp of minus infinity.
+
+    In float32 throughout: the keys are few, and rounding scores to bfloat16 would lose accuracy.
+    """
+    scores = how.scores(query, key).masked_fill_(~seen, float("-inf"))
+    lse = torch.logsumexp(scores, -1)
+    weights = scores.sub_(lse.clamp_min(torch.finfo(lse.dtype).min).unsqueeze(-1)).exp_()
+    return torch.matmul(weights, value.float()), lse
+
+
+def attend_band(
+    query: Tensor,
+    keys: Sequence[Tensor],
+    values: Sequence[Tensor],
+    how: Scoring,
+    size: int,
+    sinks: Tensor | None = None,
+) -> Tensor:
+    """Sliding-window attention as [1, queries, heads, width]: of the keys, given in pieces one after another, the last
+    are the queries' own, and each query sees the `size` keys up to its own.
+
+    Blocks of queries, each over its own keys and as many before them as the window needs, are one batch.
+    """
+    heads, key_heads, queries, width = query.shape[1], keys[0].shape[1], query.shape[2], query.shape[3]
+    before = sum(t.shape[2] for t in keys) - queries
+    reach = max(_ALIGNED, _whole(size - 1))
+    block = min(_BAND_QUERIES, reach, _whole(queries))
+    count = -(-queries // block)
+    missing, padding = max(0, reach - before), count * block - queries
+    blocks_of = partial(_overlapping, before=missing, after=padding, size=block + reach, step=block)
+    key, value = blocks_of(keys), blocks_of(values)
+    folded = pad(query, (0, 0, 0, padding)).view(key_heads, heads // key_heads, count, block, width)
+    folded = folded.permute(2, 0, 1, 3, 4).reshape(count, key_heads, -1, width)
+    column = torch.arange(block + reach, device=query.device)
+    ends = torch.arange(reach, block + reach, device=query.device).repeat(heads // key_heads)[:, None]
+    band = (column <= ends) & (column > ends - size)
+    # The windows of the first blocks may begin before the first key: what stands there is padding.
+    short = min(count, max(0, -(-(missing - (reach - size + 1)) // block)))
+    pieces = [(b, b + 1, band & (column >= missing - b * block)) for b in range(short)]
+    pieces += [(short, count, band)] if short < count else []
+    answers = []
+    for start, stop, seen in pieces:
+        part = _attend_masked(folded[start:stop], key[start:stop], value[start:stop], how, seen)
+        answers.append(part[0] if sinks is None else damp(part, fold_sinks(sinks, key_heads, block)))
+    answer = torch.cat(answers) if len(answers) > 1 else answers[0]
+    answer = answer.reshape(count, key_heads, heads // key_heads, block, -1).permute(0, 3, 1, 2, 4)
+    return answer.reshape(1, count * block, heads, -1)[:, :queries]
+
+
+def _whole(count: int) -> int:
+    """Rounded up to what masked kernels need."""
+    return -(-count // _ALIGNED) * _ALIGNED
+
+
+def _overlapping(pieces: Sequence[Tensor], *, before: int, after: int, size: int, step: int) -> Tensor:
+    """The pieces one after another between zeros, as overlapping blocks [blocks, heads, size, width]: a view."""
+    first = pieces[0]
+    zeros = [first.new_zeros(1, first.shape[1], n, first.shape[3]) for n in (before, after)]
+    whole = torch.cat([zeros[0], *pieces, zeros[1]], 2)
+    return whole.unfold(2, size, step)[0].permute(1, 0, 3, 2)
+
+
+def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen: Tensor) -> AttentionPart:
+    """With one mask [queries, keys] for the whole batch; every query sees at least one key."""
+    kernel = _masked_kernel(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
+    if kernel is not None and how.cap is None:
+        bias = torch.zeros(seen.shape, dtype=query.dtype, device=query.device).masked_fill_(~seen, float("-inf"))
+        return kernel(query, key, value, how.scale, bias.expand(*query.shape[:2], *bias.shape))
+    parts = [attend_where(*(t[b : b + 1] for t in (query, key, value)), how, seen) for b in range(len(query))]
+    return torch.cat([answer for answer, _ in parts]).to(query.dtype), torch.cat([lse for _, lse in parts])
+
+
+def damp(part: AttentionPart, sinks: Tensor) -> Tensor:
+    """The output with keys of these scores and no value added: `sinks` is broadcast to the log-sum-exp."""
+    answer, lse = part
+    return (answer * torch.sigmoid(lse - sinks).unsqueeze(-1)).to(answer.dtype)
+
+
+def fold_sinks(sinks: Tensor, key_heads: int, queries: int) -> Tensor:
+    """One sink per head as [key heads, heads per key head x queries], for folded queries."""
+    return sinks.float().view(key_heads, -1, 1).expand(-1, -1, queries).reshape(key_heads, -1)
+
+
+def merge_all(parts: Iterator[AttentionPart], sinks: Tensor | None) -> Tensor:
+    """The output over the union of the parts and the sinks [heads], as [batch, tokens, heads, width].
+
+    At most a few parts are held at once.
+    """
+    held: list[AttentionPart] = []
+    for part in parts:
+        if len(held) == MOST_PARTS:
+            lse = torch.logsumexp(torch.stack([lse for _, lse in held]), 0)
+            held = [(merged_by_token(held).transpose(1, 2), lse)]
+        held.append(part)
+    if sinks is not None:  # as a part of the first
+        (answer, lse), column = held[0], sinks.float().view(-1, 1)
+        held[0] = damp((answer, lse), column), torch.logaddexp(lse, column)
+    return merged_by_token(held)
+
+
+def merge(parts: Sequence[AttentionPart]) -> Tensor:
+    """The attention output over the union of the parts, in the first part's dtype."""
+    if len(parts) == 1:
+        return parts[0][0]
+    shares = torch.stack([lse for _, lse in parts]).softmax(0).unsqueeze(-1)
+    total = parts[0][0] * shares[0]  # in float32, as the shares are
+    for (answer, _), share in zip(parts[1:], shares[1:], strict=True):
+        total.addcmul_(answer, share)
+    return total.to(parts[0][0].dtype)
+
+
+def merged_by_token(parts: Sequence[AttentionPart]) -> Tensor:
+    """The same as [batch, tokens, heads, width], the layout the model expects; in one kernel where available."""
+    first = parts[0][0]
+    kernel = _merging_kernel(first.device.type, first.dtype, first.shape[-1]) if len(parts) > 1 else None
+    answer = kernel(parts) if kernel else None
+    return merge(parts).transpose(1, 2) if answer is None else answer
+
+
+def merge_into(total: AttentionPart, part: AttentionPart) -> None:
+    """Add a part to a float32 total, in place."""
+    answer, lse = total
+    share = torch.sigmoid(part[1] - lse).unsqueeze(-1)
+    answer.lerp_(part[0].to(answer.dtype), share)
+    torch.logaddexp(lse, part[1], out=lse)
+
+
+def fold(query: Tensor, key_heads: int) -> Tensor:
+    """[batch, heads, queries, width] to [batch, key heads, heads per key head x queries, width]."""
+    batch, heads, length, width = query.shape
+    return query.reshape(batch, key_heads, heads // key_heads * length, width)
+
+
+# --- kernels: the fastest that works for a device, dtype and width ------------------------------
+
+
+def _cudnn(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
+    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, False, scale=scale)
+    return answer, lse.reshape(query.shape[:-1])
+
+
+def _flash(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+    got = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, False, scale=scale)
+    return got[0], got[1]
+
+
+def _efficient(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, scale=scale)
+    return answer, lse[..., : query.shape[-2]]  # padded to whole blocks
+
+
+def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    answer, lse = attention(query, key, value, 0.0, causal, attn_mask=None, scale=scale)
+    return answer, lse
+
+
+def _blocks(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, cap: float | None = None
+) -> AttentionPart:
+    """Plain arithmetic, a block of keys at a time: works everywhere, and the reference for the other kernels."""
+    how = Scoring(scale, cap)
+    place = torch.arange(query.shape[-2], device=query.device)
+    answer = query.new_zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float32)
+    lse = torch.full(query.shape[:-1], float("-inf"), dtype=torch.float32, device=query.device)
+    block = max(16, min(4096, _SCORES_BYTES // (4 * lse.numel())))
+    for start in range(0, key.shape[-2], block):
+        part_key, part_value = key[..., start : start + block, :], value[..., start : start + block, :]
+        scores = how.scores(query, part_key)
+        if causal:
+            columns = torch.arange(start, start + part_key.shape[-2], device=query.device)
+            scores.masked_fill_(columns > place[:, None], float("-inf"))
+        new = torch.logaddexp(lse, torch.logsumexp(scores, -1))
+        answer *= torch.exp(lse - new).unsqueeze(-1)
+        answer += torch.matmul(scores.sub_(new.unsqueeze(-1)).exp_(), part_value.float())
+        lse = new
+    return answer.to(query.dtype), lse
+
+
+def _cudnn_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
+    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, False, scale=scale)
+    return answer, lse.reshape(query.shape[:-1])
+
+
+def _efficient_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_efficient_attention
+    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, scale=scale)
+    return answer, lse[..., : query.shape[-2]]
+
+
+def _flash_cpu_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
+    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    answer, lse = attention(query, key, value, 0.0, False, attn_mask=bias, scale=scale)
+    return answer, lse
+
+
+# Fastest first; the last one needs no plan. On an H200 in bfloat16 cuDNN reads 128k at 610-680 TFLOP/s, flash at 350,
+# but cuDNN takes about 75 ms to plan a new shape and is slower for few queries.
+_TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
+_TRIED_MASKED: dict[str, tuple[MaskedKernel, ...]] = {
+    "cuda": (_efficient_masked, _cudnn_masked),
+    "cpu": (_flash_cpu_masked,),
+}
+_GROUPED = (_cudnn, _flash)
+"""Kernels that take fewer key heads than query heads."""
+
+
+@cache
+def _kernels(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> tuple[Kernel, ...]:
+    if key_width != value_width:
+        return (_blocks,)  # kernels differ in this case
+    right = tuple(k for k in _TRIED.get(device, ()) if _is_correct(k, device, dtype, key_width))
+    if right[-1:] == (_cudnn,) or not right:
+        spare = device == "cuda" and _is_correct(_efficient, device, dtype, key_width)
+        right += (_efficient if spare else _blocks,)
+    return right
+
+
+@cache
+def _masked_kernel(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> MaskedKernel | None:
+    if key_width != value_width:
+        return None
+    return next((k for k in _TRIED_MASKED.get(device, ()) if _masks_correctly(k, device, dtype, key_width)), None)
+
+
+def _masks_correctly(kernel: MaskedKernel, device: str, dtype: torch.dtype, width: int) -> bool:
+    generator = torch.Generator().manual_seed(0)
+    draws = (torch.randn(3, 2, n, width, generator=generator).to(device, dtype) for n in (40, 64, 64))
+    query, key, value = draws
+    seen = torch.ones(40, 64, dtype=torch.bool, device=device).tril(20).triu(4)
+    bias = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, float("-inf")).expand(3, 2, -1, -1)
+    try:
+        got = kernel(query, key, value, width**-0.5, bias)
+    except (RuntimeError, NotImplementedError):
+        return False
+    return _near(got, attend_where(query, key, value, Scoring(width**-0.5), seen), dtype)
+
+
+def _near(got: AttentionPart, want: AttentionPart, dtype: torch.dtype) -> bool:
+    tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 2e-2
+    return all(torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True))
+
+
+@cache
+def _merging_kernel(device: str, dtype: torch.dtype, width: int) -> MergingKernel | None:
+    """The Triton kernel that merges parts, if it is available and agrees with plain arithmetic on random numbers."""
+    if device != "cuda":
+        return None
+    try:
+        from leadline.models.hf.kernels import merge_parts  # Triton is imported only on a GPU
+
+        generator = torch.Generator().manual_seed(0)
+        draws = [torch.randn(1, 3, 40, width + 1, generator=generator).to(device) for _ in range(MOST_PARTS)]
+        parts = [(draw[..., :width].to(dtype).contiguous(), draw[..., width] * 4) for draw in draws]
+        agrees = all(_merges_equally(merge_parts(parts[:count]), parts[:count]) for count in range(2, MOST_PARTS + 1))
+    except Exception:  # no Triton, or a kernel that does not compile here
+        return None
+    return merge_parts if agrees else None
+
+
+def _merges_equally(got: Tensor | None, parts: Sequence[AttentionPart]) -> bool:
+    near = 4 * torch.finfo(parts[0][0].dtype).eps
+    want = merge(parts).transpose(1, 2)
+    return got is not None and torch.allclose(got.float(), want.float(), rtol=near, atol=near)
+
+
+def _is_correct(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bool:
+    """Whether a kernel accepts these shapes and agrees with plain arithmetic on random numbers."""
+    generator = torch.Generator().manual_seed(0)
+    group = 2 if kernel in _GROUPED else 1
+    for queries, keys, causal in ((40, 40, True), (40, 200, False)):
+        shapes = (1, 2 * group, queries, width), (1, 2, keys, width), (1, 2, keys, width)
+        query, key, value = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
+        try:
+            got = kernel(query, key, value, width**-0.5, causal)
+        except (RuntimeError, NotImplementedError):
+            return False
+        wide_key, wide_value = (t.repeat_interleave(group, 1) for t in (key, value))
+        want = _blocks(query, wide_key, wide_value, width**-0.5, causal)
+        if not _near(got, want, dtype):
+            return False
+    return True
