@@ -106,7 +106,8 @@ def _with_true_temperature(module: Any, query: Tensor, positions: Tensor) -> Ten
         return query
 
     def temperature(position: Tensor) -> Tensor:
-        return torch.log1p(torch.floor((position.float() + 1) / module.floor_scale)) * module.attn_scale + 1
+        steps = torch.floor((position.float() + 1) / float(module.floor_scale))
+        return torch.log1p(steps) * float(module.attn_scale) + 1
 
     counted = torch.arange(query.shape[2], device=query.device)
     ratio = temperature(positions.to(query.device)) / temperature(counted)
@@ -194,7 +195,9 @@ class RowsPass:
         """Set the columns that the next pass fills."""
         self._columns = columns
         self._seen.clear()
-        self._places = {device: (columns.to(device), *rest) for device, (_, *rest) in self._places.items()}
+        self._places = {
+            device: (columns.to(device), first, blank) for device, (_, first, blank) in self._places.items()
+        }
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these rows only."""

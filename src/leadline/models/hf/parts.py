@@ -165,7 +165,8 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen
     if kernel is not None and how.cap is None:
         bias = torch.zeros(seen.shape, dtype=query.dtype, device=query.device).masked_fill_(~seen, float("-inf"))
         return kernel(query, key, value, how.scale, bias.expand(*query.shape[:2], *bias.shape))
-    parts = [attend_where(*(t[b : b + 1] for t in (query, key, value)), how, seen) for b in range(len(query))]
+    one = (slice(b, b + 1) for b in range(len(query)))  # one block at a time: scores are in float32
+    parts = [attend_where(query[b], key[b], value[b], how, seen) for b in one]
     return torch.cat([answer for answer, _ in parts]).to(query.dtype), torch.cat([lse for _, lse in parts])
 
 

@@ -71,7 +71,8 @@ class Reader:
 
     def __init__(self, model: Any, *, chunk: int) -> None:
         self.model = model
-        self.body = model.base_model if model.base_model is not model else model.get_decoder()
+        # Llama 4's text model names a body that only its multimodal form has.
+        self.body = model.base_model if model.base_model is not model else getattr(model, "model", model)
         own = model.config._attn_implementation
         self._own_attention = "sdpa" if own == ATTENTION_NAME else own
         self._output: Any = None
