@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import attention, kernels  # noqa: E402
+from leadline.models.hf import kernels  # noqa: E402
+from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from support.tiny_models import tiny  # noqa: E402
 
@@ -19,20 +21,31 @@ def test_nothing_is_replaced_on_a_cpu() -> None:
     assert Engine(tiny("llama"), []).fused == []
 
 
-@pytest.mark.parametrize(("error", "replaced"), [(0.0, ["LlamaMLP", "LlamaRMSNorm"]), (0.01, [])])
+@pytest.mark.parametrize(
+    ("family", "error", "replaced"),
+    [
+        ("llama", 0.0, ["LlamaMLP", "LlamaRMSNorm"]),
+        ("gemma3", 0.0, ["Gemma3MLP", "Gemma3RMSNorm"]),
+        ("llama", 0.01, []),
+    ],
+)
 def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
-    error: float, replaced: list[str], monkeypatch: pytest.MonkeyPatch
+    family: str, error: float, replaced: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With what Triton would do in plain torch; `error` is how wrong it is."""
 
-    def rms_norm(x: Any, weight: Any, eps: float) -> Any:
-        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + error
+    def rms_norm(x: Any, weight: Any, eps: float, *, offset: float = 0.0, rounded: bool = True) -> Any:
+        return (offset + weight) * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + error
+
+    def activated_times(gate: Any, up: Any, *, gelu: bool) -> Any:
+        wide = 1.5957691216057308 * (gate + 0.044715 * gate**3) if gelu else gate
+        return gate * torch.sigmoid(wide) * up + error
 
     monkeypatch.setattr(kernels, "triton", object())
     monkeypatch.setattr(kernels, "rms_norm", rms_norm)
-    monkeypatch.setattr(kernels, "silu_times", lambda gate, up: torch.nn.functional.silu(gate) * up + error)
+    monkeypatch.setattr(kernels, "activated_times", activated_times)
     monkeypatch.setattr(kernels, "_fuse_rotation", lambda module: False)
-    model, own = tiny("llama"), tiny("llama")
+    model, own = tiny(family), tiny(family)
     assert kernels.fuse(model) == replaced
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
@@ -51,15 +64,17 @@ def test_kernels_round_where_transformers_rounds() -> None:
     x, weight = draw(2, 5, 48), draw(48)
     want = weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5))
     assert torch.allclose(kernels.rms_norm(x, weight, 1e-5), want, atol=1e-5)
+    assert torch.allclose(kernels.rms_norm(x, weight - 1, 1e-5, offset=1.0, rounded=False), want, atol=1e-5)
     gate, up = draw(3, 700), draw(3, 700)
-    want = torch.nn.functional.silu(gate) * up
-    assert torch.allclose(kernels.silu_times(gate, up), want, atol=1e-5)
+    for gelu, own in ((False, torch.nn.functional.silu), (True, partial(torch.nn.functional.gelu, approximate="tanh"))):
+        want = own(gate) * up
+        assert torch.allclose(kernels.activated_times(gate.clone(), up, gelu=gelu), want, atol=1e-5)
     q, cos, sin = draw(2, 7, 6, 16).transpose(1, 2), draw(2, 7, 16), draw(2, 7, 16)
     turned = torch.cat([-q[..., 8:], q[..., :8]], -1)
     assert torch.allclose(kernels.rotate(q, cos, sin), q * cos[:, None] + turned * sin[:, None], atol=1e-5)
     parts = [(draw(1, 3, 21, 24), draw(1, 3, 21) * 5) for _ in range(4)]
     for count in (2, 3, 4):
-        want = attention.merge(parts[:count]).transpose(1, 2)
+        want = attention_parts.merge(parts[:count]).transpose(1, 2)
         assert torch.allclose(kernels.merge_parts(parts[:count]), want, atol=1e-5)
     assert kernels.merge_parts([*parts, (parts[0][0].mT.contiguous().mT, parts[0][1])]) is None
 
@@ -68,9 +83,9 @@ def test_a_merging_kernel_is_used_only_where_it_merges_every_number_of_parts_rig
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts = [(torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5)) for _ in range(4)]
-    right = attention.merge(parts[:2]).transpose(1, 2)
-    assert attention._merges_equally(right, parts[:2])
-    assert not attention._merges_equally(right + 0.01, parts[:2])
-    assert not attention._merges_equally(None, parts[:2])
-    monkeypatch.setattr(attention, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
-    assert torch.equal(attention.merged_by_token(parts), attention.merge(parts).transpose(1, 2))
+    right = attention_parts.merge(parts[:2]).transpose(1, 2)
+    assert attention_parts._merges_equally(right, parts[:2])
+    assert not attention_parts._merges_equally(right + 0.01, parts[:2])
+    assert not attention_parts._merges_equally(None, parts[:2])
+    monkeypatch.setattr(attention_parts, "_merging_kernel", lambda *_: lambda some: None)  # too many parts for it
+    assert torch.equal(attention_parts.merged_by_token(parts), attention_parts.merge(parts).transpose(1, 2))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,41 +29,47 @@ jit: Any = triton.jit if triton else lambda kernel: kernel
 
 
 @jit
-def _norm(x, weight, out, width, eps, BLOCK: tl.constexpr):
+def _norm(x, weight, out, width, eps, offset, ROUNDED: tl.constexpr, BLOCK: tl.constexpr):
     start = tl.program_id(0).to(tl.int64) * width
     column = tl.arange(0, BLOCK)
     inside = column < width
     value = tl.load(x + start + column, mask=inside, other=0.0).to(tl.float32)
     scaled = value * tl.rsqrt(tl.sum(value * value) / width + eps)
-    rounded = scaled.to(x.dtype.element_ty).to(tl.float32)
-    gain = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + start + column, (gain * rounded).to(out.dtype.element_ty), mask=inside)
+    if ROUNDED:
+        scaled = scaled.to(x.dtype.element_ty).to(tl.float32)
+    gain = tl.load(weight + column, mask=inside, other=0.0).to(tl.float32) + offset
+    tl.store(out + start + column, (gain * scaled).to(out.dtype.element_ty), mask=inside)
 
 
-def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """`weight * (x / rms(x))`, the quotient rounded before the product."""
+def rms_norm(x: Tensor, weight: Tensor, eps: float, *, offset: float = 0.0, rounded: bool = True) -> Tensor:
+    """`(offset + weight) * (x / rms(x))`; with `rounded` the quotient is rounded before the product."""
     x = x.contiguous()
     out = torch.empty_like(x)
     width = x.shape[-1]
-    _norm[(x.numel() // width,)](x, weight, out, width, eps, BLOCK=triton.next_power_of_2(width), num_warps=8)
+    block = triton.next_power_of_2(width)
+    _norm[(x.numel() // width,)](
+        x, weight, out, width, eps, offset, ROUNDED=rounded, BLOCK=block, num_warps=8 if block > 1024 else 1
+    )
     return out
 
 
 @jit
-def _silu_times(gate, up, out, count, BLOCK: tl.constexpr):
+def _activated_times(gate, up, out, count, GELU: tl.constexpr, BLOCK: tl.constexpr):
     place = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = place < count
     g = tl.load(gate + place, mask=inside, other=0.0).to(tl.float32)
-    activated = (g / (1.0 + tl.exp(-g))).to(gate.dtype.element_ty).to(tl.float32)
+    # The tanh form of GELU is x * sigmoid(2 z), because (1 + tanh z) / 2 = sigmoid(2 z).
+    z = 1.5957691216057308 * (g + 0.044715 * g * g * g) if GELU else g
+    activated = (g / (1.0 + tl.exp(-z))).to(gate.dtype.element_ty).to(tl.float32)
     u = tl.load(up + place, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + place, (activated * u).to(out.dtype.element_ty), mask=inside)
 
 
-def silu_times(gate: Tensor, up: Tensor) -> Tensor:
-    """`silu(gate) * up`, written over `gate`."""
+def activated_times(gate: Tensor, up: Tensor, *, gelu: bool = False) -> Tensor:
+    """`silu(gate) * up`, or with the tanh form of GELU, written over `gate`."""
     gate, up = gate.contiguous(), up.contiguous()
     count = gate.numel()
-    _silu_times[(triton.cdiv(count, 2048),)](gate, up, gate, count, BLOCK=2048, num_warps=8)
+    _activated_times[(triton.cdiv(count, 2048),)](gate, up, gate, count, GELU=gelu, BLOCK=2048, num_warps=8)
     return gate
 
 
@@ -178,26 +185,37 @@ def fuse(model: Any) -> list[str]:
     return sorted(replaced)
 
 
+_NORMS: tuple[dict[str, Any], ...] = ({}, {"rounded": False}, {"rounded": False, "offset": 1.0})
+"""The forms of Llama, of gpt-oss and of Gemma, which stores weights less 1."""
+_ACTIVATIONS = {"SiLU": False, "SiLUActivation": False, "GELUTanh": True, "PytorchGELUTanh": True}
+"""Whether an activation is GELU."""
+
+
 def _fuse_norm(module: Any) -> bool:
-    eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
-    if not type(module).__name__.endswith("RMSNorm") or eps is None:
+    eps, weight = getattr(module, "variance_epsilon", getattr(module, "eps", None)), getattr(module, "weight", None)
+    if not type(module).__name__.endswith("RMSNorm") or not isinstance(eps, float):
         return False
     if not isinstance(weight, Tensor) or weight.dim() != 1:
         return False
-    return _replace(module, lambda x: rms_norm(x, module.weight, eps), weight)
+
+    def norm(x: Tensor, form: dict[str, Any]) -> Tensor:
+        return rms_norm(x, module.weight, eps, **form)
+
+    return any(_replace(module, partial(norm, form=form), weight) for form in _NORMS)
 
 
 def _fuse_mlp(module: Any) -> bool:
     if not all(hasattr(module, part) for part in ("gate_proj", "up_proj", "down_proj", "act_fn")):
         return False
     weight = getattr(module.gate_proj, "weight", None)
-    if type(module.act_fn).__name__ not in ("SiLU", "SiLUActivation") or not isinstance(weight, Tensor):
+    gelu = _ACTIVATIONS.get(type(module.act_fn).__name__)
+    if gelu is None or not isinstance(weight, Tensor):
         return False
     if weight.dtype not in (torch.bfloat16, torch.float16, torch.float32):
         return False
 
     def forward(x: Tensor) -> Tensor:
-        out: Tensor = module.down_proj(silu_times(module.gate_proj(x), module.up_proj(x)))
+        out: Tensor = module.down_proj(activated_times(module.gate_proj(x), module.up_proj(x), gelu=gelu))
         return out
 
     return _replace(module, forward, weight)
@@ -239,10 +257,9 @@ def _replace(module: Any, forward: Callable[[Tensor], Tensor], weight: Tensor) -
 def _agree(new: Callable[[], Tensor], own: Callable[[], Tensor]) -> bool:
     """Equal up to the rounding of the dtype."""
     with torch.inference_mode():
-        want = own()
         try:
-            got = new()
-        except Exception:  # a kernel that does not compile here is not used
+            want, got = own(), new()
+        except Exception:  # a kernel that does not compile here, or a module that takes other arguments
             return False
     step = torch.finfo(want.dtype).eps
     return got.shape == want.shape and bool(((got - want).abs() <= 4 * step * want.abs().clamp_min(1)).all())
