@@ -1,17 +1,23 @@
 """Which attention kernel reads a long context fastest on this GPU, and does its log-sum-exp come out right?
 
 Prints, for the shapes of an 8B model (32 heads, 8 key heads, 128 wide, bf16): milliseconds, TFLOP/s, the first call's
-extra time (plans, compilation) and the error against float32 arithmetic. `python benchmarks/gpu/attention_kernels.py`
+extra time (plans, compilation) and the error against float32 arithmetic. Then the same for the layers of Gemma 3 4B and
+gpt-oss 20B: full attention, and sliding windows as blocks with a band mask.
+
+    PYTHONPATH=src python benchmarks/gpu/attention_kernels.py [windows]
 """
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
 import torch
 from torch import Tensor
+
+from leadline.models.hf import parts
 
 HEADS, KEY_HEADS, WIDTH = 32, 8, 128
 SCALE = WIDTH**-0.5
@@ -64,7 +70,39 @@ def check(kernel: Kernel, heads: int) -> str:
     return f"out {error:.1e}, lse {(lse.reshape(truth_lse.shape) - truth_lse).abs().max():.1e} {tuple(lse.shape)}"
 
 
+def windows() -> None:
+    """One chunk of 8,192 queries: over 64k earlier keys, and in a sliding window."""
+    for name, heads, key_heads, width, size in (("Gemma 3 4B", 8, 4, 256, 1024), ("gpt-oss 20B", 64, 8, 64, 128)):
+        q, k, v = (random(1, n, 8192, width) for n in (heads, key_heads, key_heads))
+        far = [random(1, key_heads, 65536, width) for _ in range(2)]
+        chosen = parts._kernels("cuda", torch.bfloat16, width, width)
+        masked = parts._masked_kernel("cuda", torch.bfloat16, width, width)
+        print(f"{name}: {[c.__name__ for c in chosen]}, masked {masked and masked.__name__}")
+        for kernel in (parts._cudnn, parts._flash):
+            for keys, causal in ((far, False), ([k, v], True)):
+                flops = 4 * heads * 8192 * keys[0].shape[2] * width / (2 if causal else 1)
+                timed(
+                    f"{kernel.__name__} over {keys[0].shape[2]}", partial(kernel, q, *keys, width**-0.5, causal), flops
+                )
+        for kernel in (parts._efficient_masked, parts._cudnn_masked):
+            parts._masked_kernel = lambda *_, k=kernel: k  # type: ignore[assignment,misc]
+            pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
+            work = partial(parts.attend_band, q, *pieces, parts.Scoring(width**-0.5), size)
+            timed(f"window of {size}, {kernel.__name__}", work, 4 * heads * 8192 * size * width)
+
+
+def timed(name: str, work: Callable[[], object], flops: float) -> None:
+    try:
+        first, ms = milliseconds(work, 5)
+        print(f"{name:36} {ms:9.3f} ms {flops / ms / 1e9:6.0f} TFLOP/s, first {first:8.1f} ms", flush=True)
+    except RuntimeError as error:
+        print(f"{name:36} {str(error).splitlines()[0][:120]}", flush=True)
+
+
 def main() -> None:
+    if sys.argv[1:] == ["windows"]:
+        windows()
+        return
     a = random(8192, 8192)
     _, ms = milliseconds(lambda: a @ a, 10)
     print(f"matmul 8192: {2 * 8192**3 / ms / 1e9:.0f} TFLOP/s")
@@ -90,12 +128,7 @@ def main() -> None:
         if causal:
             flops = flops // 2 if queries == keys else flops - 2 * heads * queries**2 * WIDTH
         for which, kernel in KERNELS.items():
-            try:
-                first, ms = milliseconds(partial(kernel, q, k, v, causal), 3)
-                speed = f"{ms:9.3f} ms {flops / ms / 1e9:6.0f} TFLOP/s, first {first:8.1f} ms"
-                print(f"{name:18} {which:6} {queries:7} x {keys:6}: {speed}")
-            except RuntimeError as error:
-                print(f"{name:18} {which:6} {queries:7} x {keys:6}: {str(error).splitlines()[0][:120]}")
+            timed(f"{name:18} {which:6} {queries:7} x {keys:6}", partial(kernel, q, k, v, causal), flops)
 
 
 if __name__ == "__main__":

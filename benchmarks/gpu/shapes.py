@@ -1,4 +1,4 @@
-"""A model of 8B shape with random weights, and grids of probes over random documents: speed does not need training."""
+"""Models of known shapes with random weights, and grids of probes over random documents: speed needs no training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, Gemma3TextConfig, GptOssConfig, LlamaConfig
 
 LENGTHS = tuple(1024 * 2**i for i in range(8))
 DEPTHS = 11
@@ -26,12 +26,35 @@ def config_8b() -> LlamaConfig:
     )  # fmt: skip
 
 
-def model_8b(device: str = "cuda", like: Any = None) -> Any:
+def config_gemma_4b() -> Gemma3TextConfig:
+    """Gemma 3 4B: 5 of 6 layers with a window of 1,024."""
+    return Gemma3TextConfig(
+        vocab_size=262208, hidden_size=2560, intermediate_size=10240, num_hidden_layers=34, num_attention_heads=8,
+        num_key_value_heads=4, head_dim=256, query_pre_attn_scalar=256, sliding_window=1024,
+        max_position_embeddings=131072, tie_word_embeddings=True,
+        layer_types=["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(34)],
+    )  # fmt: skip
+
+
+def config_gpt_oss_20b() -> GptOssConfig:
+    """gpt-oss 20B: every other layer with a window of 128, attention sinks, 4 of 32 experts."""
+    return GptOssConfig(
+        vocab_size=201088, hidden_size=2880, intermediate_size=2880, num_hidden_layers=24, num_attention_heads=64,
+        num_key_value_heads=8, head_dim=64, sliding_window=128, num_local_experts=32, num_experts_per_tok=4,
+        max_position_embeddings=131072, tie_word_embeddings=False,
+        layer_types=["full_attention" if i % 2 else "sliding_attention" for i in range(24)],
+    )  # fmt: skip
+
+
+SHAPES = {"llama-8b": config_8b, "gemma-3-4b": config_gemma_4b, "gpt-oss-20b": config_gpt_oss_20b}
+
+
+def model_of(shape: str, device: str = "cuda", like: Any = None) -> Any:
     """In bfloat16, or in float32 with the very weights of `like`."""
     torch.manual_seed(0)
     with torch.device(device):
         dtype = torch.bfloat16 if like is None else torch.float32
-        model = AutoModelForCausalLM.from_config(config_8b(), dtype=dtype).eval()
+        model = AutoModelForCausalLM.from_config(SHAPES[shape](), dtype=dtype).eval()
     if like is not None:
         model.load_state_dict(like.state_dict())
     return model

@@ -128,7 +128,8 @@ def attend_band(
     missing, padding = max(0, reach - before), count * block - queries
     blocks_of = partial(_overlapping, before=missing, after=padding, size=block + reach, step=block)
     key, value = blocks_of(keys), blocks_of(values)
-    folded = pad(query, (0, 0, 0, padding)).view(key_heads, heads // key_heads, count, block, width)
+    padded = pad(query, (0, 0, 0, padding)) if padding else query
+    folded = padded.view(key_heads, heads // key_heads, count, block, width)
     folded = folded.permute(2, 0, 1, 3, 4).reshape(count, key_heads, -1, width)
     column = torch.arange(block + reach, device=query.device)
     ends = torch.arange(reach, block + reach, device=query.device).repeat(heads // key_heads)[:, None]

@@ -20,7 +20,7 @@ from leadline.models.hf.attention import UnsupportedAttention, Windows
 from leadline.models.hf.store import LocalAttention
 
 _NAME = "leadline_find_windows"
-_FULL = 0
+_FULL, _FAR = 0, 1 << 30
 _SIZES = ("sliding_window", "attention_chunk_size")
 """The names under which configurations have the size of a window."""
 _FOUND: ContextVar[dict[int, int]] = ContextVar("leadline_windows")
@@ -82,7 +82,7 @@ def _describe(
     for query in {0, 1, last // 3, last // 2, last}:
         first = local.first_seen(query) if local else 0
         wrong = sees(query, query + 1) or not sees(query, query) or not sees(query, first)
-        if wrong or (first > 0 and sees(query, first - 1)):
+        if wrong or (first > 0 and sees(query, first - 1)) or (local is None and not sees(_FAR, 0)):
             raise UnsupportedAttention("its attention masks are neither causal nor a window")
     return torch.full((batch_size, 1, q_length, kv_length), code, dtype=torch.long, device=device)
 
