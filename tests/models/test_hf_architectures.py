@@ -31,7 +31,6 @@ def test_one_reading_gives_the_answers_and_log_probs_of_the_plain_path(name: str
     rows = [Continuation(cut, random_ids(40 + cut, 30), 3) for cut in (0, 47, 150)]
     found = engine.nll(DOCUMENT, rows, [(1, 150)])
     engine.close()
-    engine.reader.use_own_attention()
     for request, answer in zip([*requests, requests[6], requests[7]], [*together, *alone], strict=True):
         prompt = np.concatenate([DOCUMENT[: request.cut], request.closing])
         assert answer.answer == generate_plain(model, prompt, NEW, [STOP])

@@ -43,10 +43,13 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
         "rope_type": "yarn", "factor": 4.0, "rope_theta": 10000.0, "original_max_position_embeddings": 128}}),
 }  # fmt: skip
 
-ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
+WINDOWED: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma2": ("Gemma2Config", {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 24}),
     "gemma3": ("Gemma3TextConfig", {"num_key_value_heads": 2, "head_dim": 8, "sliding_window": 24}),
     "mistral_sliding": ("MistralConfig", {"num_key_value_heads": 2, "sliding_window": 40}),
+}  # fmt: skip
+
+ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
     "dynamic": ("LlamaConfig", {"max_position_embeddings": 64, "rope_parameters": {
         "rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}),
     "mamba": ("MambaConfig", {"state_size": 4, "num_attention_heads": _ABSENT}),
@@ -60,7 +63,7 @@ ELSEWHERE: dict[str, tuple[str, dict[str, Any]]] = {
 
 def tiny(family: str, **more: Any) -> Any:
     """A model with weights large enough that its answers vary."""
-    name, extra = (FAMILIES | ELSEWHERE)[family]
+    name, extra = (FAMILIES | WINDOWED | ELSEWHERE)[family]
     options = {key: value for key, value in {**_SIZES, **extra, **more}.items() if value is not _ABSENT}
     config = getattr(transformers, name)(**options)
     torch.manual_seed(1)

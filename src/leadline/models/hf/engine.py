@@ -191,7 +191,9 @@ class Engine:
             torch.cuda.synchronize(self.reader.device)
 
     def close(self) -> None:
+        """Free what was read, and give the model back with its own attention."""
         self.reader.forget()
+        self.reader.use_own_attention()
         self._empty_cache()
 
     def _on_device(self) -> AbstractContextManager[Any]:
@@ -397,6 +399,7 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     finally:
         reader.chunk = chunk
         reader.forget()
+        reader.use_own_attention()
     errors = (got.float() - want.float()).norm(dim=-1) / want.float().norm(dim=-1)
     # Rounded to 16 bits, a router of experts may choose another one here and there; a wrong mask is wrong everywhere.
     exact = want.dtype in (torch.float32, torch.float64)

@@ -116,7 +116,7 @@ def attend_band(
     sinks: Tensor | None = None,
 ) -> Tensor:
     """Sliding-window attention as [1, queries, heads, width]: of the keys, given in pieces one after another, the last
-    are the queries' own, and each query sees the `size` keys up to its own.
+    are the queries' own, and each query sees the `size` keys up to its own. At most `size - 1` are before them.
 
     Blocks of queries, each over its own keys and as many before them as the window needs, are one batch.
     """

@@ -1,0 +1,104 @@
+"""Local attention: windows are found in the model's own masks, tested small, and computed in blocks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from leadline.models.hf import parts as attention_parts  # noqa: E402
+from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
+from leadline.models.hf.engine import Engine, shared_reading_support  # noqa: E402
+from leadline.models.hf.parts import Scoring, attend_band, attend_where  # noqa: E402
+from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
+from leadline.models.hf.store import LocalAttention  # noqa: E402
+from leadline.models.hf.windows import find_windows  # noqa: E402
+from support.architectures import architecture  # noqa: E402
+from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
+
+DOCUMENT = random_ids(0, 300)
+
+
+@pytest.mark.parametrize("queries", [1, 8, 33, 64])
+@pytest.mark.parametrize(("before", "size"), [(0, 9), (5, 9), (8, 9), (23, 24), (6, 7), (0, 1), (40, 200)])
+@pytest.mark.parametrize("cap", [None, 1.5])
+def test_a_band_in_blocks_is_masked_attention(queries: int, before: int, size: int, cap: float | None) -> None:
+    generator = torch.Generator().manual_seed(before)
+    query, key, value = (torch.randn(1, n, m, 8, generator=generator) for n, m in (
+        (6, queries), (2, before + queries), (2, before + queries)))  # fmt: skip
+    sinks = torch.randn(6, generator=generator)
+    place, column = torch.arange(before, before + queries)[:, None], torch.arange(before + queries)
+    seen = (column <= place) & (column > place - size)
+    wide = [t.repeat_interleave(3, 1) for t in (key, value)]
+    answer, lse = attend_where(query, *wide, Scoring(0.4, cap), seen)
+    keys, values = ([t[:, :, :before], t[:, :, before:]] if before else [t] for t in (key, value))
+    assert torch.allclose(attend_band(query, keys, values, Scoring(0.4, cap), size).transpose(1, 2), answer, atol=1e-5)
+    damped = answer * torch.sigmoid(lse - sinks[:, None]).unsqueeze(-1)
+    got = attend_band(query, keys, values, Scoring(0.4, cap), size, sinks)
+    assert torch.allclose(got.transpose(1, 2), damped, atol=1e-5)
+
+
+def test_a_band_without_a_masked_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, keys, values = torch.randn(1, 4, 40, 8), [torch.randn(1, 2, 51, 8)], [torch.randn(1, 2, 51, 8)]
+    want = attend_band(query, keys, values, Scoring(0.4), 12)
+    monkeypatch.setattr(attention_parts, "_masked_kernel", lambda *_: None)
+    assert torch.allclose(attend_band(query, keys, values, Scoring(0.4), 12), want, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [("gemma3", LocalAttention(23)), ("mistral", LocalAttention(40)), ("llama4", LocalAttention(40, chunked=True))],
+)
+def test_windows_are_those_of_the_models_own_masks(name: str, local: LocalAttention) -> None:
+    engine = Engine(architecture(name), [])
+    assert engine.reader.windows == dict.fromkeys([0, 1] if name == "mistral" else [0], local)
+    assert getattr(engine.model.config, "attention_chunk_size" if local.chunked else "sliding_window") == local.size
+
+
+def test_a_window_that_the_masks_do_not_show_limits_shared_reading() -> None:
+    model = tiny("llama")
+    model.config.sliding_window = 50
+    engine = Engine(model, [])
+    assert (engine.support.refusal(50), engine.support.refusal(51)) == ("", "sliding window of 50 tokens")
+
+
+def test_a_model_whose_masks_are_not_causal_takes_the_plain_path() -> None:
+    model = tiny("gemma3", use_bidirectional_attention=True)
+    assert "masks" in Engine(model, []).support.refusal(1)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "llama4"])
+def test_a_wrong_window_is_noticed_by_the_trial(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(model: Any, use_attention: Any) -> Any:
+        found = find_windows(model, use_attention)
+        return {layer: replace(local, size=local.size + 1) for layer, local in found.items()}
+
+    reader = Reader(architecture(name), chunk=64)
+    assert not shared_reading_support(reader.model, reader).reason
+    monkeypatch.setattr("leadline.models.hf.engine.find_windows", wrong)
+    assert "differs" in shared_reading_support(reader.model, reader).reason
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma2", "gpt_oss", "llama4"])
+def test_answers_do_not_depend_on_chunks_batches_slack_or_reuse(name: str) -> None:
+    model = architecture(name)
+    cuts = [0, 9, 40, 41, 80, 120, 240, 299]
+    closings = [random_ids(50 + i, n) for i, n in enumerate([4, 45, 3, 1, 60, 9, 2, 26])]
+    other = np.concatenate([DOCUMENT[:217], random_ids(9, 83)])
+    first = Engine(model, [STOP]).reader
+    prompts = [np.concatenate([DOCUMENT[:cut], closing]) for cut, closing in zip(cuts, closings, strict=True)]
+    plain = [generate_plain(model, prompt, 6, [STOP]) for prompt in prompts]
+    for chunk, batch, slack in ((300, 8, 32), (17, 3, 0), (64, 1, 200)):
+        reader = Reader(model, chunk=chunk)
+        reader.windows = first.windows
+        reader.read(other)
+        reader.read(DOCUMENT)
+        rows = rows_of(DOCUMENT, cuts, closings, slack=slack)
+        found = generate(reader, rows, [6] * len(cuts), [STOP], batch=batch)
+        assert [found[i] for i in range(len(cuts))] == plain
+        reader.use_own_attention()
