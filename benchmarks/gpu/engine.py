@@ -86,7 +86,7 @@ class Bench:
         """One prompt per probe through transformers' own generate."""
         assert "engine" not in self.__dict__
         if self.shape == "gpt-oss-20b":
-            self.model.set_attn_implementation("flex_attention")
+            self._use_flex_attention()
         times: list[float] = []
         torch.cuda.reset_peak_memory_stats()
         for length in LENGTHS:
@@ -107,6 +107,14 @@ class Bench:
         row(f"plain loop, {len(times)} x 11 x 3", f"{self.plain:.0f} s", f"{shown} s a probe at 1k ... "
             f"{self.lengths[-1] // 1024}k, x 33; {torch.cuda.max_memory_allocated() / GIB:.0f} GiB")  # fmt: skip
         torch.cuda.empty_cache()
+
+    def _use_flex_attention(self) -> None:
+        try:
+            self.model.set_attn_implementation("flex_attention")
+            generate_plain(self.model, shapes.document(5, 512), 2, [])
+        except Exception as error:  # whatever a compiler raises
+            print(f"flex_attention: {type(error).__name__} {str(error)[:200]}", flush=True)
+            self.model.set_attn_implementation("eager")
 
     # --- sweeps ---------------------------------------------------------------------------------
 
@@ -188,6 +196,15 @@ class Bench:
             extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
             row(f"88 probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
                 f"{seconds / self.prefill:.2f} of the prefill")  # fmt: skip
+
+    def profile(self) -> None:
+        """The kernels that a reading spends its time in."""
+        reader, document = self.engine.reader, shapes.document(7)
+        self.engine.close()
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profiler:
+            clock(lambda: reader.read(document))
+        for event in sorted(profiler.key_averages(), key=lambda e: -e.self_device_time_total)[:16]:
+            print(f"{event.self_device_time_total / 1e6:7.3f} s {event.count:6} x {event.key[:110]}", flush=True)
 
     def _flops(self, tokens: int) -> float:
         """Operations of a reading; a layer with a window attends to that many keys."""
