@@ -42,10 +42,12 @@ def asks_questions(name: str) -> bool:
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
 PLAIN_PROSE = ("qa_1", "qa_2")
-COMPUTED = ("math_calc", "code_run")
-COUNTED = ("cwe", "fwe", "math_calc", "graphwalks")
+COMPUTED = ("math_calc", "code_run", "aggregate")
+COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate")
 """The answer is worked out from the text that is sent, so there is none without a document."""
 """The answer follows from the text and does not stand in it."""
+FEW_ANSWERS = ("aggregate",)
+"""Small numbers, or one of a few names."""
 LISTS = ("cwe", "fwe")
 """One list has its frequent words around one depth only."""
 SEED = 11
@@ -118,7 +120,7 @@ def test_the_same_coordinates_give_the_same_document_in_any_order(name: str, pla
 @pytest.mark.parametrize("name", TASKS)
 def test_samples_differ_in_answer_text_and_place(name: str) -> None:
     documents = [one(name, 4000, "anywhere", sample) for sample in range(6)]
-    assert len({d.probes[0].targets for d in documents}) == 6
+    assert len({d.probes[0].targets for d in documents}) >= (3 if name in FEW_ANSWERS else 6)
     places = {d.facts[0].start for d in documents if d.facts}
     assert not documents[0].facts or len(places) >= 4
     assert len({haystack_of(d) for d in documents}) == (6 if says_anything(name) else 1)
@@ -216,7 +218,8 @@ def test_one_document_answers_all_its_cells_where_the_task_says_so(name: str, pl
     assert_exact(document, WhitespaceTokenizer())
     assert len({p.question for p in document.probes}) == len(cells) or reading == "nested"
     for probe in document.probes:
-        assert_answer_is_in_the_text_alone(document, probe)
+        if name not in COMPUTED:
+            assert_answer_is_in_the_text_alone(document, probe)
         assert all(fact.end <= probe.body_tokens for fact in document.planted(probe))
 
 
@@ -350,7 +353,31 @@ def walk(document: Document, probe: Probe) -> None:
     assert level == set(probe.targets)
 
 
+def count_records(document: Document, probe: Probe) -> None:
+    """The records are counted again, by the words of the question."""
+    lines = [line.split(" | ") for line in body_of(document, probe).splitlines() if " | " in line]
+    topics = re.findall(r"(delivery|billing|password|praise|cancellation|hours)", probe.question)
+    user = re.search(r"(?:did|that) ([A-Z]\w+) (?:write|wrote)", probe.question)
+    month = re.search(r"written in (\w+)", probe.question)
+    if probe.facts:
+        assert user is not None
+        assert {fact.text.split(" | ")[0] for fact in document.planted(probe)} == {user[1]}
+    counts = Counter(line[3] for line in lines)
+    if probe.labels["operation"] in ("most", "least"):
+        best = (max if probe.labels["operation"] == "most" else min)(counts[t] for t in counts)
+        assert set(probe.targets) == {t for t in counts if counts[t] == best}
+    elif probe.labels["operation"] == "compare":
+        one, two = (counts[t] for t in topics)
+        assert probe.targets == ("more common" if one > two else "less common" if one < two else "same frequency",)
+    else:
+        found = [line for line in lines if user is None or line[0] == user[1]]
+        found = [line for line in found if not topics or line[3] == topics[0]]
+        found = [line for line in found if month is None or line[1].split()[1] == month[1]]
+        assert probe.targets == (str(len(found)),)
+
+
 READERS = {
+    "records": count_records,
     "walks": walk,
     "": work_out,
     "needle": read_needles,

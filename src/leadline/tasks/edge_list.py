@@ -20,7 +20,7 @@ import numpy as np
 
 from leadline.core.seeds import Split, bulk_rng, digest_text, split_of
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.placement import pick_sizes
+from leadline.tasks.placement import PAD, SPARE, fill_lines
 from leadline.tasks.words import list_words
 
 if TYPE_CHECKING:
@@ -32,12 +32,6 @@ SIZES = (1 << 12, 1 << 14, 1 << 17, 1 << 20, 1 << 23)
 KEPT_NODES = 4096
 """Nodes at the beginning of each bank that are used for planted edges only."""
 HEX_DIGITS = 10
-CHOSEN = 12
-SPARE = 256
-PADS = 24
-PAD = "...\n"
-"""The last edges of a segment are about CHOSEN of SPARE candidates, selected so that the tokens add up. Where they do
-not, as when every edge has three tokens, up to PADS lines of dots end it."""
 
 
 def edge(source: str, target: str) -> str:
@@ -57,9 +51,7 @@ def _bank(size: int, kind: NodeNames, split: Split) -> _Bank:
     pieces = [*(f"{n} ->" for n in names), *(f" {n}\n" for n in names), PAD]
     closes = (*(False for _ in names), *(True for _ in names), True)
     digest = digest_text("\n".join(pieces))
-    return _Bank(
-        PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, closes=closes, ending="\n", alike=True), names
-    )
+    return _Bank(PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, closes=closes, ending="\n"), names)
 
 
 @cache
@@ -113,7 +105,7 @@ class EdgeList:
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
         for number, (room, again) in enumerate(rooms):
-            found = _fill(sizes[used:], room, pad)
+            found = fill_lines(sizes[used:], room, pad)
             if found is None:
                 return None
             whole, chosen, pads = found
@@ -133,23 +125,6 @@ class EdgeList:
         target = (share * (source + self.degree + SPARE)).astype(np.int64)
         target += target >= source  # no edge leads back to its own node
         return np.stack([nodes[source % len(nodes)], nodes[target % len(nodes)] + names], axis=1)
-
-
-def _fill(sizes: Indices, room: int, pad: int) -> tuple[int, Indices, int] | None:
-    """How many lines come whole, which of the next SPARE follow them, and how many pads, for `room` tokens."""
-    reach = np.concatenate(([0], np.cumsum(sizes)))
-    for pads in range(PADS + 1):
-        left = room - pads * pad
-        if left < 0:
-            return None
-        fits = int(np.searchsorted(reach, left, side="right")) - 1
-        whole = max(fits - CHOSEN, 0)
-        few = fits - whole
-        for count in (few, few + 1, few - 1):
-            chosen = pick_sizes(sizes[whole : whole + SPARE], count, left - int(reach[whole])) if count >= 0 else None
-            if chosen is not None:
-                return whole, chosen, pads
-    return None
 
 
 @dataclass(slots=True)

@@ -56,6 +56,31 @@ def mix_around_depth(
     return order
 
 
+CHOSEN = 12
+SPARE = 256
+PADS = 24
+PAD = "...\n"
+"""The last lines of a segment are about CHOSEN of SPARE candidates, selected so that the tokens add up. Where they do
+not, as when every line has the same number of tokens, up to PADS lines of dots end it."""
+
+
+def fill_lines(sizes: Indices, room: int, pad: int) -> tuple[int, Indices, int] | None:
+    """For `room` tokens: how many lines come whole, which of the next SPARE follow them, and how many pads."""
+    reach = np.concatenate(([0], np.cumsum(sizes)))
+    for pads in range(PADS + 1):
+        left = room - pads * pad
+        if left < 0:
+            return None
+        fits = int(np.searchsorted(reach, left, side="right")) - 1
+        whole = max(fits - CHOSEN, 0)
+        few = fits - whole
+        for count in (few, few + 1, few - 1):
+            chosen = pick_sizes(sizes[whole : whole + SPARE], count, left - int(reach[whole])) if count >= 0 else None
+            if chosen is not None:
+                return whole, chosen, pads
+    return None
+
+
 def pick_sizes(sizes: Indices, count: int, total: int) -> Indices | None:
     """Positions of `count` different items whose sizes add up to `total`, or None.
 

@@ -1,0 +1,243 @@
+"""Counting over a whole list of records: nothing can be skipped, and nothing can be looked up.
+
+The idea is that of OOLONG (arXiv 2511.02817): how often, most and least frequent, more or less common, by user, by
+period. The records are invented, so there is nothing to download and their topics are certain. Truth is counted in the
+text that is sent, at every cut. docs/aggregate.md says what differs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from leadline.core.contracts import Placement
+from leadline.core.seeds import rng, seed_of
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.placement import spread_depths
+from leadline.tasks.record_list import (
+    DAYS,
+    MESSAGES,
+    MONTHS,
+    TOPICS,
+    CountedRecords,
+    Counts,
+    RecordLine,
+    RecordList,
+    extreme,
+    total,
+)
+from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.words import listed
+
+Operation = Literal["count", "most", "least", "compare", "user", "period"]
+OPERATIONS: tuple[Operation, ...] = ("count", "most", "least", "compare", "user", "period")
+SCORERS = ("aggregate", "aggregate.strict")
+ANSWER = "Answer: {answer}"
+MORE, LESS, SAME = "more common", "less common", "same frequency"
+RECORDS_PLANTED = (4, 9)
+"""Fewest and most records of a user whose records are all around one depth."""
+
+INSTRUCTION = (
+    "Below are messages to a shop, one on each line: the user who wrote it, the date, and the message. Every message "
+    "is about one of these topics: {topics}. Keep count of them; a question about all of them follows.\n\n"
+)
+GIVEN = (
+    "Below are messages to a shop, one on each line: the user who wrote it, the date, the message, and its topic, "
+    "which is one of these: {topics}. Keep count of them; a question about all of them follows.\n\n"
+)
+FORM = " Reply with one line of this form and nothing after it:\nAnswer: {what}"
+QUESTIONS = {
+    "count": "\n\nQuestion: How many of the messages are about {topic}?",
+    "most": "\n\nQuestion: Which topic do the most messages have?",
+    "least": "\n\nQuestion: Which topic do the fewest messages have?",
+    "compare": (
+        "\n\nQuestion: Are messages about {topic} more common than messages about {other}, less common, or do both "
+        "have the same frequency?"
+    ),
+    "user": "\n\nQuestion: How many messages did {user} write?",
+    "user_topic": "\n\nQuestion: How many of the messages that {user} wrote are about {topic}?",
+    "period": "\n\nQuestion: How many of the messages written in {month} are about {topic}?",
+}
+WHAT = {"most": "the topic", "least": "the topic", "compare": f'"{MORE}", "{LESS}" or "{SAME}"'}
+
+
+class Aggregate(WordedTask):
+    """Count records over a whole list, by topic, user and month.
+
+    With placement=depth the question is about a user whose records are all in a band of width `spread` around the
+    depth; with placement=anywhere, the default, about the whole list.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "aggregation"
+
+    placement: Placement = Field("anywhere", description="records asked for all over the list, or around a depth")
+    operations: tuple[Operation, ...] = Field(OPERATIONS, description="what is asked, in turn")
+    topics: Literal["given", "inferred"] = Field(
+        "given", description="the topic stands in each record, or has to be told from the message"
+    )
+    users: int = Field(16, ge=2, le=200, description="users of a list")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the records of one user")
+    per_document: int = Field(
+        12, ge=1, le=256, description="samples that one list answers, at each depth, in shared and nested reading"
+    )
+    answer_tokens: int = Field(96, ge=1, description="tokens for the answer")
+
+    @field_validator("operations", mode="after")
+    @classmethod
+    def _some(cls, value: tuple[Operation, ...]) -> tuple[Operation, ...]:
+        if not value:
+            raise ValueError("give at least one")
+        return value
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        topics = INSTRUCTION if self.topics == "inferred" else GIVEN
+        needs = {name: tuple(k for k in ("topic", "other", "user", "month") if f"{{{k}}}" in text)
+                 for name, text in QUESTIONS.items()}  # fmt: skip
+        return {
+            "instruction": PromptPart((topics,), needs=("topics",), opens=True),
+            **{name: PromptPart((text,), needs=needs[name], asks=True) for name, text in QUESTIONS.items()},
+            "form": PromptPart((FORM,), may=("what",)),
+        }
+
+    @property
+    def samples_per_document(self) -> int:
+        return self.per_document
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        cluster = self.cluster(cells)
+        records = RecordList(
+            self.users, self.topics == "given", seed_of(seed, "records", *cluster.coordinates), self.split
+        )
+        users, others = records.names()
+        counted = CountedRecords(4 if self.topics == "given" else 3)
+        facts: list[Fact] = []
+        questions, asked = [], set[tuple[int, str]]()
+        for number, cell in enumerate(cells):
+            draw = rng(seed, "aggregate", *cell.coordinates)
+            operation = self.operations[cell.sample % len(self.operations)]
+            user, planted = draw.choice(users), tuple[Fact, ...]()
+            if cell.depth is not None:
+                operation, user = "user", others[number]
+                planted = self._plant(cell, user, draw)
+                facts.extend(planted)
+            question = self._new_question(cell, operation, user, users, draw, asked)
+            questions.append(self._ask(cell, question, counted, tuple(f.id for f in planted)))
+        return Draft(
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction", topics=listed(TOPICS)),
+            filler=records,
+            facts=tuple(facts),
+            questions=tuple(questions),
+            one_end=True,
+        )
+
+    def _plant(self, cell: Cell, user: str, draw: random.Random) -> tuple[Fact, ...]:
+        """The records of a user, around the depth of the cell."""
+        few, many = RECORDS_PLANTED
+        texts = [draw.choice(MESSAGES[draw.choice(TOPICS)]) for _ in range(draw.randint(few, many))]
+        depths = spread_depths(cell.depth, self.spread, len(texts), draw)
+        made = [RecordLine(draw.choice(MONTHS), draw.randint(1, DAYS), user, text) for text in texts]
+        return tuple(
+            Fact(f"{cell.key}#{n}", record.written(given=self.topics == "given"), depth, cell.length)
+            for n, (record, depth) in enumerate(zip(made, depths, strict=True))
+        )
+
+    def _new_question(
+        self,
+        cell: Cell,
+        operation: Operation,
+        user: str,
+        users: Sequence[str],
+        draw: random.Random,
+        asked: set[tuple[int, str]],
+    ) -> _CountQuestion:
+        """A question that was not asked of this cut before, where there is another."""
+        for tries in range(64):
+            made = _draw_question(operation, user, draw)
+            if (cell.length, made.key) not in asked:
+                break
+            if cell.depth is None:
+                user = draw.choice(users)
+                if operation in ("most", "least") or tries > 8:  # there are only so many of these
+                    operation = draw.choice(OPERATIONS[3:])
+        asked.add((cell.length, made.key))
+        return made
+
+    def _ask(self, cell: Cell, question: _CountQuestion, counted: CountedRecords, facts: tuple[str, ...]) -> Question:
+        text = self.fill(question.part, **question.named)
+        return Question(
+            cell=cell,
+            text=text + self.fill("form", what=WHAT.get(question.operation, "the number")),
+            answer_prefix="",
+            targets=lambda sent: question.truth(counted.read(sent)),
+            allowance=self.answer_tokens,
+            scorers=SCORERS,
+            facts=facts,
+            distractors=_choices(question.operation),
+            labels={"operation": question.operation, "topics": self.topics},
+            match="any",
+            family="records",
+            answer_form=ANSWER,
+        )
+
+
+def _choices(operation: Operation) -> tuple[str, ...]:
+    """What other answers there are, where the answer is one of a few."""
+    return TOPICS if operation in ("most", "least") else (MORE, LESS, SAME) if operation == "compare" else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _CountQuestion:
+    """A question and the function that answers it from the counted records."""
+
+    operation: Operation
+    part: str
+    named: Mapping[str, str]
+    truth: Callable[[Counts], tuple[str, ...]]
+
+    @property
+    def key(self) -> str:
+        return " ".join((self.part, *self.named.values()))
+
+
+def _draw_question(operation: Operation, user: str, draw: random.Random) -> _CountQuestion:
+    topic, other = draw.sample(TOPICS, 2)
+    month = draw.choice(MONTHS)
+    if operation == "count":
+        return _CountQuestion(
+            operation, "count", {"topic": topic}, lambda c: (str(total(c, lambda u, m, t: t == topic)),)
+        )
+    if operation in ("most", "least"):
+        most = operation == "most"
+        return _CountQuestion(operation, operation, {}, lambda c: extreme(c, 2, TOPICS, lambda *_: True, most=most))
+    if operation == "compare":
+        return _CountQuestion(
+            operation, "compare", {"topic": topic, "other": other}, lambda c: _compared(c, topic, other)
+        )
+    if operation == "period":
+        return _CountQuestion(
+            operation,
+            "period",
+            {"month": month, "topic": topic},
+            lambda c: (str(total(c, lambda u, m, t: m == month and t == topic)),),
+        )
+    if draw.random() < 0.5:
+        return _CountQuestion(operation, "user", {"user": user}, lambda c: (str(total(c, lambda u, m, t: u == user)),))
+    return _CountQuestion(
+        operation,
+        "user_topic",
+        {"user": user, "topic": topic},
+        lambda c: (str(total(c, lambda u, m, t: u == user and t == topic)),),
+    )
+
+
+def _compared(counts: Counts, topic: str, other: str) -> tuple[str, ...]:
+    one, two = (total(counts, lambda u, m, t, name=name: t == name) for name in (topic, other))  # type: ignore[misc]
+    return (MORE if one > two else LESS if one < two else SAME,)
