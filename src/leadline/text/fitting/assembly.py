@@ -58,8 +58,8 @@ class Assembly:
     """The open group's tokens if more text follows, once they are known."""
     _open_piece: int = -1
     """The bank piece that the open group ends with, or -1."""
-    _chunks: list[Ids] = field(default_factory=list)
-    _texts: list[str] = field(default_factory=list)
+    _chunks: list[tuple[Ids, str] | Indices] = field(default_factory=list)
+    """Tokens with their text, or pieces of the bank whose tokens and text are put together at the end."""
     _groups: list[tuple[int, int, str]] = field(default_factory=list)
     """(first token, first character, text) of text that did not come from the bank, to locate spans."""
 
@@ -94,27 +94,28 @@ class Assembly:
             self._open_ids = None if self.length > len(text) else ids
         self._open_piece = -1
 
-    def add_pieces(self, order: Indices, sound: npt.NDArray[np.bool_] | None = None) -> None:
-        """Adds pieces of the bank, in order. Pieces with an unsound joint are tokenised together, as a group. `sound`
-        says which joints are, if that is known."""
+    def add_pieces(self, order: Indices, sound: npt.NDArray[np.bool_]) -> None:
+        """Adds pieces of the bank, in order. `sound` has for each but the last whether its joint with the next one is.
+        Pieces with an unsound joint are tokenised together, as a group."""
         if len(order) == 0:
             return
-        if sound is None:
-            sound = self.counted.joints(order)
-        groups = np.concatenate(([0], np.flatnonzero(sound) + 1, [len(order)]))
         if not self._splits_before_piece(int(order[0])):
-            for piece in order[: groups[1]].tolist():
+            first = int(sound.argmax()) + 1 if sound.any() else len(order)  # pieces of the open group
+            for piece in order[:first].tolist():
                 self._extend_group(piece)
-            order, groups = order[groups[1] :], groups[1:] - groups[1]
-        if len(order) == 0:
-            return
+            order, sound = order[first:], sound[first:]
+            if len(order) == 0:
+                return
         self._close_group()
-        if len(groups) == len(order) + 1:  # every group is one piece
+        if sound.all():
             if len(order) > 1:
-                self._push(*self.counted.gather(order[:-1]))
+                whole = order[:-1]
+                self._chunks.append(whole)
+                self.tokens += int(self.counted.counts[whole].sum())
+                self.characters += int(self.counted.lengths[whole].sum())
             self._extend_group(int(order[-1]))
         else:
-            self._add_groups(order, groups)
+            self._add_groups(order, np.concatenate(([0], sound.nonzero()[0] + 1, [len(order)])))
 
     def _add_groups(self, order: Indices, groups: Indices) -> None:
         """Adds groups of pieces with sound joints between them; all but the last are final."""
@@ -152,8 +153,7 @@ class Assembly:
         self.open_text, self._open_ids, self._open_piece = "", None, -1
 
     def _push(self, ids: Ids, text: str) -> None:
-        self._chunks.append(ids)
-        self._texts.append(text)
+        self._chunks.append((ids, text))
         self.tokens += len(ids)
         self.characters += len(text)
 
@@ -174,7 +174,6 @@ class Assembly:
 
     def restore(self, state: Checkpoint) -> None:
         del self._chunks[state.chunks :]
-        del self._texts[state.chunks :]
         del self._groups[state.groups :]
         del self.spans[state.spans :]
         self.tokens, self.characters, self.open_text = state.tokens, state.characters, state.open_text
@@ -183,8 +182,15 @@ class Assembly:
     def finish(self) -> tuple[str, Ids]:
         """The whole text and its tokens."""
         self._close_group()
-        ids = np.concatenate(self._chunks) if self._chunks else np.empty(0, np.int32)
-        return "".join(self._texts), ids
+        ids: list[bytes] = []
+        texts: list[str] = []
+        for chunk in self._chunks:
+            more_ids, more_texts = (
+                ([chunk[0].tobytes()], [chunk[1]]) if isinstance(chunk, tuple) else self.counted.gather(chunk)
+            )
+            ids += more_ids
+            texts += more_texts
+        return "".join(texts), np.frombuffer(bytearray().join(ids), np.int32)
 
     def token_at(self, character: int) -> int:
         """The first token that ends after a character at which a text was added (after `finish`)."""

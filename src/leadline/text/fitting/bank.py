@@ -19,7 +19,7 @@ import numpy as np
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
 from leadline.core.types import PieceBank
-from leadline.text.fitting.joints import PROOF_CHARACTERS, ContextTokenizer, JointTable
+from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -52,6 +52,9 @@ class CountedBank:
     own text are not trusted, and both sides are tokenised together."""
     documents: int = 0
     """Documents that were fitted with this bank."""
+    _proven: int = 0
+    """Joints in other orders than the bank's that were found sound."""
+    _failed: int = 0
     _pairs: dict[tuple[int, int], bool] = field(default_factory=dict)
     _with_groups: tuple[Ids, Indices, npt.NDArray[np.object_]] = field(init=False)
     """Tokens, starts and texts of all pieces, and of groups of them after that."""
@@ -69,17 +72,12 @@ class CountedBank:
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
         self._forget_groups()
 
-    def gather(self, order: Indices) -> tuple[Ids, str]:
-        """The tokens and the text of pieces in an order."""
-        if len(order) == 0:
-            return np.empty(0, np.int32), ""
-        if _is_consecutive(order):
+    def gather(self, order: Indices) -> tuple[list[bytes], list[str]]:
+        """The tokens and the texts of pieces in an order, in parts to join."""
+        if len(order) and _is_consecutive(order):
             first, end = int(order[0]), int(order[-1]) + 1
-            return self.ids[self.starts[first] : self.starts[end]], "".join(self.bank.pieces[first:end])
-        counts = self.counts[order]
-        shifts = self.starts[order] - np.concatenate(([0], np.cumsum(counts)[:-1]))
-        gathered: Ids = self.ids[np.repeat(shifts, counts) + np.arange(int(counts.sum()))]
-        return gathered, "".join(self.texts(order))
+            return [self.ids[self.starts[first] : self.starts[end]].tobytes()], list(self.bank.pieces[first:end])
+        return self._id_array[order].tolist(), self.texts(order)
 
     def texts(self, order: Indices) -> list[str]:
         found: list[str] = self._text_array[order].tolist()
@@ -89,17 +87,30 @@ class CountedBank:
         return self.ids[self.starts[index] : self.starts[index + 1]]
 
     def piece_end(self, index: int, tokens: int) -> int:
-        """The number of characters in the first `tokens` tokens of a piece; 0 when it is unknown."""
-        if index not in self._piece_ends:
-            self._piece_ends[index] = self.context.anchored_ends(self.bank.pieces[index])
-        found = self._piece_ends[index]
+        """The number of characters in the first `tokens` tokens of a piece; 0 when it is unknown, or if the next token
+        is a part of the same character."""
+        found = self._anchored_ends(index)
         if found is None:
             return 0
         ends, before, characters = found
         last = before + tokens - 1
         if last >= len(ends) or (last + 1 < len(ends) and ends[last + 1] == ends[last]):
-            return 0  # the next token is a part of the same character
+            return 0
         return ends[last] - characters
+
+    def token_end(self, index: int, tokens: int) -> int | None:
+        """The character at which a token of a piece ends; None when it is unknown, or if the piece has another number
+        of tokens in its place."""
+        found = self._anchored_ends(index)
+        if found is None:
+            return None
+        ends, before, characters = found
+        return ends[before + tokens - 1] - characters if len(ends) - before == self.counts[index] else None
+
+    def _anchored_ends(self, index: int) -> tuple[Sequence[int], int, int] | None:
+        if index not in self._piece_ends:
+            self._piece_ends[index] = self.context.anchored_ends(self.bank.pieces[index])
+        return self._piece_ends[index]
 
     def gather_groups(self, order: Indices, bounds: Indices) -> tuple[Ids, str]:
         """The tokens and the text of groups of pieces: those from bounds[n] to bounds[n + 1] are tokenised together."""
@@ -133,6 +144,11 @@ class CountedBank:
 
     def _forget_groups(self) -> None:
         self._with_groups = (self.ids, self.starts, self._text_array)
+
+    @cached_property
+    def lengths(self) -> Indices:
+        """Characters of each piece."""
+        return np.fromiter(map(len, self.bank.pieces), np.int64, len(self.bank.pieces))
 
     @cached_property
     def begins_with_space(self) -> npt.NDArray[np.bool_]:
@@ -172,20 +188,37 @@ class CountedBank:
         return sound
 
     def _other_joints(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
-        """Joints of pieces that are not neighbours in the bank; all new pairs of tokens are proven at once."""
-        table, splits = self._joint_table, self._characters_split(left, right)
-        left, right = left[splits], right[splits]
+        """Joints of pieces that are not neighbours in the bank; all new pairs are judged at once."""
+        table = self._joint_table
+        if not table.is_whole and self._trusts_others:
+            return self._characters_split(left, right)
         pairs = table.pairs(left, right)
-        if self.bank.alike and not table.failed:
-            self._prove(table, pairs, left, right, most=max(ENOUGH - table.proven, 0))
-            if table.proven >= ENOUGH and not table.failed:
-                return splits
-        known, sound = table.look_up(pairs)
-        if not known.all():
-            self._prove(table, pairs, left, right, most=len(left))
-            _, sound = table.look_up(pairs)
-        splits[splits] = sound
-        return splits
+        verdicts = table.look_up(pairs)
+        unknown = (verdicts == UNKNOWN).nonzero()[0]
+        if len(unknown):
+            new = unknown[np.unique(pairs[unknown], return_index=True)[1]]
+            table.learn(pairs[new], self._judge(left[new], right[new]))
+            verdicts = table.look_up(pairs)
+        sound: npt.NDArray[np.bool_] = verdicts == SOUND
+        return sound
+
+    @property
+    def _trusts_others(self) -> bool:
+        """Whether so many joints of a bank in which all are alike are proven that the others are trusted, where the
+        tokenizer splits between their characters."""
+        return self.bank.alike and self._proven >= ENOUGH and not self._failed
+
+    def _judge(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
+        """Which of some new joints are sound."""
+        sound = self._characters_split(left, right)
+        candidates = sound.nonzero()[0]
+        if self.bank.alike and not self._failed:
+            some = candidates[: max(ENOUGH - self._proven, 0)]
+            sound[some] = self._prove(left[some], right[some])
+            candidates = candidates[len(some) :]
+        if not self._trusts_others:
+            sound[candidates] = self._prove(left[candidates], right[candidates])
+        return sound
 
     def _characters_split(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
         """Whether the tokenizer can split at all between the two characters of each joint."""
@@ -198,31 +231,36 @@ class CountedBank:
         at_joints: npt.NDArray[np.bool_] = splits[pairs]
         return at_joints
 
-    def _prove(self, table: JointTable, pairs: Indices, left: Indices, right: Indices, most: int) -> None:
-        """Proves up to `most` joints whose pair of tokens has no verdict."""
-        new = table.unknown(pairs)[:most] if most else np.empty(0, np.int64)
-        if not len(new):
-            return
-        sides = list(zip(self.texts(left[new]), self.texts(right[new]), strict=True))
+    def _prove(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
+        """Which of some joints are sound, by tokenising both sides together."""
+        sides = list(zip(self.texts(left), self.texts(right), strict=True))
         whole = self.context.encode_pieces([start[-PROOF_CHARACTERS:] + end for start, end in sides])
-        sound = np.zeros(len(new), np.bool_)
-        for i, (ids, (start, end)) in enumerate(zip(whole, sides, strict=True)):
-            left_ids, right_ids = self.piece(int(left[new[i]])), self.piece(int(right[new[i]]))
+        sound = np.zeros(len(left), np.bool_)
+        for i, (ids, (start, _)) in enumerate(zip(whole, sides, strict=True)):
+            left_ids, right_ids = self.piece(int(left[i])), self.piece(int(right[i]))
             if len(start) > PROOF_CHARACTERS:
                 left_ids = self.context.encode_between(start[-PROOF_CHARACTERS:])
             if len(left_ids) and len(right_ids) and len(ids) == len(left_ids) + len(right_ids):
-                sound[i] = self.context.splits_characters(start[-1:], end[:1]) and bool(
-                    np.array_equal(ids, np.concatenate([left_ids, right_ids]))
-                )
-        table.learn(pairs[new], sound)
+                sound[i] = bool(np.array_equal(ids, np.concatenate([left_ids, right_ids])))
+        self._proven += int(sound.sum())
+        self._failed += int((~sound).sum())
+        return sound
 
     @cached_property
     def _text_array(self) -> npt.NDArray[np.object_]:
         return np.array(self.bank.pieces, dtype=np.object_)
 
     @cached_property
+    def _id_array(self) -> npt.NDArray[np.object_]:
+        """The tokens of each piece, as bytes: those of thousands of pieces are joined faster than arrays are."""
+        found, everything = np.empty(len(self.counts), np.object_), self.ids.tobytes()
+        places = (self.starts * self.ids.itemsize).tolist()
+        found[:] = [everything[start:end] for start, end in itertools.pairwise(places)]
+        return found
+
+    @cached_property
     def _joint_table(self) -> JointTable:
-        return JointTable.of(self.ids, self.starts)
+        return JointTable(self.bank.pieces, self.ids, self.starts)
 
     @cached_property
     def _edge_characters(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:

@@ -29,7 +29,8 @@ from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.assembly import Assembly, Span
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
-from leadline.text.fitting.layout import ATTEMPTS, Layout, SizedFact, StretchWriter, order_pieces
+from leadline.text.fitting.layout import Layout, SizedFact, StretchWriter
+from leadline.text.fitting.order import PieceOrder, order_pieces
 from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix, verbatim_document
 from leadline.text.sources import Stretch
 
@@ -243,12 +244,14 @@ class _DocumentSearch:
         self.lengths = sorted({a.length for a in self.asks})
         self.facts = [self._sized(fact) for fact in draft.facts]
         self.assembly = Assembly(counted)
-        order = np.empty(0, np.int64) if composer else self._order()
+        order = PieceOrder(counted, np.empty(0, np.int64)) if composer else self._order()
         self.writer = StretchWriter(counted, order, self.assembly, len(self.opening))
         self.used = 0
         """Pieces of the order that are used up."""
         self.rooms: list[Room] = []
         """What the composer was asked for, stretch by stretch."""
+        self.composed: Counter[int] = Counter()
+        """How often it was asked for a number of tokens in this stretch."""
         self.settled: list[_SettledAsk] = []
 
     @property
@@ -278,7 +281,7 @@ class _DocumentSearch:
         room = min(cuts) - self.opening_tokens - tokens
         return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
 
-    def _order(self) -> Indices:
+    def _order(self) -> PieceOrder:
         """Enough of the haystack for the longest question."""
         filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
         facts = sum(f.tokens for f in self.facts)
@@ -310,16 +313,12 @@ class _DocumentSearch:
         least = self.composer.least(self.counted.counts) if self.composer and not self.rooms else 0
         if room < least:
             self._fail_for_room(asks[0], len(facts), short=least - room)
-        state, tokens, tried = self.assembly.checkpoint(), room, Counter[int]()
-        for attempt in range(COMPOSITIONS if self.composer else ATTEMPTS):
-            wanted = _wanted(facts, begun, tokens / max(room, 1))
-            layout = self._choose(asks, Room(tokens, tried[tokens]), wanted, attempt)
-            tried[tokens] += 1
-            if layout is None:
-                continue
+        state, tokens, attempt, self.composed = self.assembly.checkpoint(), room, 0, Counter()
+        wanted = _wanted(facts, begun, 1.0 if room else 0.0)
+        while (layout := self._choose(asks, tokens, wanted, attempt)) is not None:
             off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
-                self.rooms.append(Room(tokens, tried[tokens] - 1))
+                self.rooms.append(Room(tokens, self.composed[tokens] - 1))
                 return True
             self.assembly.restore(state)
             if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > FEW):
@@ -327,16 +326,24 @@ class _DocumentSearch:
             if off is not None and tokens >= off:
                 # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
+                wanted = _wanted(facts, begun, tokens / max(room, 1))
+            attempt = layout.attempt + 1
         return False
 
-    def _choose(self, asks: Sequence[_Ask], room: Room, wanted: Sequence[float], attempt: int) -> Layout | None:
+    def _choose(self, asks: Sequence[_Ask], tokens: int, wanted: Sequence[float], first: int) -> Layout | None:
+        """The layout of the next attempt, counted from `first`, that finds one; None when there is none."""
         if self.composer is None:
-            beyond = [a.cut - asks[0].cut for a in asks]
-            return self.writer.choose(self.used, room.tokens, beyond, wanted, attempt)
-        stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
-        if stretches is None:
-            return None
-        return Layout(stretches[-1], 0, (0,) * len(asks), *self.writer.place(stretches[-1], wanted))
+            return self.writer.choose(self.used, tokens, [a.cut - asks[0].cut for a in asks], wanted, first)
+        for attempt in range(first, COMPOSITIONS):
+            room = Room(tokens, self.composed[tokens])
+            self.composed[tokens] += 1
+            stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
+            if stretches is not None:
+                pieces = stretches[-1]
+                sound = self.counted.joints(pieces) if len(pieces) else np.zeros(0, np.bool_)
+                places, end = self.writer.place(pieces, wanted)
+                return Layout(pieces, sound, 0, (0,) * len(asks), places, end, attempt=attempt)
+        return None
 
     def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
         """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,7 +98,7 @@ class ContextTokenizer:
         return self._ends[key]
 
     def anchored_ends(self, text: str) -> tuple[Sequence[int], int, int] | None:
-        """Where tokens end when an anchor precedes `text`, and the anchor's tokens and characters."""
+        """Where tokens end when an anchor precedes `text`, and the anchor's tokens and characters; not cached."""
         for anchor in ANCHORS:
             lead = self._anchor(anchor)
             ends = self.tokenizer.ends(anchor + text)
@@ -188,50 +187,59 @@ def _character_class(character: str) -> str:
     return "letter" if character.isalpha() else "digit" if character.isdigit() else character
 
 
-@dataclass(slots=True)
-class JointTable:
-    """For pieces in any order: whether joints are sound, one verdict for each pair of touching tokens.
+UNKNOWN, UNSOUND, SOUND = range(3)
+MOST_PAIRS = 1 << 24
+"""Pairs of which a whole table is kept; of more pairs those that came up."""
 
-    What a tokenizer splits on is next to the joint, so the last token of the left piece and the first token of the
-    right piece decide.
+
+class JointTable:
+    """For pieces in any order: whether joints are sound, one verdict for each pair of touching tokens and characters.
+
+    What a tokenizer splits on is next to the joint, so the end of the left piece and the beginning of the right piece
+    decide.
     """
 
-    last: Indices
-    first: Indices
-    proven: int = 0
-    failed: int = 0
-    _pairs: Indices = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Numbers of the pairs with a verdict, ascending."""
-    _sound: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
-
-    @classmethod
-    def of(cls, ids: Ids, starts: Indices) -> JointTable:
+    def __init__(self, pieces: Sequence[str], ids: Ids, starts: Indices) -> None:
         """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]."""
-        last = np.unique(ids[np.maximum(starts[1:] - 1, 0)], return_inverse=True)[1].astype(np.int64)
-        firsts, first = np.unique(ids[np.minimum(starts[:-1], len(ids) - 1)], return_inverse=True)
-        return cls(last * len(firsts), first.astype(np.int64))
+        lasts, self._last = _numbered(ids[np.maximum(starts[1:] - 1, 0)], [piece[-1:] for piece in pieces])
+        firsts, self._first = _numbered(ids[np.minimum(starts[:-1], len(ids) - 1)], [piece[:1] for piece in pieces])
+        self._last *= firsts
+        self._table = np.zeros(lasts * firsts if lasts * firsts <= MOST_PAIRS else 0, np.int8)
+        self._pairs, self._verdicts = np.zeros(0, np.int64), np.zeros(0, np.int8)
+        """Where there is no whole table: pairs with a verdict, ascending."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether there is a verdict at hand for every pair, known or not."""
+        return bool(len(self._table))
 
     def pairs(self, left: Indices, right: Indices) -> Indices:
-        """The number of the pair of tokens at each joint."""
-        return self.last[left] + self.first[right]
+        """The number of the pair at each joint."""
+        return self._last[left] + self._first[right]
 
-    def unknown(self, pairs: Indices) -> Indices:
-        """One position of each pair without a verdict."""
-        positions = np.flatnonzero(~self.look_up(pairs)[0])
-        return positions[np.unique(pairs[positions], return_index=True)[1]] if len(positions) else positions
-
-    def look_up(self, pairs: Indices) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """Whether each pair has a verdict, and whether it is sound."""
+    def look_up(self, pairs: Indices) -> npt.NDArray[np.int8]:
+        """The verdict on each pair."""
+        if self.is_whole:
+            return self._table[pairs]
         if not len(self._pairs):
-            return np.zeros(len(pairs), np.bool_), np.zeros(len(pairs), np.bool_)
-        places = np.minimum(np.searchsorted(self._pairs, pairs), len(self._pairs) - 1)
-        known = self._pairs[places] == pairs
-        return known, known & self._sound[places]
+            return np.zeros(len(pairs), np.int8)
+        places = np.minimum(self._pairs.searchsorted(pairs), len(self._pairs) - 1)
+        found: npt.NDArray[np.int8] = self._verdicts[places] * (self._pairs[places] == pairs)
+        return found
 
     def learn(self, pairs: Indices, sound: npt.NDArray[np.bool_]) -> None:
         """Adds verdicts on distinct pairs that had none."""
-        self.proven += int(sound.sum())
-        self.failed += int((~sound).sum())
+        verdicts = np.where(sound, SOUND, UNSOUND).astype(np.int8)
+        if self.is_whole:
+            self._table[pairs] = verdicts
+            return
         all_pairs = np.concatenate([self._pairs, pairs])
-        order = np.argsort(all_pairs)
-        self._pairs, self._sound = all_pairs[order], np.concatenate([self._sound, sound])[order]
+        order = all_pairs.argsort()
+        self._pairs, self._verdicts = all_pairs[order], np.concatenate([self._verdicts, verdicts])[order]
+
+
+def _numbered(tokens: Ids, characters: Sequence[str]) -> tuple[int, Indices]:
+    """How many distinct pairs of a token and a character there are, and a number for each pair."""
+    known: dict[tuple[int, str], int] = {}
+    numbers = [known.setdefault(pair, len(known)) for pair in zip(tokens.tolist(), characters, strict=True)]
+    return len(known), np.array(numbers, np.int64)

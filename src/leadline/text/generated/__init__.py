@@ -42,14 +42,8 @@ _STRIDES = np.array([10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079], np
 """Primes above the number of patterns of any section."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ALL = (1 << 64) - 1
-
-
-class Nodes(NamedTuple):
-    """A row of nodes, and of each the text and the paragraph that it belongs to."""
-
-    nodes: Indices
-    text: Indices
-    paragraph: Indices
+_7, _27, _30, _31, _33 = (np.uint64(n) for n in (7, 27, 30, 31, 33))
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 class Grammar:
@@ -84,16 +78,14 @@ class Grammar:
         write_cache(file, data.getvalue())
         return pieces, tables
 
+    @cached_property
+    def _expander(self) -> Expander:
+        return Expander(self._tables)
+
     def write(self, seed: int, first: int, count: int) -> Indices:
         """The pieces of `count` texts from number `first` on, end to end. The texts of a seed have one voice: which
         words are preferred of those that can stand for each other."""
-        seeds = _mix(np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed & _ALL))
-        row = Nodes(np.full(count, -1, np.int64), np.arange(count), np.zeros(count, np.int64))
-        voice, level = self._tables.voice(seed), 0
-        while (row.nodes < 0).any():
-            row = self._tables.expand(row, seeds, voice, level)
-            level += 1
-        return row.nodes
+        return self._expander.write(seed, first, count)
 
 
 class Tables(NamedTuple):
@@ -112,74 +104,105 @@ class Tables(NamedTuple):
     after: Indices
     """A row for each number that follows another: its key, that one's key and count, least, most, each."""
 
-    def voice(self, seed: int) -> Indices:
-        """Of each variant the alternative that the texts of a seed prefer."""
-        drawn = _mix(np.arange(len(self.counts), dtype=np.uint64) * _GOLDEN ^ np.uint64(seed & _ALL))
-        return _below(drawn, self.counts)
 
-    def expand(self, row: Nodes, seeds: Hashes, voice: Indices, level: int) -> Nodes:
-        """The row with one alternative in place of every variant."""
-        places = np.flatnonzero(row.nodes < 0)
-        variants = ~row.nodes[places]
-        begins = np.searchsorted(row.text, np.arange(len(seeds)))
-        chosen = self.first[variants] + self._choose(variants, places, row, seeds, voice, level, begins)
-        starts, lengths = row.nodes.copy(), np.ones(len(row.nodes), np.int64)
-        starts[places], lengths[places] = self.starts[chosen], self.lengths[chosen]
-        ends = np.cumsum(lengths)
-        within = np.repeat(starts - (ends - lengths), lengths)
-        within += np.arange(len(within))
-        text = np.repeat(row.text, lengths)
-        if level == 0:
-            paragraph = np.arange(len(text)) - np.searchsorted(text, text)
-        else:
-            paragraph = np.repeat(row.paragraph, lengths)
-        return Nodes(self.pool[within], text, paragraph)
+class Expander:
+    """Draws texts from tables: a row of nodes for all texts at once, in which variants give way to one of their
+    alternatives, level by level, until only pieces are left. What is drawn depends on the seed of the text, and on the
+    key of the variant, its paragraph or its position."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._is_held = tables.scopes != FREE
+        self._held_draws = (tables.keys << 12) + 63
+        """Of variants that are drawn once a text or paragraph; of the latter with the paragraph added, times 64."""
+        self._paragraph_draws = np.where(tables.scopes == PARAGRAPH, 64, 0)
+        self._after = {key: numbers for key, *numbers in tables.after.tolist()}
+        self._follows = self._is_held & np.isin(tables.keys, tables.after[:, 0])
+
+    def write(self, seed: int, first: int, count: int) -> Indices:
+        """The pieces of `count` texts of a seed from number `first` on, end to end."""
+        tables = self._tables
+        seeds = _mix(np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed & _ALL))
+        nodes, owner, paragraphs, level = np.full(count, -1), np.arange(count), Paragraphs(np.arange(count), seeds), 0
+        while len(places := (nodes < 0).nonzero()[0]):
+            variants = ~nodes[places]
+            chosen = tables.first[variants] + self._choose(variants, places, owner, paragraphs, level, seed)
+            lengths = np.ones(len(nodes), np.int64)
+            nodes[places], lengths[places] = tables.starts[chosen], tables.lengths[chosen]
+            within = (nodes - lengths.cumsum() + lengths).repeat(lengths)
+            within += np.arange(len(within))
+            nodes, owner = tables.pool[within], owner.repeat(lengths)
+            if level == 0:
+                paragraphs, owner = Paragraphs(owner, seeds), np.arange(len(owner))
+            level += 1
+        return nodes
 
     def _choose(
-        self, variants: Indices, places: Indices, row: Nodes, seeds: Hashes, voice: Indices, level: int, begins: Indices
+        self, variants: Indices, places: Indices, owner: Indices, paragraphs: Paragraphs, level: int, seed: int
     ) -> Indices:
-        text, counts = row.text[places], self.counts[variants]
-        own = seeds[text]
+        """Of each variant the number of an alternative."""
+        tables, where = self._tables, owner[places]
+        counts, own, text = tables.counts[variants], paragraphs.seed[where], paragraphs.text[where]
+        held = self._is_held[variants].nonzero()[0]
+        held_variants = variants[held]
         if level < DEALT_LEVELS:
-            keys = self.keys[variants]
+            keys = tables.keys[variants]
             nth = _occurrences((text << 32) + keys)
-            free = _deal(_mix(own + (keys * 64 + level + 1).astype(np.uint64) * _GOLDEN), nth, counts)
+            nth[held] = tables.instances[held_variants]
+            draws = (keys << 6) + (level + 1)
         else:
-            position = places - begins[text]
-            drawn = _mix(own + (position * 64 + level + 1).astype(np.uint64) * _GOLDEN)
-            nearest = np.minimum(_below(drawn, counts), _below(drawn << np.uint64(31), counts))
-            nearest = np.minimum(nearest, _below(drawn * _GOLDEN, counts))
-            free = nearest + voice[variants]
-            free -= counts * (free >= counts)  # both are below `counts`
-        scopes = self.scopes[variants]
-        held = np.flatnonzero(scopes != FREE)
-        keys, own = self.keys[variants[held]], own[held]
-        paragraph = row.paragraph[places[held]]
-        drawn_for = np.where(scopes[held] == PARAGRAPH, paragraph + 1, 0)
-        free[held] = self._held(keys, own, drawn_for, self.instances[variants[held]], counts[held])
-        for key in self.after[:, 0].tolist():
-            these = np.flatnonzero(keys == key)
-            if len(these):
-                free[held[these]] = self._follow(key, own[these], paragraph[these])
-        return free
+            draws = ((places - owner.searchsorted(paragraphs.begins)[text]) << 6) + (level + 1)
+        numbers = paragraphs.number[where[held]]
+        draws[held] = self._held_draws[held_variants] + self._paragraph_draws[held_variants] * (numbers + 1)
+        hashes = _mix(own + draws.view(np.uint64) * _GOLDEN)
+        if level < DEALT_LEVELS:
+            chosen = _deal(hashes, nth, counts)
+        else:
+            chosen = self._preferred(variants, hashes, counts, seed)
+            chosen[held] = _deal(hashes[held], tables.instances[held_variants], counts[held])
+        follow = self._follows[variants].nonzero()[0]
+        if len(follow):
+            keys = tables.keys[variants[follow]]
+            for key in set(keys.tolist()):
+                these = follow[keys == key]
+                chosen[these] = self._following(key, paragraphs)[where[these]]
+        return chosen
 
     @staticmethod
-    def _held(keys: Indices, own: Hashes, paragraph: Indices, instances: Indices, counts: Indices) -> Indices:
-        """What is drawn once a text or paragraph, for each key; several instances of a key are distinct."""
-        return _deal(_mix(own + (keys * 4096 + paragraph * 64 + 63).astype(np.uint64) * _GOLDEN), instances, counts)
+    def _preferred(variants: Indices, hashes: Hashes, counts: Indices, seed: int) -> Indices:
+        """Alternatives near the one that the texts of a seed prefer: the nearest of three draws."""
+        nearest = np.minimum(_below(hashes, counts), _below(hashes << _31, counts))
+        nearest = np.minimum(nearest, _below(hashes * _GOLDEN, counts))
+        nearest += _below(_mix(variants.view(np.uint64) * _GOLDEN ^ np.uint64(seed & _ALL)), counts)
+        nearest -= counts * (nearest >= counts)  # both are below `counts`
+        return nearest
 
-    def _follow(self, key: int, own: Hashes, paragraph: Indices) -> Indices:
-        """A number that follows another, counted from the least that it can be."""
-        [[_, parent, count, least, most, each]] = self.after[self.after[:, 0] == key].tolist()
-        none, many = np.zeros(len(own), np.int64), np.full(len(own), count)
-        if parent in self.after[:, 0]:
-            base = self._follow(parent, own, paragraph)
-        else:
-            base = self._held(np.full(len(own), parent), own, none, none, many)
-        when = paragraph if each else none
-        drawn = _below(_mix(own + (key * 4096 + (when + 1) * 64 + 62).astype(np.uint64) * _GOLDEN), none + most - least + 1)
-        number: Indices = base + drawn + when * most
-        return number
+    def _following(self, key: int, paragraphs: Paragraphs) -> Indices:
+        """For each paragraph a number that follows another, counted from the least that it can be."""
+        if key not in paragraphs.following:
+            parent, count, least, most, each = self._after[key]
+            if parent in self._after:
+                base = self._following(parent, paragraphs)
+            else:
+                base = _below(_mix(paragraphs.seed + _product(parent * 4096 + 63)), count)
+            number = paragraphs.number if each else np.zeros(len(base), np.int64)
+            drawn = _mix(paragraphs.seed + (key * 4096 + (number + 1) * 64 + 62).view(np.uint64) * _GOLDEN)
+            paragraphs.following[key] = base + _below(drawn, most - least + 1) + number * most
+        return paragraphs.following[key]
+
+
+class Paragraphs:
+    """Of each paragraph in a row of texts: its text, the seed of that, and its number in it. Before the first
+    expansion each text is one paragraph."""
+
+    def __init__(self, text: Indices, seeds: Hashes) -> None:
+        self.text = text
+        self.seed = seeds[text]
+        self.begins = text.searchsorted(np.arange(len(seeds)))
+        """By text: the first of its paragraphs."""
+        self.number = np.arange(len(text)) - self.begins[text]
+        self.following: dict[int, Indices] = {}
+        """By key: the numbers that follow others."""
 
 
 def _tables(made: Compiler) -> Tables:
@@ -203,26 +226,30 @@ def _tables(made: Compiler) -> Tables:
 
 def _mix(numbers: Hashes) -> Hashes:
     """A hash of each number (the finaliser of splitmix64)."""
-    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return numbers ^ (numbers >> np.uint64(31))
+    numbers = (numbers ^ (numbers >> _30)) * _FIRST
+    numbers = (numbers ^ (numbers >> _27)) * _SECOND
+    return numbers ^ (numbers >> _31)
 
 
-def _below(hashes: Hashes, counts: Indices) -> Indices:
-    return ((hashes >> np.uint64(33)).astype(np.int64) * counts) >> 31
+def _product(number: int) -> np.uint64:
+    return np.uint64(number * int(_GOLDEN) & _ALL)
+
+
+def _below(hashes: Hashes, counts: Indices | int) -> Indices:
+    return ((hashes >> _33).view(np.int64) * counts) >> 31
 
 
 def _deal(hashes: Hashes, nth: Indices, counts: Indices) -> Indices:
     """The nth of a hand: distinct for `counts` draws."""
-    dealt: Indices = (_below(hashes, counts) + nth * _STRIDES[(hashes & np.uint64(7)).astype(np.int64)]) % counts
+    dealt: Indices = (_below(hashes, counts) + nth * _STRIDES[(hashes & _7).view(np.int64)]) % counts
     return dealt
 
 
 def _occurrences(keys: Indices) -> Indices:
     """How often each number came before."""
-    order = np.argsort(keys, kind="stable")
+    order = keys.argsort(kind="stable")
     ranked = keys[order]
-    begins = np.searchsorted(ranked, ranked)
+    begins = ranked.searchsorted(ranked)
     nth = np.empty(len(keys), np.int64)
     nth[order] = np.arange(len(keys)) - begins
     return nth
