@@ -130,6 +130,27 @@ def test_the_documents_of_a_task_with_other_options_are_those_that_were_frozen(
     check("options", key, documents_of(name, "fresh", COUNTINGS["words"], folder, **options))
 
 
+GENERATED: list[tuple[str, dict[str, Any]]] = [
+    ("niah", {"haystack": "prose"}),
+    ("niah", {"haystack": "code"}),
+    ("niah", {"haystack": "legal", "unit": "paragraph"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), GENERATED)
+def test_the_documents_over_generated_text_are_those_that_were_frozen(
+    name: str, options: dict[str, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one token a byte, where most attempts at a cut fail, and in the other tokenizers, in every reading mode."""
+    monkeypatch.setenv("LEADLINE_CACHE", str(folder / "cache"))
+    found = {
+        f"{reading} {counting}": documents_of(name, reading, how, folder, **options)
+        for reading in registry.task(TaskSpec(name=name)).readings
+        for counting, how in {**COUNTINGS, "bytes": Counting("bytes", "completion", 5)}.items()
+    }
+    check("generated", " ".join(map(str, options.values())), found)
+
+
 def documents_of(name: str, reading: str, counting: Counting, folder: Path, **options: Any) -> dict[str, str]:
     """A digest of each side of all the documents, so that a difference says what it is about."""
     lengths = tuple(counting.scale * n * (2 if name in LISTS else 1) for n in LENGTHS)

@@ -137,7 +137,8 @@ def make_probe(
     body_tokens: int,
 ) -> Probe:
     """The probe of a question; `text` from character `body` to the cut is what targets may be counted in."""
-    targets, mistakes, read = question.targets, question.mistakes, text[body:cut_characters]
+    targets, mistakes = question.targets, question.mistakes
+    read = text[body:cut_characters] if callable(targets) or callable(mistakes) else ""
     return Probe(
         cell=question.cell,
         cut=cut,

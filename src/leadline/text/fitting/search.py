@@ -1,0 +1,312 @@
+"""The search for one document of an exact length: stretch after stretch, until the prompts of all questions are exact.
+
+Whole pieces and facts leave some tokens, which a cut piece fills. Where a joint makes a token more or less, the cut
+piece is made shorter or longer. The search is bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NoReturn, cast
+
+import numpy as np
+
+from leadline.core.errors import LengthError
+from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
+from leadline.text.fitting.assembly import Assembly, Span
+from leadline.text.fitting.bank import CountedBank
+from leadline.text.fitting.layout import Layout, SizedFact, StretchWriter
+from leadline.text.fitting.order import PieceOrder, order_pieces
+from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix
+
+if TYPE_CHECKING:
+    from leadline.core.types import Ids
+
+RECUTS = 3
+"""How often the end of a layout is written again before another layout is chosen."""
+COMPOSITIONS = 12
+"""How often a composer is asked again, with the tokens that joints took or gave."""
+FEW = 16
+"""Tokens that joints may take or give in total while the bank's counts are still trusted."""
+
+
+def search_document(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
+    """Composed to size if the haystack can do that, else whole pieces and cut ones in its order."""
+    if hasattr(draft.filler, "compose"):
+        search = DocumentSearch(draft, counted, frame, cast(Composer, draft.filler))
+        document = search.document() if search.can_compose else None
+        if document is not None:
+            return document
+        if not isinstance(draft.filler, Filler):
+            search.fail()
+    document = DocumentSearch(draft, counted, frame).document()
+    assert document is not None  # only a composer gives up without an error
+    return document
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A question, what follows the document in its prompt, and where the document must end for it."""
+
+    question: Question
+    tail: str
+    closing: str
+    prompt_tokens: int
+    cut: int
+    """Tokens of the prompt before the closing, if no joint takes or gives one."""
+
+    @property
+    def length(self) -> int:
+        return self.question.cell.length
+
+    def cut_at(self, cut: int) -> _Ask:
+        """The same with the document cut earlier, and the allowance larger by as much."""
+        spare = self.cut - cut
+        if not spare:
+            return self
+        question = replace(self.question, allowance=self.question.allowance + spare)
+        return replace(self, question=question, prompt_tokens=self.prompt_tokens - spare, cut=cut)
+
+
+def _with_one_end(asks: Sequence[_Ask]) -> list[_Ask]:
+    """The same questions, all of a length with the cut of the longest: the others have more tokens for the answer."""
+    first: dict[int, int] = {}
+    for ask in asks:
+        first[ask.length] = min(first.get(ask.length, ask.cut), ask.cut)
+    return [ask.cut_at(first[ask.length]) for ask in asks]
+
+
+@dataclass(frozen=True, slots=True)
+class _SettledAsk:
+    """A question whose end of the document is found: everything a Probe needs except the document's text."""
+
+    ask: _Ask
+    tokens_before: int
+    closing_ids: Ids
+    characters: int
+
+
+class DocumentSearch:
+    """The search for one document: fills stretch after stretch until the prompts of all questions are exact."""
+
+    def __init__(self, draft: Draft, counted: CountedBank, frame: Frame, composer: Composer | None = None) -> None:
+        self.draft = draft
+        self.counted = counted
+        self.frame = frame
+        self.composer = composer
+        self.opening = frame.before + draft.head
+        self.opening_tokens = len(counted.context.encode(self.opening, first=True, followed=True))
+        asks = [self._ask(q) for q in draft.questions]
+        self.asks = sorted(_with_one_end(asks) if draft.one_end else asks, key=lambda a: (a.length, a.cut))
+        self.lengths = sorted({a.length for a in self.asks})
+        self.facts = [self._sized(fact) for fact in draft.facts]
+        self.assembly = Assembly(counted)
+        order = PieceOrder(counted, np.empty(0, np.int64)) if composer else self._order()
+        self.writer = StretchWriter(counted, order, self.assembly, len(self.opening))
+        self.used = 0
+        """Pieces of the order that are used up."""
+        self.rooms: list[Room] = []
+        """What the composer was asked for, stretch by stretch."""
+        self.composed: Counter[int] = Counter()
+        """How often it was asked for a number of tokens in this stretch."""
+        self.settled: list[_SettledAsk] = []
+
+    @property
+    def can_compose(self) -> bool:
+        """Whether all questions of a length end the document at one place: a list has no cut piece that several
+        questions could end in."""
+        return len({(a.length, a.cut) for a in self.asks}) == len(self.lengths)
+
+    def _ask(self, question: Question) -> _Ask:
+        tail, closing = prompt_suffix(question, self.frame)
+        prompt = question.cell.length - question.allowance - self.frame.extra_tokens
+        encode, ending = self.counted.context.encode, self.counted.bank.ending
+        if not self.draft.one_end or not ending:
+            return _Ask(question, tail, closing, prompt, prompt - len(encode(closing)))
+        line = "a" + ending  # its line break may be joined with those of the question
+        return _Ask(
+            question, tail, closing, prompt, prompt - len(encode(line + closing)) + len(encode(line, followed=True))
+        )
+
+    def _sized(self, fact: Fact) -> SizedFact:
+        cuts = [a.cut for a in self.asks if a.length == fact.length]
+        if not cuts:
+            raise ValueError(f"fact {fact.id} has length {fact.length}, which no question has")
+        ending = self.counted.bank.ending if self.draft.one_end else ""
+        text = fact.text + ending if ending else " " + fact.text
+        tokens = len(self.counted.context.encode(text, followed=bool(ending)))
+        room = min(cuts) - self.opening_tokens - tokens
+        return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
+
+    def _order(self) -> PieceOrder:
+        """Enough of the haystack for the longest question."""
+        filler, longest = cast(Filler, self.draft.filler), self.asks[-1]  # checking a protocol is slow
+        facts = sum(f.tokens for f in self.facts)
+        where = f"{self.draft.id} at length {longest.length:,}"
+        room = longest.cut - self.opening_tokens
+        return order_pieces(filler, self.counted, room, facts, where, stretches=len(self.lengths))
+
+    def document(self) -> Document | None:
+        """The document; None when a composer cannot write one."""
+        if self.opening:
+            self.assembly.add_text(self.opening)
+        waiting = self.facts
+        for length in self.lengths:
+            asks = [a for a in self.asks if a.length == length]
+            last, end = length == self.lengths[-1], min(a.cut for a in asks)
+            here = [f for f in waiting if last or f.fact.length <= length or f.target + f.tokens <= end]
+            taken = {f.fact.id for f in here}
+            waiting = [f for f in waiting if f.fact.id not in taken]
+            if not self._fill_stretch(asks, sorted(here, key=lambda f: f.target)):
+                if self.composer:
+                    return None
+                self.fail(asks[0])
+        return self._finish()
+
+    def _fill_stretch(self, asks: Sequence[_Ask], facts: Sequence[SizedFact]) -> bool:
+        """Fills the document up to where `asks` end it, so that all their prompts are exact; False if no layout did."""
+        begun = self.assembly.token_count
+        room = asks[0].cut - begun - sum(f.tokens for f in facts)
+        least = self.composer.least(self.counted.counts) if self.composer and not self.rooms else 0
+        if room < least:
+            self._fail_for_room(asks[0], len(facts), short=least - room)
+        state, tokens, attempt, self.composed = self.assembly.checkpoint(), room, 0, Counter()
+        wanted = _wanted(facts, begun, 1.0 if room else 0.0)
+        while (layout := self._choose(asks, tokens, wanted, attempt)) is not None:
+            off = self._write(asks, layout, [f.fact for f in facts])
+            if off == 0:
+                self.rooms.append(Room(tokens, self.composed[tokens] - 1))
+                return True
+            self.assembly.restore(state)
+            if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > FEW):
+                return False  # the tokenizer joins what the bank counts apart: cutting is more reliable
+            if off is not None and tokens >= off:
+                # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
+                tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
+                wanted = _wanted(facts, begun, tokens / max(room, 1))
+            attempt = layout.attempt + 1
+        return False
+
+    def _choose(self, asks: Sequence[_Ask], tokens: int, wanted: Sequence[float], first: int) -> Layout | None:
+        """The layout of the next attempt, counted from `first`, that finds one; None when there is none."""
+        if self.composer is None:
+            return self.writer.choose(self.used, tokens, [a.cut - asks[0].cut for a in asks], wanted, first)
+        for attempt in range(first, COMPOSITIONS):
+            room = Room(tokens, self.composed[tokens])
+            self.composed[tokens] += 1
+            stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
+            if stretches is not None:
+                pieces = stretches[-1]
+                sound = self.counted.joints(pieces) if len(pieces) else np.zeros(0, np.bool_)
+                places, end = self.writer.place(pieces, wanted)
+                return Layout(pieces, sound, 0, (0,) * len(asks), places, end, attempt=attempt)
+        return None
+
+    def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
+        """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took
+        or gave a few tokens, only the part from the cut on is written again, with a longer or shorter cut."""
+        self.writer.write_before_cut(layout, facts)
+        state, offs = self.assembly.checkpoint(), []
+        for _ in range(RECUTS):
+            self.writer.write_from_cut(layout, facts)
+            off = self._settle(asks, layout.offsets)
+            if off == 0:
+                self.used = layout.used
+                return 0
+            offs.append(off)
+            other = self.writer.recut(layout, layout.cut_tokens - off) if off and abs(off) < FEW else None
+            if other is None:
+                break
+            self.assembly.restore(state)
+            layout = other
+        return offs[0]  # of the layout that was asked for
+
+    def _doubled_line_break(self, ask: _Ask) -> int:
+        """1 where a question that begins with one line break follows a text that ends in one: it is the same one."""
+        one = ask.closing.startswith("\n") and not ask.closing.startswith("\n\n")
+        return int(one and self.assembly.open_text.endswith("\n"))
+
+    def _settle(self, asks: Sequence[_Ask], offsets: Sequence[int]) -> int | None:
+        """0 if all prompts are exact, and their questions are then settled; the common difference if there is one."""
+        found, differences = [], set()
+        for ask, offset in zip(asks, offsets, strict=True):
+            offset = offset or self._doubled_line_break(ask)
+            if offset and offset >= len(self.assembly.open_text):
+                return None  # no text is left to join the question to
+            closing_ids = self.assembly.closing_ids(ask.closing, leave_off=offset)
+            differences.add(self.assembly.tokens + len(closing_ids) - ask.prompt_tokens)
+            if self.draft.one_end and differences != {0}:
+                break  # the others differ by as much
+            found.append(_SettledAsk(ask, self.assembly.tokens, closing_ids, self.assembly.length - offset))
+        if differences == {0}:
+            self.settled.extend(found)
+            return 0
+        return differences.pop() if len(differences) == 1 else None
+
+    def _fail_for_room(self, ask: _Ask, facts: int, *, short: int) -> NoReturn:
+        held = "the shortest text there is" if not facts else "1 fact" if facts == 1 else f"{facts} facts"
+        raise LengthError(
+            f"{ask.length:,} tokens cannot hold this: instructions, question, {held} and "
+            f"{ask.question.allowance} tokens for the answer need {short:,} more",
+            where=f"{self.draft.id} at length {ask.length:,}",
+            fix=f"the shortest length that can hold it is about {ask.length + short:,}",
+            floor=ask.length + short,
+        )
+
+    def fail(self, ask: _Ask | None = None) -> NoReturn:
+        ask = ask or self.asks[-1]
+        raise LengthError(
+            f"no cut of the haystack {self.counted.bank.name!r} makes this prompt exactly {ask.prompt_tokens:,} tokens "
+            "in this tokenizer",
+            where=f"{self.draft.id} at length {ask.length:,}",
+            fix="use another length, or a haystack with more varied sentences",
+        )
+
+    # --- results ---
+
+    def _finish(self) -> Document:
+        text, ids = self.assembly.finish()
+        start = self.assembly.token_at(len(self.opening))
+        spans = {span.id: span for span in self.assembly.spans}
+        probes = {s.ask.question.cell: self._probe(s, text, ids, start) for s in self.settled}
+        return Document(
+            id=self.draft.id,
+            cluster=self.draft.cluster,
+            frame=self.frame,
+            text=text,
+            ids=ids,
+            body_start=start,
+            body_start_characters=len(self.opening),
+            facts=tuple(self._planted(f, start, spans) for f in self.draft.facts),
+            probes=tuple(probes[q.cell] for q in self.draft.questions),
+        )
+
+    def _planted(self, fact: Fact, body_start: int, spans: Mapping[str, Span]) -> Planted:
+        span = spans[fact.id]
+        start, end = self.assembly.token_at(span.start) - body_start, self.assembly.token_at(span.end) - body_start
+        cut = min(s.ask.cut for s in self.settled if s.ask.length == fact.length)
+        room = cut - body_start - (end - start)
+        depth = min(max(start / room, 0.0), 1.0) if room > 0 else 0.0
+        return Planted(fact.id, fact.text, start, end, fact.depth, round(depth, 6))
+
+    def _probe(self, settled: _SettledAsk, text: str, ids: Ids, body_start: int) -> Probe:
+        ask = settled.ask
+        # The tokens that document and prompt have in common may reach into those of the closing.
+        rest = ids[settled.tokens_before : settled.tokens_before + len(settled.closing_ids)]
+        shared = min(common_start(rest, settled.closing_ids), len(settled.closing_ids) - 1)
+        return make_probe(
+            ask.question, text, ask.tail, settled.closing_ids[shared:], cut=settled.tokens_before + shared,
+            cut_characters=settled.characters, body=len(self.opening),
+            prompt_tokens=ask.prompt_tokens + self.frame.extra_tokens, body_tokens=ask.cut - body_start,
+        )  # fmt: skip
+
+
+def _wanted(facts: Sequence[SizedFact], begun: int, scale: float) -> list[float]:
+    """For each fact, the tokens of pieces that should precede it in a stretch after `begun` tokens.
+
+    `scale` is the bank's count for each true token: above 1 where a tokenizer joins what the bank holds apart.
+    """
+    sizes = np.cumsum([0, *(f.tokens for f in facts)])
+    return [(f.target - begun - before) * scale for f, before in zip(facts, sizes.tolist(), strict=False)]

@@ -1,0 +1,148 @@
+"""The quick ways of the fitting give what the plain definitions give: places of facts, cuts, positions in the order."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from operator import itemgetter
+
+import numpy as np
+import pytest
+
+from leadline.core.types import PieceBank
+from leadline.text.fitting.bank import CountedBank, count_bank
+from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece, first_cut
+from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable
+from leadline.text.fitting.order import PieceOrder
+from leadline.text.fitting.places import CUT_PLACES, choose_places
+from leadline.text.sources import open_source
+from leadline.text.tokenizers import open_tokenizer
+from support.toy_tokenizers import toy_tokenizer
+
+BARRED = 1 << 40
+
+
+def places_by_definition(
+    bounds: np.ndarray, free: np.ndarray, wanted: list[float], cut_tokens: int, end: int
+) -> tuple[tuple[int, ...], int]:
+    """The distance of every boundary to every wanted position, for every place of the cut piece."""
+    count = len(bounds) - 1
+    barred = np.full(count + 1, BARRED)
+    barred[free] = 0
+
+    def nearest(shifted: np.ndarray, barred: np.ndarray) -> tuple[int, ...]:
+        places: list[int] = []
+        for want in wanted:
+            place = int((np.abs(shifted - want) + barred).argmin())
+            places.append(max(place, places[-1]) if places else place)
+        return tuple(places)
+
+    if not cut_tokens:
+        return nearest(bounds, barred), count
+    places, candidates = nearest(bounds + cut_tokens * (np.arange(count + 1) >= end), barred), [count]
+    if end in places:
+        candidates = np.setdiff1d(free[free < end], places)[: -CUT_PLACES - 1 : -1].tolist() or [count]
+    found = []
+    for cut_place in candidates:
+        there, near = barred.copy(), int(np.searchsorted(free, cut_place))
+        there[cut_place] = BARRED
+        there[free[near : near + 2]] = BARRED
+        shifted = bounds + cut_tokens * (np.arange(count + 1) > cut_place)
+        places = nearest(shifted, there)
+        found.append((float(np.abs(shifted[list(places)] - wanted).max(initial=0)), places, cut_place))
+    _, places, cut_place = min(found, key=itemgetter(0))
+    return places, cut_place
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_places_found_by_bisection_are_those_of_the_definition(seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    for _ in range(200):
+        count = int(draw.integers(1, 60))
+        sizes = draw.integers(0, 12, count)  # pieces without tokens, too: equal bounds
+        bounds = np.concatenate(([0.0], np.cumsum(sizes)))
+        free = np.flatnonzero(draw.random(count + 1) < draw.choice([0.0, 0.1, 0.5, 1.0]))
+        last = bool(draw.integers(2))
+        free = free[free < count] if last else free
+        total = bounds[-1] * 1.1 + 2
+        wanted = sorted(np.round(draw.random(int(draw.integers(0, 6))) * total, int(draw.integers(0, 3))).tolist())
+        wanted += [float(total)] * int(draw.integers(2))
+        cut = int(draw.integers(0, 30))
+        expected = places_by_definition(bounds, free, wanted, cut, count - last)
+        assert choose_places(bounds, free, wanted, cut, count - last) == expected
+
+
+def counted_bank(tokenizer: str, haystack: str) -> CountedBank:
+    context = ContextTokenizer(open_tokenizer(tokenizer) if tokenizer == "bytes" else toy_tokenizer(tokenizer))
+    return count_bank(open_source(haystack).filler(seed=0).bank, context)
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "haystack"), [("bytes", "prose"), ("gpt2", "prose"), ("gpt2", "code"), ("llama3", "chat")]
+)
+def test_cuts_from_the_tokens_of_pieces_are_those_of_the_tokenised_text(tokenizer: str, haystack: str) -> None:
+    counted, found = counted_bank(tokenizer, haystack), 0
+    order = PieceOrder(counted, open_source(haystack).filler(seed=3).arrange(400))
+    for at in range(0, len(order), 3):
+        for sizes in ([1 + at % 40], [3, 3 + at % 11, 30], [0, 4]):
+            cut = cut_piece(order, at, sizes, attempt=0)
+            assert cut == cut_by_tokenising(order, at, sizes, attempt=0)
+            found += cut is not None
+    assert found > 20
+
+
+def test_the_first_cut_of_many_attempts_is_that_of_one_attempt_after_the_other() -> None:
+    counted = counted_bank("bytes", "prose")
+    order = PieceOrder(counted, open_source("prose").filler(seed=5).arrange(300))
+    assert order.all_sound
+    for at in (0, 150, order.next_beginning(240), len(order) - 2, len(order) + 3):
+        for size in (1, 17, 40, 90):
+            attempts = range(size % 3, 20)
+            one_by_one = (
+                (attempt, order.skip(at, attempt), cut)
+                for attempt in attempts
+                if (cut := cut_by_tokenising(order, order.skip(at, attempt), [size], attempt)) is not None
+            )
+            assert first_cut(order, at, size, attempts) == next(one_by_one, None)
+
+
+@pytest.mark.parametrize("last_closes", [True, False])
+def test_positions_in_an_order_are_those_of_walking_through_it(last_closes: bool) -> None:
+    closes = [False, False, True, True, False, True, False, False, last_closes]
+    bank = PieceBank("parts", f"parts {last_closes}", [f" part{n}" for n in range(9)], contiguous=False, closes=closes)
+    order = PieceOrder(count_bank(bank, ContextTokenizer(open_tokenizer("bytes"))), np.arange(9))
+
+    def next_beginning(at: int) -> int:
+        while 0 < at < 9 and not closes[at - 1]:
+            at += 1
+        return at
+
+    for at in range(12):
+        assert order.next_beginning(at) == next_beginning(at)
+        position = at
+        for sentences in range(8):
+            assert order.skip(at, sentences) == position
+            position = next_beginning(position + 1)
+    for used, at in pairwise(range(10)):
+        assert order.sentence_end(used, at) == (at if closes[at - 1] else used)
+    assert order.sentence_end(3, 5) == 4
+    assert order.sentence_end(4, 5) == 4
+
+
+def test_verdicts_on_joints_are_the_same_in_a_whole_table_and_in_one_of_known_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = counted_bank("gpt2", "code")
+    pieces, ids, starts = counted.bank.pieces, counted.ids, counted.starts
+    whole = JointTable(pieces, ids, starts)
+    monkeypatch.setattr("leadline.text.fitting.joints.MOST_PAIRS", 0)
+    sparse = JointTable(pieces, ids, starts)
+    assert whole.is_whole
+    assert not sparse.is_whole
+    draw = np.random.default_rng(0)
+    for _ in range(3):
+        pairs = whole.pairs(draw.integers(0, len(pieces), 50), draw.integers(0, len(pieces), 50))
+        new = np.unique(pairs[whole.look_up(pairs) == UNKNOWN])
+        for table in (whole, sparse):
+            table.learn(new, new % 2 == 0)
+        assert np.array_equal(whole.look_up(pairs), sparse.look_up(pairs))
+        assert set(whole.look_up(pairs).tolist()) == {SOUND, UNSOUND}
