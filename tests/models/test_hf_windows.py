@@ -13,10 +13,11 @@ pytest.importorskip("transformers")
 
 from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
-from leadline.models.hf.engine import Engine, shared_reading_support  # noqa: E402
+from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.parts import Scoring, attend_band, attend_where  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.store import LocalAttention  # noqa: E402
+from leadline.models.hf.trial import shared_reading_support  # noqa: E402
 from leadline.models.hf.windows import find_windows  # noqa: E402
 from support.architectures import architecture  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
@@ -80,7 +81,7 @@ def test_a_wrong_window_is_noticed_by_the_trial(name: str, monkeypatch: pytest.M
 
     reader = Reader(architecture(name), chunk=64)
     assert not shared_reading_support(reader.model, reader).reason
-    monkeypatch.setattr("leadline.models.hf.engine.find_windows", wrong)
+    monkeypatch.setattr("leadline.models.hf.trial.find_windows", wrong)
     assert "differs" in shared_reading_support(reader.model, reader).reason
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from support.tiny_models import STOP, WORDS
+from support.tiny_models import ABSENT, OWN_CACHE, STOP, WITH_STATES, WORDS
 
 _SIZES: dict[str, Any] = {
     "vocab_size": WORDS, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -53,6 +53,9 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
         "head_dim": 8, "attention_chunk_size": 40, "no_rope_layers": [1, 0], "intermediate_size_mlp": 48,
         "layer_types": ["chunked_attention", "full_attention"], "num_local_experts": 4, "floor_scale": 32,
         "interleave_moe_layer_step": 2}),
+    # recurrent, convolutional and linear layers; attention of their own
+    **WITH_STATES,
+    **OWN_CACHE,
 }  # fmt: skip
 
 
@@ -60,7 +63,8 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 def architecture(name: str) -> Any:
     """One model per architecture and process, with weights large enough that its answers vary."""
     config_name, extra = ARCHITECTURES[name]
-    config = getattr(transformers, config_name)(**{**_SIZES, **extra})
+    options = {key: value for key, value in {**_SIZES, **extra}.items() if value is not ABSENT}
+    config = getattr(transformers, config_name)(**options)
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():

@@ -54,7 +54,7 @@ def generate(
 ) -> dict[int, Generated]:
     """One answer per row index; `allowances` is by index too. At most `batch` rows are decoded at once."""
     done: dict[int, Generated] = {}
-    for part in batches(rows, batch):
+    for part in (part for group in reader.groups(rows) for part in batches(group, batch)):
         progress = _Progress({row.index: allowances[row.index] for row in part}, frozenset(stops))
         done |= _generate(reader, part, progress)
     return done
@@ -191,8 +191,9 @@ def shared_nll(
     read = max([row.base for row in rows] + [stop - 1 for _, stop in spans], default=0)
     in_spans = _document_nll(reader, document, spans, read, [row.base for row in rows])
     nats = [np.zeros(len(c.ids) - c.start) for c in continuations]
-    for batch in batches(rows, batch_size(rows, 0)) if rows else ():
-        _rows_nll(reader, batch, continuations, nats)
+    for group in reader.groups(rows):
+        for batch in batches(group, batch_size(group, 0)):
+            _rows_nll(reader, batch, continuations, nats)
     return TokenNLL(tuple(nats), tuple(in_spans))
 
 

@@ -19,21 +19,22 @@ import numpy as np
 import torch
 
 from leadline.core.contracts import Continuation, TokenNLL
-from leadline.models.hf.attention import STEP, UnsupportedAttention, Windows
+from leadline.models.hf.attention import STEP
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
 from leadline.models.hf.memory import ROWS_BYTES, DecoderShape, Speed
+from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import Scoring, attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
-from leadline.models.hf.windows import find_windows, small_windows
+from leadline.models.hf.trial import SharedReadingSupport, choose_reader
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 SMALLEST_CHUNK = 512
+STATES_BYTES = 2 << 30
+"""The limit for the recurrent states of the rows in one batch."""
 TRIAL_FLOPS = {"cpu": 1e11}
 """Operations of a reading from which the speed is measured: about a second on a CPU; on a GPU a whole chunk."""
-TRIAL_TOKENS, TRIAL_WINDOW = 66, 11
-"""Of the test that compares shared reading with the model's own pass: its length, and that of windows during it."""
 T = TypeVar("T")
 
 
@@ -56,6 +57,7 @@ class EngineAnswer:
 
     answer: Generated | None
     plain_reason: str = ""  # why the plain path was used; empty for the shared path
+    notes: tuple[str, ...] = ()  # what else a record should say of how it was read
 
 
 class Engine:
@@ -85,7 +87,7 @@ class Engine:
 
                 self.fused = fuse(model)
             if shared:
-                self.support = shared_reading_support(model, self.reader)
+                self.reader, self.support = choose_reader(model, self.reader)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
@@ -95,7 +97,7 @@ class Engine:
         with self._on_device():
             if shared:
                 answers = self._within_memory(lambda some: self._answer_shared(ids, requests, some), shared, requests)
-                found |= {i: EngineAnswer(answer) for i, answer in answers.items()}
+                found |= {i: EngineAnswer(answer, notes=self.reading_notes) for i, answer in answers.items()}
             for i, reason in enumerate(refusals):
                 if reason:
                     found[i] = self._answer_plain(ids, requests, i, reason)
@@ -117,9 +119,21 @@ class Engine:
         return found
 
     def batch_size(self, rows: Sequence[PromptRow], new_tokens: int) -> int:
-        """The number of rows whose own keys and values fit into ROWS_BYTES together."""
-        width = max(len(row.own) for row in rows) + new_tokens
-        return max(1, ROWS_BYTES // max(1, width * self.kv_bytes))
+        """The number of rows whose own keys, values and states fit into memory together."""
+        width, free = max(len(row.own) for row in rows) + new_tokens, self.free_bytes()
+        if isinstance(self.reader, OwnCacheReader):  # every row has the whole document in its cache
+            held = (rows[0].base + width) * max(1, self.kv_bytes) + self.reader.row_bytes
+            return max(1, int((ROWS_BYTES if free is None else max(ROWS_BYTES, free // 3)) // held))
+        size = max(1, ROWS_BYTES // max(1, width * self.kv_bytes))
+        if self.reader.keeper is None or not self.reader.keeper.row_bytes:
+            return size
+        # Scans work on whole chunks of some hundred tokens, however few a row has.
+        return max(1, min(size, STATES_BYTES // self.reader.keeper.row_bytes, self.reader.chunk // 128))
+
+    @property
+    def reading_notes(self) -> tuple[str, ...]:
+        """What a record should say of how its document was read."""
+        return (self.support.way,) if self.support.way else ()
 
     @property
     def kv_bytes(self) -> int:
@@ -280,130 +294,3 @@ def default_chunk(model: Any, device: torch.device) -> int:
 def out_of_memory(error: BaseException) -> bool:
     said = ("out of memory", "can't allocate memory", "not enough memory")
     return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or any(words in str(error) for words in said)
-
-
-# --- which models can be read by shared prefix --------------------------------------------------
-
-_LENGTH_DEPENDENT = {
-    "dynamic": "dynamic-NTK position encoding depends on the total length",
-    "longrope": "long/short-factor position encoding depends on the total length",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class SharedReadingSupport:
-    """Shared reading is exact for texts of up to `max_tokens`; longer ones take the plain path, because of `reason`."""
-
-    max_tokens: float
-    reason: str = ""
-    nested_problem: str = ""
-
-    def refusal(self, tokens: int) -> str:
-        """Why a text of this length needs the plain path; empty where it does not."""
-        return self.reason if tokens > self.max_tokens else ""
-
-
-def shared_reading_support(model: Any, reader: Reader) -> SharedReadingSupport:
-    """From the configuration and the model's own masks, then confirmed by a test on a few random tokens."""
-    support = _support_by_config(model)
-    if support.max_tokens == 0:
-        return support
-    problem = _find_windows(model, reader)
-    windows = reader.windows
-    if not problem:
-        # With small windows a short text is longer than they are.
-        with small_windows(model, windows, TRIAL_WINDOW):
-            problem = _find_windows(model, reader)
-            untested = [w.size for w in reader.windows.values() if w.size > TRIAL_WINDOW]
-            problem = problem or _disagreement(model, reader, tokens=int(min(TRIAL_TOKENS, support.max_tokens)))
-        reader.windows = windows
-    if problem:
-        return SharedReadingSupport(0, problem, support.nested_problem)
-    return _limited(support, untested or _unseen_window(model, windows))
-
-
-def _find_windows(model: Any, reader: Reader) -> str:
-    """Why the masks of the model cannot be understood; empty where they can."""
-    try:
-        reader.windows = find_windows(model, reader.use_attention)
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        return f"its attention masks are not understood: {first_line(error)}"
-    return ""
-
-
-def _unseen_window(model: Any, windows: Windows) -> list[int]:
-    """The window of the configuration, if there is one and no mask of the model shows it."""
-    config = model.config.get_text_config()
-    size, types = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    return [size] if size and not windows and (not types or "sliding_attention" in types) else []
-
-
-def _limited(support: SharedReadingSupport, sizes: Sequence[int]) -> SharedReadingSupport:
-    """Up to the smallest of the windows that the test was not longer than."""
-    if not sizes or min(sizes) > support.max_tokens:
-        return support
-    return SharedReadingSupport(min(sizes), f"sliding window of {min(sizes)} tokens", support.nested_problem)
-
-
-def _support_by_config(model: Any) -> SharedReadingSupport:
-    config = model.config.get_text_config()
-    layer_types = set(getattr(config, "layer_types", None) or ["full_attention"])
-    other = sorted(layer_types - {"full_attention", "sliding_attention", "chunked_attention"})
-    for refused, reason in (
-        (getattr(model, "_is_stateful", False), "its layers keep a state instead of keys and values"),
-        (not getattr(model, "_supports_attention_backend", False), "transformers cannot replace its attention"),
-        (getattr(config, "num_kv_shared_layers", None), "its layers share keys and values"),
-        (other, f"it has layers of the type {', '.join(other)}"),
-    ):
-        if refused:
-            return SharedReadingSupport(0, reason)
-    rope = getattr(config, "rope_parameters", None) or {}
-    for part in [v for v in rope.values() if isinstance(v, dict)] or [rope]:
-        if changing := _LENGTH_DEPENDENT.get(str(part.get("rope_type"))):
-            original = part.get("original_max_position_embeddings") or config.max_position_embeddings
-            # Up to the original length such an encoding does not change.
-            return SharedReadingSupport(original, changing, nested_problem=changing)
-    return SharedReadingSupport(math.inf)
-
-
-REFUSALS = (UnsupportedAttention, RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError, KeyError)
-"""What a model raises that cannot be read with another attention."""
-
-
-def first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
-
-
-def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
-    """How shared reading of a few random tokens differs from the model's own pass; empty where it does not."""
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
-    cut, last = tokens * 2 // 3, tokens // 4
-    reader.use_own_attention()
-    with torch.inference_mode():
-        tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
-        logits = model(input_ids=tensor, use_cache=False).logits[0]
-        want = torch.cat([logits[tokens - last : tokens], logits[cut - last : cut]])
-    chunk, reader.chunk = reader.chunk, min(reader.chunk, cut // 2 + 1)
-    try:
-        reader.read(ids[:cut], reuse=False)
-        batch = reader.open_rows(rows_of(ids, [cut, 1], [ids[cut:], ids[1:cut]], slack=0))
-        hidden = torch.cat([h for _, h in batch.read_own()], 1)
-        got = torch.cat([reader.logits(h[-last:]) for h in hidden])
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
-        return f"shared reading does not work with it: {first_line(error)}"
-    finally:
-        reader.chunk = chunk
-        reader.forget()
-        reader.use_own_attention()
-    errors = (got.float() - want.float()).norm(dim=-1) / want.float().norm(dim=-1)
-    # Rounded to 16 bits, a router of experts may choose another one here and there; a wrong mask is wrong everywhere.
-    exact = want.dtype in (torch.float32, torch.float64)
-    apart = float(errors.max() if exact else errors.median())
-    if not apart <= (1e-3 if exact else 0.1):  # written so that NaN is a disagreement
-        return f"shared reading differs from its own pass (relative error {apart:.1e})"
-    return ""

@@ -52,8 +52,9 @@ class DecoderShape:
         text = {**config, **(config.get("text_config") or {})}
         hidden = _first(text, "hidden_size", "n_embd", "d_model")
         heads = _first(text, "num_attention_heads", "n_head", default=0)
+        kinds = text.get("layer_types") or text.get("layers_block_type") or ()
         return cls(
-            layers=_first(text, "num_hidden_layers", "n_layer"),
+            layers=_first(text, "num_hidden_layers", "n_layer", default=len(kinds) or None),
             hidden=hidden,
             intermediate=_first(
                 text,

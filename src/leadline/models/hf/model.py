@@ -160,7 +160,7 @@ class HFModel:
 
     def _sent(self, document: Document, request: EngineRequest, found: EngineAnswer) -> Sent:
         prompt = np.concatenate([document.ids[: request.cut], request.closing]).astype("<i4")
-        notes = self._notes(request.tokens)
+        notes = (*self._notes(request.tokens), *found.notes)
         if found.plain_reason:
             notes += (f"plain path: {found.plain_reason}",)
         return Sent(
@@ -182,6 +182,8 @@ class HFModel:
             notes.append(f"fused kernels: {', '.join(self.engine.fused)}")
         if self.frame.form == "completion":
             notes.append("completion form: no chat template")
+        if support.way:
+            notes.append(support.way)
         if support.reason:
             beyond = f" beyond {int(support.max_tokens)} tokens" if support.max_tokens else ""
             notes.append(f"plain path{beyond}: {support.reason}")

@@ -7,9 +7,11 @@ reader.logits(hidden)                logits of chosen positions only
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from leadline.models.hf.attention import (
     Windows,
     running,
 )
+from leadline.models.hf.states import StateKeeper, rows_of_states
 from leadline.models.hf.store import DeviceStore, Store
 
 if TYPE_CHECKING:
@@ -74,16 +77,20 @@ class Reader:
         # Llama 4's text model names a body that only its multimodal form has.
         self.body = model.base_model if model.base_model is not model else getattr(model, "model", model)
         own = model.config._attn_implementation
-        self._own_attention = "sdpa" if own == ATTENTION_NAME else own
+        spare = "sdpa" if getattr(model, "_supports_sdpa", True) else "eager"
+        self._own_attention = spare if own == ATTENTION_NAME else own
         self._output: Any = None
         # With offloaded weights a pass must not end early: hooks after a layer move its weights back.
         spread = len(getattr(model, "hf_device_map", None) or ()) > 1
-        self._last_layer = None if spread else model.config.get_text_config().num_hidden_layers - 1
+        layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+        self._last_layer = None if spread or layers is None else layers - 1
+        self._takes = inspect.signature(self.body.forward).parameters
         self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
         self.new_store: Callable[[], Store] = DeviceStore
         self.store: Store | None = None
         self.windows: Windows = {}  # layers with local attention
         self.ids: Ids = np.zeros(0, np.int32)  # those in the store
+        self.keeper: StateKeeper | None = None  # for a model that has states besides keys and values
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
@@ -114,44 +121,69 @@ class Reader:
         """Read `ids`; yields start and hidden states of each chunk with a `wanted` token. At most `keep` tokens of the
         store's present content are reused."""
         store = self.store = self.store or self.new_store()
-        store.length = store.prepare(len(ids), min(common_prefix(self.ids, ids), keep), cuts)
+        common = min(common_prefix(self.ids, ids), keep)
+        if self.keeper is not None:
+            common = self.keeper.rewind(common, cuts or ())
+        store.length = store.prepare(len(ids), common, cuts)
+        if self.keeper is not None:  # the store may hold less
+            store.length = self.keeper.rewind(store.length)
         self.ids = ids[: store.length]
         while store.length < len(ids):
-            start, stop = store.length, min(store.length + self.chunk, len(ids))
+            start, stop = store.length, self._end_of_chunk(store.length, len(ids), cuts)
             hidden = self._read_chunk(store, ids[start:stop], wanted=bool(wanted[start:stop].any()))
+            if self.keeper is not None:
+                self.keeper.read(stop, keep=stop == len(ids) or stop in (cuts or ()))
             store.length = stop
             self.ids = ids[:stop]
             self.tokens_read += stop - start
             if hidden is not None:
                 yield start, hidden[: stop - start]
 
+    def _end_of_chunk(self, start: int, length: int, cuts: Sequence[int] | None) -> int:
+        """States are kept at cuts, so a chunk ends at the next one."""
+        between = [cut for cut in cuts or () if start < cut < length] if self.keeper is not None else []
+        return min([start + self.chunk, length, *between])
+
     def _read_chunk(self, store: Store, ids: Ids, *, wanted: bool) -> Tensor | None:
         size = len(ids)
-        if self.device.type == "cuda" and STEP < size < self.chunk:
+        if self.device.type == "cuda" and STEP < size < self.chunk and self.keeper is None:
             size = -(-size // STEP) * STEP  # causal: nothing attends to padding after it
         tokens = torch.zeros(1, size, dtype=torch.long)
         tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
         positions = torch.arange(store.length, store.length + size, device=self.device)
-        chunk = DocumentPass(store, self.windows, len(ids), last_layer=None if wanted else self._last_layer)
+        early = None if wanted or self.keeper is not None else self._last_layer
+        chunk = DocumentPass(store, self.windows, len(ids), last_layer=early)
         try:
-            hidden = self.run(chunk, tokens.to(self.device), positions[None])[0]
+            hidden = self.run(chunk, tokens.to(self.device), positions[None], *self._states())[0]
         except PassDone:
             return None
         return hidden if wanted else None
 
+    def _states(self) -> tuple[Any, ...]:
+        return () if self.keeper is None else (self.keeper.current,)
+
     def forget(self) -> None:
         self.store, self.ids = None, self.ids[:0]
+        if self.keeper is not None:
+            self.keeper.forget()
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> RowBatch:
         """A batch of rows, longest base first, with room for that many further columns."""
         self.store = self.store or self.new_store()
         return RowBatch(self, rows, room)
 
-    def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor) -> Tensor:
-        """Hidden states of new tokens, with attention done by a pass."""
+    def groups(self, rows: Sequence[PromptRow]) -> list[Sequence[PromptRow]]:
+        """Rows that can be in one batch."""
+        return [rows] if rows else []
+
+    def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor, states: Any = None) -> Tensor:
+        """Hidden states of new tokens, with attention done by a pass, and other layers going on from `states`."""
         self.use_attention(ATTENTION_NAME)
+        inputs = {"input_ids": ids, "position_ids": positions} if "position_ids" in self._takes else {"input_ids": ids}
         with running(attention, positions):
-            return self._hidden(input_ids=ids, position_ids=positions)
+            if self.keeper is None or states is None:
+                return self._hidden(**inputs)
+            return self.hidden_and_cache(self.keeper.name, **inputs, **{self.keeper.name: states})[0]
 
     def read_plain(self, ids: Ids) -> Tensor:
         """Hidden states of one text in one ordinary forward pass, without the store."""
@@ -160,9 +192,17 @@ class Reader:
 
     def _hidden(self, **inputs: Tensor) -> Tensor:
         with torch.inference_mode():
-            output = self.body(**inputs, use_cache=False)
+            return self._hidden_of(self.body(**inputs, use_cache=False))
+
+    def hidden_and_cache(self, name: str, **inputs: Any) -> tuple[Tensor, Any]:
+        """Hidden states, and the model's own cache after them."""
+        with torch.inference_mode():
+            output = self.body(**inputs, use_cache=True)
+            return self._hidden_of(output), getattr(output, name)
+
+    def _hidden_of(self, output: Any) -> Tensor:
         self._output = type(output)
-        hidden: Tensor = output.last_hidden_state
+        hidden: Tensor = output.logits if self.body is self.model else output.last_hidden_state
         return hidden
 
     def use_own_attention(self) -> None:
@@ -175,6 +215,8 @@ class Reader:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Logits of [positions, width] hidden states, as the model computes them (with its scaling or capping)."""
+        if self.body is self.model:  # code from a checkpoint that has no body: the hidden states are logits
+            return hidden
         # The model runs with a body that returns the given states, so that its own code after the body is used.
         output = self._output(last_hidden_state=hidden[None])
         dummy = torch.zeros(1, len(hidden), dtype=torch.long, device=self.device)
@@ -200,6 +242,8 @@ class RowBatch:
         self._pass = RowsPass(reader.store, reader.windows, cuts, blank, self.width + room)
         self._origin = torch.tensor([[r.base - b] for r, b in zip(rows, blank, strict=True)], device=reader.device)
         self._next = torch.zeros(1, dtype=torch.long, device=reader.device)
+        self._blank = blank
+        self._states = None if reader.keeper is None else reader.keeper.for_rows([row.base for row in rows])
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -213,14 +257,25 @@ class RowBatch:
             ids[number, self.width - len(row.own) :] = row.own
         tokens = torch.from_numpy(ids).to(self.reader.device)
         columns = self._columns_per_pass()
-        for start in range(0, self.width, columns):
-            yield start, self.advance(tokens[:, start : start + columns])
+        starts = {*range(0, self.width, columns)} | (set(self._blank) if self._states is not None else set())
+        for start, stop in pairwise([*sorted(starts), self.width]):
+            yield start, self.advance(tokens[:, start:stop])
+            if self._states is not None:
+                self._restore_padding(stop)
+
+    def _restore_padding(self, column: int) -> None:
+        """States cannot skip padding: rows that have read nothing else so far begin again."""
+        assert self.reader.keeper is not None
+        rows = [number for number, blank in enumerate(self._blank) if blank >= column]
+        if rows:
+            self.reader.keeper.restore(self._states, [row.base for row in self.rows], rows)
 
     def advance(self, tokens: Tensor) -> Tensor:
         """Hidden states of the next columns [rows, columns]. Does not synchronise with the device."""
         columns = self._next + torch.arange(tokens.shape[1], device=tokens.device)
         self._pass.begin(columns)
-        hidden = self.reader.run(self._pass, tokens, (self._origin + columns).clamp_min(0))
+        states = () if self._states is None else (self._states,)
+        hidden = self.reader.run(self._pass, tokens, (self._origin + columns).clamp_min(0), *states)
         self._next.add_(tokens.shape[1])
         return hidden
 
@@ -229,9 +284,11 @@ class RowBatch:
         self.rows = [self.rows[n] for n in numbers]
         self._pass.keep(numbers)
         self._origin = self._origin[torch.tensor(numbers, device=self._origin.device)]
+        if self._states is not None:
+            self._states = rows_of_states(self._states, numbers)
 
     def _columns_per_pass(self) -> int:
-        heads: int = self.reader.model.config.get_text_config().num_attention_heads
+        heads: int = getattr(self.reader.model.config.get_text_config(), "num_attention_heads", None) or 1
         scores = len(self.rows) * heads * self.width * 4
         return max(1, min(SCORES_BYTES // scores, self.reader.chunk // len(self.rows)))
 

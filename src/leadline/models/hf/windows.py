@@ -7,6 +7,7 @@ model needs to be known by name, and layers of several kinds are told apart.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,11 +33,13 @@ def find_windows(model: Any, use_attention: Callable[[str], None]) -> Windows:
     found: dict[int, int] = {}
     token = _FOUND.set(found)
     device = model.get_input_embeddings().weight.device
-    ids, positions = torch.ones(1, 2, dtype=torch.long, device=device), torch.arange(2, device=device)[None]
+    inputs = {"input_ids": torch.ones(1, 2, dtype=torch.long, device=device)}
+    if "position_ids" in inspect.signature(model.base_model.forward).parameters:
+        inputs["position_ids"] = torch.arange(2, device=device)[None]
     use_attention(_NAME)
     try:
         with torch.inference_mode():
-            model.base_model(input_ids=ids, position_ids=positions, use_cache=False)
+            model.base_model(**inputs, use_cache=False)
     finally:
         _FOUND.reset(token)
     return {layer: LocalAttention(abs(code), chunked=code < 0) for layer, code in found.items() if code != _FULL}

@@ -1,0 +1,370 @@
+"""A store that keeps keys and values on the device while they fit, and in host memory beyond.
+
+    SpillingStore  decides for every layer where its keys and values live, when the layer first writes
+    WindowLayer    a layer with local attention: only what the next token, or a row after a cut, still sees
+    DeviceLayer    a layer in buffers on its device
+    HostLayer      a layer in blocks of pinned host memory, brought back span by span ahead of its use
+
+A span of a host layer is copied into one of two buffers on the device by a stream of its own, while attention works on
+the span before it. Attention gets the same numbers in the same spans as from a resident layer, so the results are equal
+bit by bit. With `fp8`, keys and values are rounded to float8_e4m3 with one scale per token and head: half the memory,
+and other results, which is why every record says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from leadline.models.hf.store import KeysAndValues, LocalAttention
+
+BLOCK_TOKENS = 1 << 14
+ARENA_BYTES = 256 << 20
+"""Pinned memory is taken in pieces of this size: torch rounds every piece up to a power of two."""
+FP8 = torch.float8_e4m3fn
+FP8_LARGEST = 448.0
+
+Planes = tuple[Tensor, ...]
+"""What is stored of keys (or values): the numbers, and their scales where there are any; [1, heads, tokens, n] each."""
+
+
+def encode_fp8(numbers: Tensor) -> Planes:
+    scale = (numbers.abs().amax(-1, keepdim=True).float() / FP8_LARGEST).clamp_min(1e-12).to(numbers.dtype)
+    return (numbers / scale).clamp_(-FP8_LARGEST, FP8_LARGEST).to(FP8), scale
+
+
+def decode_fp8(planes: Planes) -> Tensor:
+    return planes[0].to(planes[1].dtype) * planes[1]
+
+
+def _aligned(size: int) -> int:
+    """Bytes up to where the next tensor may begin in a shared piece of memory."""
+    return -(-size // 64) * 64
+
+
+class HostMemory:
+    """Pieces of host memory, pinned if that is possible; `problem` says why not."""
+
+    def __init__(self, *, pin: bool) -> None:
+        self.pin = pin
+        self.problem = ""
+        self.bytes = 0
+        self._arena: Tensor | None = None
+        self._used = 0
+
+    def take(self, heads: int, tokens: int, width: int, dtype: torch.dtype) -> Tensor:
+        size = heads * tokens * width * dtype.itemsize
+        if self._arena is None or self._used + size > self._arena.numel():
+            self._arena, self._used = self._allocate(max(ARENA_BYTES if self.pin else 0, size)), 0
+        piece = self._arena[self._used : self._used + size]
+        self._used += _aligned(size)
+        return piece.view(dtype).view(heads, tokens, width)
+
+    def _allocate(self, size: int) -> Tensor:
+        self.bytes += size
+        if self.pin:
+            try:
+                return torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            except RuntimeError as error:
+                self.pin, self.problem = False, str(error).splitlines()[0][:120]
+        return torch.empty(size, dtype=torch.uint8)
+
+
+class DeviceLayer:
+    """Buffers [1, heads, capacity, n] on the device."""
+
+    def __init__(self, like: Planes, capacity: int) -> None:
+        self.planes = tuple(plane.new_empty(*plane.shape[:2], capacity, plane.shape[3]) for plane in like)
+
+    def write(self, start: int, planes: Planes) -> None:
+        for held, plane in zip(self.planes, planes, strict=True):
+            held[:, :, start : start + plane.shape[2]].copy_(plane)
+
+    def read(self, start: int, stop: int) -> Planes:
+        return tuple(held[:, :, start:stop] for held in self.planes)
+
+    @property
+    def bytes(self) -> int:
+        return sum(held.numel() * held.element_size() for held in self.planes)
+
+
+class HostLayer:
+    """Blocks [heads, block, n] in host memory."""
+
+    def __init__(self, like: Planes, memory: HostMemory, block: int) -> None:
+        self.device = like[0].device
+        self._memory, self._block = memory, block
+        self.shapes = [(plane.shape[1], plane.shape[3], plane.dtype) for plane in like]
+        self._blocks: list[list[Tensor]] = [[] for _ in like]
+
+    def write(self, start: int, planes: Planes) -> None:
+        self.reserve(start + planes[0].shape[2])
+        for blocks, plane in zip(self._blocks, planes, strict=True):
+            for block, inside, outside in self._pieces(start, start + plane.shape[2]):
+                for head in range(plane.shape[1]):  # a head of a block is contiguous on both sides
+                    blocks[block][head, inside].copy_(plane[0, head, outside], non_blocking=True)
+
+    def reserve(self, tokens: int) -> None:
+        for blocks, (heads, width, dtype) in zip(self._blocks, self.shapes, strict=True):
+            while len(blocks) * self._block < tokens:
+                blocks.append(self._memory.take(heads, self._block, width, dtype))
+
+    def copy_to(self, targets: Planes, start: int, stop: int) -> None:
+        """Copy a span into tensors [1, heads, stop - start, n] on the device."""
+        for blocks, target in zip(self._blocks, targets, strict=True):
+            for block, inside, outside in self._pieces(start, stop):
+                for head in range(target.shape[1]):
+                    target[0, head, outside].copy_(blocks[block][head, inside], non_blocking=True)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
+        """(block, tokens inside it, the same tokens counted from `start`)"""
+        at = start
+        while at < stop:
+            block, first = divmod(at, self._block)
+            end = min(stop, (block + 1) * self._block)
+            yield block, slice(first, first + end - at), slice(at - start, end - start)
+            at = end
+
+
+class WindowLayer:
+    """What local attention still sees: the last tokens before the next one, and those before every cut."""
+
+    def __init__(self, local: LocalAttention, cuts: Sequence[int]) -> None:
+        self.local = local
+        self.cuts = sorted(set(cuts))
+        self.parts: dict[int, tuple[int, Planes]] = {}  # by end: the first token, and the planes from there
+        self._recent: list[int] = []  # ends of the parts before the last chunk and after it
+
+    def write(self, start: int, planes: Planes) -> None:
+        """Append a chunk. What the chunk itself sees stays until the next one."""
+        stop = start + planes[0].shape[2]
+        first, before = self.parts.get(start, (start, tuple(plane[:, :, :0] for plane in planes)))
+        whole = tuple(torch.cat(pair, 2) for pair in zip(before, planes, strict=True))
+        ends = [cut for cut in self.cuts if start < cut < stop] + [stop]
+        for end in ends:
+            seen = max(first, min(end, self.local.first_seen(end)))
+            self.parts[end] = seen, tuple(plane[:, :, seen - first : end - first].clone() for plane in whole)
+        for end in self._recent:
+            if end not in (start, stop) and end not in self.cuts:
+                self.parts.pop(end, None)
+        self._recent = [start, stop]
+
+    def read(self, start: int, stop: int) -> Planes:
+        found: list[Planes] = []
+        while start < stop:
+            holds = [(end, first) for end, (first, _) in self.parts.items() if first <= start < end]
+            if not holds:
+                raise LookupError(f"token {start} of a layer with a window is not kept any more")
+            end, first = max(holds, key=lambda part: min(part[0], stop))
+            upto = min(end, stop)
+            found.append(tuple(plane[:, :, start - first : upto - first] for plane in self.parts[end][1]))
+            start = upto
+        return found[0] if len(found) == 1 else tuple(torch.cat(parts, 2) for parts in zip(*found, strict=True))
+
+    def resumes_from(self, tokens: int) -> int:
+        """The last token up to which something was read and from which reading can go on."""
+        return max((end for end in self.parts if end <= tokens), default=0)
+
+    def crop(self, tokens: int) -> None:
+        self.parts = {end: part for end, part in self.parts.items() if end <= tokens}
+
+    @property
+    def bytes(self) -> int:
+        return sum(p.numel() * p.element_size() for _, planes in self.parts.values() for p in planes)
+
+
+class SpillingStore:
+    """Keys and values of a document: windows and resident layers on the device, the others in host memory.
+
+    `budget` says how many bytes are left for keys and values on a device, None for no limit.
+    """
+
+    def __init__(
+        self,
+        budget: Callable[[torch.device], int | None] = lambda device: None,
+        *,
+        fp8: bool = False,
+        block: int = BLOCK_TOKENS,
+    ) -> None:
+        self.length = 0
+        self.capacity = 0
+        self.cuts: tuple[int, ...] | None = None
+        self.fp8 = fp8
+        self.host = HostMemory(pin=torch.cuda.is_available())
+        self._budget, self._block = budget, block
+        self._layers: dict[int, DeviceLayer | HostLayer | WindowLayer] = {}
+        self._fetchers: dict[torch.device, _Fetcher] = {}
+
+    @property
+    def steady(self) -> bool:
+        return not self.spilled_layers
+
+    @property
+    def spilled_layers(self) -> list[int]:
+        return sorted(number for number, layer in self._layers.items() if isinstance(layer, HostLayer))
+
+    @property
+    def bytes(self) -> int:
+        layers = sum(layer.bytes for layer in self._layers.values() if not isinstance(layer, HostLayer))
+        return layers + sum(fetcher.bytes for fetcher in self._fetchers.values())
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a record should say about where and how keys and values were kept."""
+        found = []
+        if self.fp8:
+            found.append("keys and values rounded to float8_e4m3")
+        if self.spilled_layers:
+            memory = f"memory that is not pinned ({self.host.problem})" if self.host.problem else "memory"
+            found.append(
+                f"keys and values of {len(self.spilled_layers)} of {len(self._layers)} layers in host {memory}"
+            )
+        return tuple(found)
+
+    def prepare(self, tokens: int, common: int, cuts: Sequence[int] | None = None) -> int:
+        kept = min(self.length, common)
+        wanted = None if cuts is None else tuple(sorted({cut for cut in cuts if 0 < cut <= tokens}))
+        for layer in self._layers.values():
+            if isinstance(layer, WindowLayer):
+                missing = [0] if wanted is None else [cut for cut in wanted if cut not in layer.parts]
+                kept = min(kept, layer.resumes_from(min([kept, *missing])))
+        for fetcher in self._fetchers.values():
+            fetcher.cancel()
+        if kept == 0 and tokens > self.capacity:
+            self._layers, self._fetchers = {}, {}
+            self.host = HostMemory(pin=self.host.pin)
+        self.length, self.cuts = kept, wanted
+        self._regrow(tokens)
+        return kept
+
+    def _regrow(self, tokens: int) -> None:
+        """Room for more tokens, a layer at a time, so that only one is held twice."""
+        grown, self.capacity = tokens > self.capacity, max(tokens, self.capacity)
+        for number, layer in list(self._layers.items()):
+            if isinstance(layer, WindowLayer):
+                if self.length == 0:  # it may have other cuts now
+                    del self._layers[number]
+                else:
+                    layer.crop(self.length)
+                    layer.cuts = list(self.cuts or ())
+            elif grown and isinstance(layer, DeviceLayer):
+                planes = layer.read(0, self.length)
+                self._layers[number] = new = self._placed(planes)
+                new.write(0, planes)
+
+    def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> None:
+        planes = (*encode_fp8(key), *encode_fp8(value)) if self.fp8 else (key, value)
+        if layer not in self._layers:
+            self._layers[layer] = self._window(local) or self._placed(planes)
+        self._layers[layer].write(self.length, planes)
+
+    def _window(self, local: LocalAttention | None) -> WindowLayer | None:
+        """A layer for windows, where that needs less than all tokens."""
+        if local is None or self.cuts is None or local.size * (len(self.cuts) + 2) >= self.capacity:
+            return None
+        return WindowLayer(local, self.cuts)
+
+    def _placed(self, planes: Planes) -> DeviceLayer | HostLayer:
+        """On the device if there is room, otherwise in host memory."""
+        device = planes[0].device
+        needed = sum(p.shape[1] * self.capacity * p.shape[3] * p.element_size() for p in planes)
+        budget = self._budget(device)
+        if budget is None or needed <= budget:
+            try:
+                return DeviceLayer(planes, self.capacity)
+            except torch.OutOfMemoryError:
+                pass
+        layer = HostLayer(planes, self.host, self._block)
+        layer.reserve(self.capacity)
+        if device not in self._fetchers:
+            self._fetchers[device] = _Fetcher(device)
+        return layer
+
+    def blocks(self, layer: int, spans: Sequence[tuple[int, int]]) -> Iterator[KeysAndValues]:
+        held = self._layers[layer]
+        if isinstance(held, HostLayer):
+            following = self._following(layer, held)
+            found = self._fetchers[held.device].stream(layer, held, spans, following)
+        else:
+            found = (held.read(start, stop) for start, stop in spans)
+        for planes in found:
+            half = len(planes) // 2
+            key, value = planes[:half], planes[half:]
+            yield (decode_fp8(key), decode_fp8(value)) if self.fp8 else (key[0], value[0])
+
+    def _following(self, layer: int, held: HostLayer) -> tuple[int, HostLayer]:
+        """The spilled layer on this device that a pass comes to next."""
+        others = [n for n in self.spilled_layers if self._layers[n].device == held.device]  # type: ignore[union-attr]
+        number = others[(others.index(layer) + 1) % len(others)]
+        found = self._layers[number]
+        assert isinstance(found, HostLayer)
+        return number, found
+
+
+class _Fetcher:
+    """Copies spans of host layers to one device, one span ahead of their use."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
+        self._buffers: list[Tensor] = [torch.empty(0, dtype=torch.uint8, device=device) for _ in range(2)]
+        self._ready: list[Any] = [None, None]
+        self._holds: list[tuple[int, int, int] | None] = [None, None]  # layer, start, stop
+        self._next = 0
+
+    def stream(
+        self, number: int, layer: HostLayer, spans: Sequence[tuple[int, int]], following: tuple[int, HostLayer]
+    ) -> Iterator[Planes]:
+        """Each span in turn; the one after it, or the first of the layer that follows, is copied meanwhile."""
+        for i, (start, stop) in enumerate(spans):
+            wanted = number, start, stop
+            if wanted not in self._holds:
+                self._fetch(self._next, layer, wanted)
+            slot = self._holds.index(wanted)
+            self._next = 1 - slot
+            (after, held), span = ((number, layer), spans[i + 1]) if i + 1 < len(spans) else (following, spans[0])
+            if (after, *span) not in self._holds:
+                self._fetch(self._next, held, (after, *span))
+            if self._stream is not None:
+                torch.cuda.current_stream(self.device).wait_event(self._ready[slot])
+            yield self._views(slot, layer, stop - start)
+
+    def _fetch(self, slot: int, layer: HostLayer, wanted: tuple[int, int, int]) -> None:
+        _, start, stop = wanted
+        needed = sum(_aligned(heads * (stop - start) * width * dtype.itemsize) for heads, width, dtype in layer.shapes)
+        if self._buffers[slot].numel() < needed:
+            self._buffers[slot] = torch.empty(0, dtype=torch.uint8, device=self.device)  # free the old one first
+            self._buffers[slot] = torch.empty(needed, dtype=torch.uint8, device=self.device)
+            if self._stream is not None:  # never given to others while a copy is under way
+                self._buffers[slot].record_stream(self._stream)
+        targets = self._views(slot, layer, stop - start)
+        self._holds[slot] = wanted
+        if self._stream is None:
+            layer.copy_to(targets, start, stop)
+            return
+        # Everything enqueued so far: the attention that used this buffer, and the writing of these blocks.
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(self._stream):
+            layer.copy_to(targets, start, stop)
+            self._ready[slot] = self._stream.record_event()
+
+    def _views(self, slot: int, layer: HostLayer, tokens: int) -> Planes:
+        found, at = [], 0
+        for heads, width, dtype in layer.shapes:
+            size = heads * tokens * width * dtype.itemsize
+            found.append(self._buffers[slot][at : at + size].view(dtype).view(1, heads, tokens, width))
+            at += _aligned(size)
+        return tuple(found)
+
+    def cancel(self) -> None:
+        """Forget what was copied ahead; the host memory may be written again."""
+        self._holds = [None, None]
+        if self._stream is not None:
+            torch.cuda.current_stream(self.device).wait_stream(self._stream)
+
+    @property
+    def bytes(self) -> int:
+        return sum(buffer.numel() for buffer in self._buffers)

@@ -1,0 +1,71 @@
+"""Recurrent, convolutional and linear layers, and caches of a model of its own: read once, with the plain answers."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
+from leadline.models.hf.own_cache import OwnCacheReader  # noqa: E402
+from leadline.models.hf.states import keeper_of, map_tensors  # noqa: E402
+from support.tiny_models import OWN_CACHE, STOP, random_ids, tiny  # noqa: E402
+
+DOCUMENT = random_ids(0, 130)
+CUTS = [0, 1, 50, 60, 130, 130, 103]
+CLOSINGS = [random_ids(i, n) for i, n in enumerate([5, 0, 7, 3, 4, 0, 12])]
+REQUESTS = [EngineRequest(cut, closing, 5) for cut, closing in zip(CUTS, CLOSINGS, strict=True)]
+
+
+@pytest.mark.parametrize("family", ["mamba2", "bloom"])
+def test_a_document_is_read_once_for_all_cuts(family: str) -> None:
+    engine = Engine(tiny(family), [STOP], chunk=32)
+    before = engine.reader.tokens_read
+    assert not any(one.plain_reason for one in engine.answer(DOCUMENT, REQUESTS))
+    assert engine.reader.tokens_read - before <= len(DOCUMENT)
+
+
+@pytest.mark.parametrize("family", OWN_CACHE)
+def test_a_record_says_that_a_models_own_cache_was_used_and_why(family: str) -> None:
+    engine = Engine(tiny(family), [STOP], chunk=32)
+    assert isinstance(engine.reader, OwnCacheReader)
+    (one,) = engine.answer(DOCUMENT, REQUESTS[2:3])
+    assert one.notes[0].startswith("read into the model's own cache")
+    assert ("one reading for each cut" in one.notes[0]) == (family == "mamba")
+
+
+@pytest.mark.parametrize("family", ["mamba2", "lfm2", "bloom", "gptj"])
+def test_a_document_with_the_same_beginning_is_read_from_a_kept_cut(family: str) -> None:
+    engine = Engine(tiny(family), [STOP], chunk=32)
+    other = DOCUMENT.copy()
+    other[110:] = random_ids(9, 20)
+    engine.answer(DOCUMENT, REQUESTS)
+    before = engine.reader.tokens_read
+    found = engine.answer(other, REQUESTS)
+    assert engine.reader.tokens_read - before <= 130 - 103
+    fresh = Engine(engine.model, [STOP], chunk=32)
+    assert [one.answer for one in found] == [one.answer for one in fresh.answer(other, REQUESTS)]
+
+
+def test_a_cut_that_was_not_kept_is_read_again() -> None:
+    engine = Engine(tiny("mamba2"), [STOP], chunk=32)
+    engine.answer(DOCUMENT, REQUESTS)
+    again = [EngineRequest(40, CLOSINGS[0], 5), REQUESTS[4]]
+    fresh = Engine(engine.model, [STOP], chunk=32)
+    assert engine.answer(DOCUMENT, again) == fresh.answer(DOCUMENT, again)
+
+
+def test_only_models_with_states_have_a_keeper() -> None:
+    assert keeper_of(tiny("llama")) is None
+    assert keeper_of(tiny("lfm2")) is not None
+
+
+def test_structures_are_copied_and_nothing_of_the_original_is_changed() -> None:
+    original = {"a": [torch.ones(1, 2), None], "b": (torch.zeros(1, 3), 5)}
+    doubled = map_tensors(lambda t: t.repeat(2, 1), original)
+    assert doubled["a"][0].shape == (2, 2)
+    assert doubled["b"][1] == 5
+    assert original["a"][0].shape == (1, 2)
+    joined = map_tensors(lambda x, y: torch.cat([x, torch.zeros_like(x) if y is None else y]), original, None)
+    assert joined["a"][0].tolist() == [[1, 1], [0, 0]]
