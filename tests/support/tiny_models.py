@@ -70,7 +70,8 @@ WITH_STATES: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen3_5": ("Qwen3_5TextConfig", _DELTA),
     "falcon_h1": ("FalconH1Config", {**_MAMBA2, "mamba_d_ssm": 64, "head_dim": 8, "num_key_value_heads": 2}),
     "granite_hybrid": ("GraniteMoeHybridConfig", {
-        **_MAMBA2, "layer_types": ["mamba", "attention", "mamba"], "num_hidden_layers": 3, "num_local_experts": 0, "num_key_value_heads": 2,
+        **_MAMBA2, "layer_types": ["mamba", "attention", "mamba"], "num_hidden_layers": 3, "num_local_experts": 0,
+        "num_key_value_heads": 2,
         "shared_intermediate_size": 48}),
     "nemotron_h": ("NemotronHConfig", {
         "layers_block_type": ["mamba", "moe", "attention", "mamba"], "num_hidden_layers": 4, "mamba_num_heads": 8,
