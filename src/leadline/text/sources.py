@@ -1,7 +1,8 @@
 """Haystacks: the text that fills documents. None of them needs a download.
 
 noise                               five short sentences, repeated
-prose, legal, medical, chat, code   generated text without end, about invented people, places and projects
+prose, legal, medical, chat, code,
+agent                               generated text without end, about invented people, places and projects
 python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
 prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed proportions of characters
@@ -313,7 +314,7 @@ def noise() -> TextSource:
     return TextSource("noise", lambda: line * 64, lambda text: text.splitlines(keepends=True), repeat=True)
 
 
-PROSE, LEGAL, MEDICAL, CHAT, CODE = map(GeneratedText, ("prose", "legal", "medical", "chat", "code"))
+PROSE, LEGAL, MEDICAL, CHAT, CODE, AGENT = map(GeneratedText, ("prose", "legal", "medical", "chat", "code", "agent"))
 
 _PYTHON = f"Python {sys.version.split()[0]}"
 _LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes

@@ -1,4 +1,4 @@
-"""Generated text without end: prose, legal, medical, chat and code, every word of it written for Leadline.
+"""Generated text without end: prose, legal, medical, chat, code and sessions of agents, every word of it written for Leadline.
 
     GeneratedText("prose").text(seed=7, characters=5000)
 
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
 
 VERSION = 2
 """Raised when the same seed would give another text though the grammars are the same."""
-NAMES = ("prose", "legal", "medical", "chat", "code")
+NAMES = ("prose", "legal", "medical", "chat", "code", "agent")
+LINES = ("code", "agent")
+"""Texts in which a fact is a line of its own."""
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
@@ -294,12 +296,12 @@ class GeneratedText:
 
     @cached_property
     def bank(self) -> PieceBank:
-        """The phrases. In code a fact is a line of its own, elsewhere a sentence."""
-        code = self.name == "code"
-        end = re.compile(r"\n\n$" if self.by_paragraph else r"\n$" if code else r"[.!?][\"')]*\n*$|\n$")
+        """The phrases. In code and sessions a fact is a line of its own, elsewhere a sentence."""
+        lines = self.name in LINES
+        end = re.compile(r"\n\n$" if self.by_paragraph else r"\n$" if lines else r"[.!?][\"')]*\n*$|\n$")
         pieces = self._grammar.pieces
         closes = [bool(end.search(piece)) for piece in pieces]
-        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if code else "", alike=True)
+        return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if lines else "", alike=True)
 
     def filler(self, *, seed: int) -> Filler:
         return Stream(self.bank, self._grammar, seed)
