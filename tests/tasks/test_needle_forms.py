@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from support.fitting import fit
 from support.toy_tokenizers import FAMILIES, SMALL_PROSE, toy_tokenizer
 
 FORMS: list[dict[str, Any]] = [
+    {"order": "shuffled", "haystack": "prose", "repeat": False},
     {"match": "paraphrase"},
     {"match": "association"},
     {"pieces": 2},
@@ -125,7 +127,7 @@ def test_every_form_is_as_long_as_asked_in_every_kind_of_tokenizer(options: dict
             assert np.array_equal(whole, found.prompt_ids(probe))
 
 
-@pytest.mark.parametrize("options", FORMS, ids=named)
+@pytest.mark.parametrize("options", [form for form in FORMS if "order" not in form], ids=named)
 @pytest.mark.parametrize("lengths", [(4000,), (3000, 6000)])
 def test_one_document_answers_all_depths_and_lengths(options: dict[str, Any], lengths: tuple[int, ...]) -> None:
     cells = [Cell("niah", length, depth, 2) for length in lengths for depth in (0.0, 0.5, 1.0)]
@@ -240,3 +242,27 @@ def test_a_planted_share_of_mistakes_is_recovered(
     found = mean_interval(shown, [r.cluster for r in records])
     assert found.interval.low <= 0.3 <= found.interval.high
     assert sum(shown) == sum(r.failure_class != "correct" for r in records)
+
+
+# --- the order of the haystack ---
+
+
+@pytest.mark.parametrize("haystack", ["prose", SMALL_PROSE], ids=["generated", "file"])
+def test_a_shuffled_haystack_has_the_same_sentences_in_another_order(haystack: str) -> None:
+    made = [
+        document(needle(haystack=haystack, repeat=False, order=order), Cell("niah", 4000, 0.5, 0))
+        for order in ("coherent", "shuffled")
+    ]
+    told = [re.split(r"(?<=[.!?])\s+", d.text[d.body_start_characters :]) for d in made]
+    coherent, shuffled = told
+    assert len(set(coherent) & set(shuffled)) > 0.9 * len(set(coherent))
+    places = [coherent.index(sentence) for sentence in shuffled if sentence in coherent]
+    neighbours = sum(b == a + 1 for a, b in pairwise(places))
+    assert neighbours < 0.1 * len(places)
+    assert made[0].probes[0].targets == made[1].probes[0].targets
+    assert haystack != "prose" or not re.search(r"[a-z][.!?][A-Z][a-z]", made[1].text)
+
+
+def test_a_shuffled_haystack_is_not_read_nested() -> None:
+    with pytest.raises(UsageError, match="another order at each length"):
+        needle(order="shuffled").write([Cell("niah", n, 0.5, 0) for n in (2000, 4000)], seed=0)

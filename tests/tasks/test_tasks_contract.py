@@ -43,7 +43,7 @@ TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
 PLAIN_PROSE = ("qa_1", "qa_2")
 COMPUTED = ("math_calc", "code_run", "aggregate")
-COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate")
+COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate", "copy_words")
 """The answer is worked out from the text that is sent, so there is none without a document."""
 """The answer follows from the text and does not stand in it."""
 FEW_ANSWERS = ("aggregate",)
@@ -135,8 +135,8 @@ def haystack_of(document: Document) -> frozenset[str]:
 
 
 def says_anything(name: str) -> bool:
-    """A haystack of noise is the same few lines for everybody."""
-    return getattr(made(name), "haystack", "") != "noise"
+    """A haystack of noise is the same few lines for everybody, and repeated words have no sentence."""
+    return getattr(made(name), "haystack", "") != "noise" and name != "copy_words"
 
 
 # --- exactly as long as asked ---
@@ -277,8 +277,9 @@ def read_needles(document: Document, probe: Probe) -> None:
     for fact, target in zip(facts, probe.targets, strict=True):
         assert target in fact
         assert body.count(target) == fact.count(target)
+    told = [fact.text for fact in document.facts] if "failures" in probe.labels else facts  # a job has several lines
     for key in asked:
-        assert body.count(key) == sum(fact.count(key) for fact in facts) > 0
+        assert body.count(key) == sum(fact.count(key) for fact in told) > 0
     assert asked or re.search("pass key|sequence of digits", probe.question)
 
 
@@ -376,10 +377,19 @@ def count_records(document: Document, probe: Probe) -> None:
         assert probe.targets == (str(len(found)),)
 
 
+def copy_text(document: Document, probe: Probe) -> None:
+    """The text to copy is one word over and over, and the planted one once."""
+    [fact] = document.planted(probe)
+    counts = Counter(probe.targets[0].split()[:-1])  # the last word may be cut
+    assert counts.pop(fact.text) == 1
+    assert len(counts) == 1
+
+
 READERS = {
     "records": count_records,
     "walks": walk,
     "": work_out,
+    "copying": copy_text,
     "needle": read_needles,
     "tracing": follow_chain,
     "counting": count_words,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Sequence
 
@@ -20,9 +21,9 @@ from leadline.text.generated import GeneratedText
 from leadline.text.sources import open_source
 from support.toy_tokenizers import toy_tokenizer
 
-NAMES = ("prose", "legal", "medical", "chat", "code")
+NAMES = ("prose", "legal", "medical", "chat", "code", "agent")
 CHARACTERS_PER_TOKEN = 4.3
-OVERLAP = {"prose": 0.03, "legal": 0.16, "medical": 0.1, "chat": 0.08, "code": 0.08}
+OVERLAP = {"prose": 0.03, "legal": 0.16, "medical": 0.1, "chat": 0.08, "code": 0.08, "agent": 0.03}
 """Most of the 8-grams that two samples of 32k tokens may share. Contracts and code are formulaic."""
 
 
@@ -53,10 +54,19 @@ def test_two_samples_of_prose_share_few_phrases_at_128k() -> None:
     assert shared(first, second) < 0.05
 
 
-def test_five_million_tokens_of_prose_repeat_no_paragraph() -> None:
-    paragraphs = text("prose", 5, 5_100_000).split("\n\n")
+@pytest.mark.parametrize("name", ["prose", "agent"])
+def test_five_million_tokens_repeat_no_paragraph(name: str) -> None:
+    paragraphs = text(name, 5, 5_100_000).rstrip("\n").split("\n\n")
     assert sum(map(len, paragraphs)) > 21_000_000
     assert len(set(paragraphs)) == len(paragraphs)
+
+
+def test_a_session_has_calls_in_json_and_no_failed_command() -> None:
+    written = text("agent", 9, 60_000)
+    calls = [line for line in written.splitlines() if line.startswith('{"tool"')]
+    assert len(calls) > 400
+    assert {json.loads(call)["tool"] for call in calls} >= {"shell", "search", "read_file", "http", "edit"}
+    assert not re.search(r"[«»\x00]|\{\w+\}(?![,\]])|  [A-Z]|\bexit\b|\bstatus \d", written)
 
 
 @pytest.mark.parametrize("name", NAMES)

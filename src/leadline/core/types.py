@@ -198,7 +198,7 @@ Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
 Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
 """Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
-Family = Literal["", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder"]
+Family = Literal["", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying"]
 ValueKind = Literal["words", "numbers", "uuids"]
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -53,6 +53,7 @@ from leadline.tasks.wording import (
     worded_source,
 )
 from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
+from leadline.text.shuffled import Shuffled
 from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
@@ -128,7 +129,11 @@ class Needle(RetrievalTask):
         "that the one asked for replaces (contradiction)",
     )
 
-    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"match", "pieces", "hard"}
+    order: Literal["", "coherent", "shuffled"] = Field(
+        "", description="the haystack's sentences as they are (coherent, the default), or the same ones shuffled"
+    )
+
+    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"match", "pieces", "hard", "order"}
 
     @model_validator(mode="after")
     def _own_needle_is_whole(self) -> Needle:
@@ -236,7 +241,16 @@ class Needle(RetrievalTask):
             drawn = seed_of(seed, "haystack", *cluster.coordinates)
             line = filled_in(self.texts("needle")[0], ("key", "value"), **self.kinds)
             return NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split)
-        return stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells))
+        filler = stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells))
+        if self.order != "shuffled":
+            return filler
+        if cluster.nested:
+            raise UsageError(
+                "a shuffled haystack has another order at each length, so one document cannot be read for all of them",
+                where=cells[0].task,
+                fix="use --reading fresh or shared, or order=coherent",
+            )
+        return Shuffled(filler, seed_of(seed, "order", *cluster.coordinates))
 
     @property
     def kinds(self) -> dict[str, str]:

@@ -30,6 +30,7 @@ from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
 from leadline.text.fitting.verbatim import verbatim_document
+from leadline.text.shuffled import Shuffled
 from leadline.text.sources import Stretch
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Fitter:
                 return verbatim_document(draft, self.tokenizer, self._frame_for(draft))
             enough = tuple(map(self._with_enough_tokens, draft.questions))
             counted, filler = self._bank(draft.filler), draft.filler
-            if isinstance(filler, Stretch):
+            if isinstance(filler, Stretch | Shuffled):
                 filler = filler.placed(counted.starts, self.depths, self.added_depths)
             return self._fitted(replace(draft, questions=enough, filler=filler), counted)
 

@@ -1,0 +1,66 @@
+"""How well a text was copied, word by word.
+
+copy.exact   1 for the same words in the same order
+copy.edit    the share of words that text and copy have in common, in order: 1 - d / (n + m), where d words have to be
+             taken out or put in and n and m are the numbers of words
+copy.place   1 if the word that differs from the others stands in the copy once, at its place
+
+White space, punctuation around words and letter case do not count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
+from leadline.scorers.overlap import common_length
+
+
+@dataclass(frozen=True, slots=True)
+class CopyScorer:
+    name: str
+    rule: Literal["exact", "edit", "place"]
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        wanted, given = _words(probe.targets[0]), _words(completion.text)
+        if self.rule == "exact":
+            return Score(float(wanted == given), _shown(given), _difference(wanted, given))
+        if self.rule == "edit":
+            common = common_length(wanted, given) if given else 0
+            return Score(2 * common / (len(wanted) + len(given)), _shown(given))
+        place, there = _odd_places(wanted, wanted), _odd_places(wanted, given)
+        return Score(float(bool(place) and place == there), ", ".join(str(n + 1) for n in there[:4]))
+
+
+def _words(text: str) -> list[str]:
+    return [word for word in (raw.strip(".,;:!?\"'`*()") for raw in text.casefold().split()) if word]
+
+
+def _odd_places(wanted: Sequence[str], words: Sequence[str]) -> list[int]:
+    """Where a text has the word that is rare in the text to copy. A last word that was cut is not it."""
+    [(common, _), *rare] = Counter(wanted).most_common()
+    odd = {word for word, _ in rare if not (word == wanted[-1] and common.startswith(word))}
+    return [number for number, word in enumerate(words) if word in odd]
+
+
+def _shown(words: Sequence[str]) -> str:
+    return " ".join(words[:8]) + (" ..." if len(words) > 8 else "")
+
+
+def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
+    if wanted == given:
+        return ""
+    place, there = _odd_places(wanted, wanted), _odd_places(wanted, given)
+    stands = f"at {there[0] + 1:,}" if there else "nowhere"
+    return f"{len(given):,} of {len(wanted):,} words; the other word {stands}, not at {place[0] + 1:,}" if place else ""
+
+
+EXACT, EDIT, PLACE = (
+    CopyScorer("copy.exact", "exact"),
+    CopyScorer("copy.edit", "edit"),
+    CopyScorer("copy.place", "place"),
+)

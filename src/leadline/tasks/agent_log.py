@@ -1,0 +1,187 @@
+"""Which command failed first? Commands with their exit status, among the tool calls, logs and diffs of an agent.
+
+Where context is long in practice, it is mostly the transcript of an agent. Each question is about one job: its commands
+stand on lines of one form all over the session, some ended well and several failed. Position decides, so that a failed
+command alone is no answer. Sessions, commands and wordings are our own.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from leadline.core.contracts import Source
+from leadline.core.seeds import Split, rng
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
+from leadline.tasks.words import NOUNS, VERBS, draw_new_value, value_side
+from leadline.text.sources import open_source, stretch_of
+
+GAP = 0.05
+"""Least distance in depth of two failed commands of a job, so that their order is what it was drawn as."""
+WRONG_ORDER = "another failed command of the job"
+ENDED_WELL = "a command that did not fail"
+PARTS = {
+    "instruction": PromptPart(
+        (
+            "Below is part of an agent's session: tool calls, their output, edits and notes. Among them are commands "
+            "of several jobs, each with the exit status it ended with; any status but 0 is a failure. A question "
+            "about them follows.\n\n",
+        ),
+        opens=True,
+    ),
+    "line": PromptPart(
+        (
+            "[{job}] $ {command} -> exit {status}",
+            "job {job}: `{command}` ended with status {status}",
+            '{{"job": "{job}", "command": "{command}", "exit_status": {status}}}',
+        ),
+        needs=("job", "command", "status"),
+        planted=True,
+    ),
+}
+QUESTIONS = {
+    "first": "\n\nQuestion: Which command failed first in the job {job}?",
+    "last": "\n\nQuestion: Which command was the last to fail in the job {job}?",
+}
+PREFIXES = {"first": "In {job} the first command that failed is", "last": "In {job} the last command that failed is"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One command of a job."""
+
+    command: str
+    status: int
+    depth: float
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The runs of one job; the first of them answers the question."""
+
+    name: str
+    wording: int
+    runs: tuple[JobRun, ...]
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The commands that failed, the one asked for first."""
+        return tuple(run.command for run in self.runs if run.status)
+
+
+class AgentLog(WordedTask):
+    """Find the command of a job that failed first, or last, in the session of an agent.
+
+    Depth is where the command asked for stands. Other failed commands of the job come after it (before it for
+    ask=last), the commands that ended well anywhere.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "retrieval"
+
+    haystack: str = Field("agent", description="agent, code, chat, prose, a path, or a mixture")
+    repeat: bool = Field(False, description="use the haystack more than once when it is too short")
+    ask: Literal["first", "last"] = Field("first", description="ask for the first or the last command that failed")
+    runs: int = Field(6, ge=2, le=64, description="commands of each job")
+    failures: int = Field(3, ge=1, le=32, description="of these, commands that failed")
+    jobs: int = Field(2, ge=1, le=64, description="jobs planted for a question; those not asked for are distractors")
+    answer_tokens: int = Field(64, ge=1, description="tokens for the answer")
+
+    @model_validator(mode="after")
+    def _some_end_well(self) -> AgentLog:
+        if self.failures >= self.runs:
+            raise ValueError(f"failures={self.failures}: at least one of {self.runs} runs must end well")
+        return self
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        return {
+            **PARTS,
+            "question": PromptPart((QUESTIONS[self.ask],), needs=("job",), asks=True),
+            "prefix": PromptPart((PREFIXES[self.ask],), may=("job",)),
+        }
+
+    def sources(self) -> Sequence[Source]:
+        return (self._source(),)
+
+    def _source(self) -> Source:
+        return open_source(self.haystack, repeat=self.repeat)
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        taken: set[str] = set()
+        drawn = [self._jobs(cell, rng(seed, "agent log", *cell.coordinates), taken) for cell in cells]
+        everything = [run.command for jobs in drawn for job in jobs for run in job.runs]
+        cluster = self.cluster(cells)
+        return Draft(
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction"),
+            filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
+            facts=tuple(f for cell, jobs in zip(cells, drawn, strict=True) for f in self._facts(cell, jobs)),
+            questions=tuple(self._ask(cell, jobs[0], everything) for cell, jobs in zip(cells, drawn, strict=True)),
+        )
+
+    def _jobs(self, cell: Cell, draw: random.Random, taken: set[str]) -> list[Job]:
+        """The job asked for, and others beside it, whose failures are anywhere."""
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        return [self._job(depth if number == 0 else draw.random(), draw, taken) for number in range(self.jobs)]
+
+    def _job(self, depth: float, draw: random.Random, taken: set[str]) -> Job:
+        name = draw_new_value("words", draw, taken, self.split)
+        failed = [JobRun(draw_command(draw, taken, self.split), draw.randint(1, 126), depth)]
+        low, high = (depth + GAP, 1.0) if self.ask == "first" else (0.0, depth - GAP)
+        for _ in range(self.failures - 1):
+            command, status, place = draw_command(draw, taken, self.split), draw.randint(1, 126), draw.random()
+            if high > low:  # at the end of the document nothing can fail later
+                failed.append(JobRun(command, status, low + place * (high - low)))
+        well = [
+            JobRun(draw_command(draw, taken, self.split), 0, draw.random()) for _ in range(self.runs - self.failures)
+        ]
+        return Job(name, draw.randrange(len(PARTS["line"].default)), (*failed, *well))
+
+    def _facts(self, cell: Cell, jobs: Sequence[Job]) -> list[Fact]:
+        return [
+            Fact(
+                f"{cell.key}#{number}.{place}",
+                self.one_of("line", job.wording, job.name).format(job=job.name, command=run.command, status=run.status),
+                run.depth,
+                cell.length,
+            )
+            for number, job in enumerate(jobs)
+            for place, run in enumerate(job.runs)
+        ]
+
+    def _ask(self, cell: Cell, job: Job, everything: Sequence[str]) -> Question:
+        target, *others = job.failed
+        return Question(
+            cell=cell,
+            text=self.fill("question", job=job.name),
+            answer_prefix=self.fill("prefix", job=job.name),
+            targets=(target,),
+            allowance=self.answer_tokens,
+            scorers=SCORERS["all"],
+            facts=(f"{cell.key}#0.0",),
+            distractors=tuple(command for command in everything if command != target),
+            labels={"wording": "own" if "line" in self.wording else str(job.wording), "failures": str(len(job.failed))},
+            family="needle",
+            mistakes={
+                WRONG_ORDER: tuple(others),
+                ENDED_WELL: tuple(run.command for run in job.runs if not run.status),
+            },
+        )
+
+
+def draw_command(draw: random.Random, taken: set[str], split: Split) -> str:
+    """A command that is not in `taken`, such as rotate-ledger; it is added to `taken`."""
+    for _ in range(4000):
+        command = f"{draw.choice(VERBS)}-{draw.choice(NOUNS)}"
+        if command not in taken and value_side(command) == split:
+            taken.add(command)
+            return command
+    raise ValueError(f"cannot draw another command: {len(taken)} are taken")

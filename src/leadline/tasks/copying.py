@@ -1,0 +1,84 @@
+"""Copying a text of one repeated word with one other word in it: the simplest task whose answer is as long as its text.
+
+After the repeated-words experiment of Chroma's report on context rot (2025). Nothing has to be found or understood, so
+whatever goes wrong is due to length alone: words left out or added, the other word lost or moved, a refusal. The words
+are our own. Half of the length is the allowance, so that the whole text fits into the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import ClassVar
+
+from pydantic import Field
+
+from leadline.core.seeds import digest, of_split, rng
+from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
+from leadline.tasks.placement import fact_depths
+from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.words import NOUNS
+from leadline.text.sources import Window
+
+WORDS = tuple(word for word in NOUNS if 4 <= len(word) <= 8 and word[-1] not in "shxyz")
+"""Words whose plural is the word and an s; that is the other word."""
+PARTS = {
+    "instruction": PromptPart(
+        ("Copy the text below exactly as it is, word for word, and write nothing else.\n\n",), opens=True
+    ),
+    "question": PromptPart(("\n\nThe text ends here. Write it again, exactly as it is.",), asks=True),
+    "prefix": PromptPart(("",)),
+}
+
+
+class CopyWords(WordedTask):
+    """Copy a text of one repeated word that has one other word in it.
+
+    Depth is where the other word stands. The headline score is 1 for an exact copy; `copy.edit` is the share of words
+    kept in order, and `copy.place` whether the other word stands where it should.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh",)
+    category: ClassVar[str] = "copying"
+
+    word: str = Field("", description="the repeated word; empty draws one for each sample")
+    other: str = Field("", description="the other word; empty adds an s to the repeated one")
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        return PARTS
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        (cell,) = cells  # the answer is the whole text
+        draw = rng(seed, "copying", *cell.coordinates)
+        drawn = draw.choice(of_split(WORDS, self.split))
+        word = self.word or drawn
+        other = self.other or f"{word}s"
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        fact = Fact(f"{cell.key}#0", other, depth, cell.length)
+        return Draft(
+            id=document_name(cells),
+            cluster=self.cluster(cells).name,
+            head=self.fill("instruction"),
+            filler=Window(_repeated(word), 0, repeat=True),
+            facts=(fact,),
+            questions=(
+                Question(
+                    cell=cell,
+                    text=self.fill("question"),
+                    answer_prefix=self.fill("prefix"),
+                    targets=lambda text: (text.strip(),),
+                    allowance=(cell.length + 1) // 2,
+                    scorers=("copy.exact", "copy.edit", "copy.place"),
+                    facts=(fact.id,),
+                    labels={"word": word, "other": other},
+                    family="copying",
+                ),
+            ),
+        )
+
+
+@cache
+def _repeated(word: str) -> PieceBank:
+    pieces = (f" {word}",) * 64
+    return PieceBank(f"the word {word}", digest([word, len(pieces)]), pieces)
