@@ -119,6 +119,17 @@ class RunOptions:
             "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
         ),
     ] = None
+    prices: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/prices.md) or LiteLLM's JSON table."),
+    ] = None
+    tier: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Tier of the prices, such as batch. [default: standard]")
+    ] = None
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="MONEY", help="Stop before the run costs more, such as 20usd. Needs --prices."),
+    ] = None
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
     ] = None
@@ -126,7 +137,7 @@ class RunOptions:
 
 
 _SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
-_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway")
+_LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget")
 
 
 def with_flags(command: Callable[..., None]) -> Callable[..., None]:

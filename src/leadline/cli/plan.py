@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +20,7 @@ from leadline.core.spec import Spec
 from leadline.run.documents import depths_of
 from leadline.run.judge import check_judges
 from leadline.run.judge_samples import judge_cost
+from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import observations
@@ -40,6 +41,7 @@ from leadline.stats.power import (
     smallest_drop,
 )
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
+from leadline.store.prices import Tariff, check_budget, format_money, tariff_from_flags, tariff_of
 from leadline.store.runs import count_done, read_records
 
 Ignored = Annotated[list[str] | None, typer.Option(hidden=True)]
@@ -64,6 +66,13 @@ def plan(
     ] = None,
     price_out: Annotated[
         float | None, typer.Option(min=0, metavar="PRICE", help="Price of a million output tokens.")
+    ] = None,
+    price_cached: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="PRICE", help="The same for prompt tokens from the provider's cache."),
+    ] = None,
+    price_write: Annotated[
+        float | None, typer.Option(min=0, metavar="PRICE", help="The same for prompt tokens written to that cache.")
     ] = None,
     judge_price_in: Annotated[
         float | None, typer.Option(min=0, metavar="PRICE", help="The same for prompt tokens of --judges.")
@@ -106,7 +115,9 @@ def plan(
     for name, spec, folder in planned:
         with prepare(with_rule(spec, until), listen=Watcher(), planning=True) as made:
             values = _plan_values(made, name, folder or made.folder)
-            values |= _time_and_money(made, tokens_per_second, price_in, price_out)
+            tariff = made.tariff or _flag_tariff(made.spec, price_in, price_out, price_cached, price_write)
+            values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
+            values |= _money_values(made, tariff)
             values["judges"] = _judge_values(made, judge_price_in, judge_price_out)
             values["detection"] = _detection(made, parse_points(detect), like, gate) if detect else None
         found.append(values)
@@ -141,24 +152,52 @@ def _plan_values(made: Plan, name: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _time_and_money(
-    made: Plan, tokens_per_second: float | None, price_in: float | None, price_out: float | None
-) -> dict[str, float | None]:
-    priced = price_in is not None or price_out is not None
+def _flag_tariff(
+    spec: Spec, price_in: float | None, price_out: float | None, cached: float | None, write: float | None
+) -> Tariff | None:
+    if price_in is None and price_out is None:
+        if (cached, write) != (None, None) or spec.limits.tier:
+            where = "--tier" if spec.limits.tier else "--price-cached, --price-write"
+            raise UsageError("this has no effect without prices", where=where, fix="add --price-in, or --prices FILE")
+        return None
+    return tariff_from_flags(
+        spec.model, price_in or 0.0, price_out or 0.0, cached=cached, write=write, tier=spec.limits.tier
+    )
+
+
+def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:
+    """What the run costs as planned, and what it would cost read otherwise."""
+    if tariff is None:
+        check_budget(made.spec.limits.budget, tariff)
+        return {"money": None, "currency": "", "prices": "", "money_by_reading": {}, "budget": None}
+    spec = made.spec
+    budget = check_budget(spec.limits.budget, tariff)
     return {
-        "seconds": made.cost.seconds(tokens_per_second) if tokens_per_second else None,
-        "money": made.cost.money(price_in or 0.0, price_out or 0.0) if priced else None,
+        "money": money(made, tariff, spec.reading),
+        "currency": tariff.currency,
+        "prices": tariff.says,
+        "money_by_reading": side_by_side(made, tariff),
+        "budget": budget,
     }
 
 
 def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -> dict[str, Any]:
-    """What every judge costs, apart from the tested model."""
-    if not made.spec.judges.models:
+    """What every judge costs, apart from the tested model: at the prices of the file, or of the flags."""
+    spec = made.spec
+    if not spec.judges.models:
         return {}
-    check_judges(made.spec)
+    check_judges(spec)
     cost = judge_cost(made)
-    money = None if price_in is None and price_out is None else cost.money(price_in or 0.0, price_out or 0.0)
-    return {name: asdict(cost) | {"money": money} for name in made.spec.judges.models}
+
+    def paid(name: str) -> float | None:
+        if price_in is not None or price_out is not None:
+            return cost.money(price_in or 0.0, price_out or 0.0)
+        if not spec.limits.prices:
+            return None
+        tariff = tariff_of(Path(spec.limits.prices).expanduser(), name, spec.limits.tier)
+        return tariff.rates.cost(cost.prompt_tokens, cost.output_tokens, 0, 0)
+
+    return {name: asdict(cost) | {"money": paid(name)} for name in spec.judges.models}
 
 
 def _total(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -195,8 +234,8 @@ def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
     ]
     header = ("judge, at most", "requests", "prompt tokens", "max output tokens")
     print_table(rows, header, right=frozenset({1, 2, 3}))
-    if (money := sum(cost["money"] or 0.0 for cost in judges.values())) > 0:
-        echo(f"\nmoney   {money:,.2f} for judges, apart from the money above")
+    if (paid := sum(cost["money"] or 0.0 for cost in judges.values())) > 0:
+        echo(f"\nmoney   {paid:,.2f} for judges, apart from the money above")
     echo()
 
 
@@ -218,9 +257,24 @@ def _show_time_and_money(values: dict[str, Any], suffix: str = "") -> None:
     echo()
     if values["seconds"] is not None:
         echo(f"time    {format_duration(values['seconds'])}{suffix}")
-    if (money := values["money"]) is not None:
-        shown = f"{money:,.2f}" if money >= 0.01 or not money else f"{money:.2g}"  # never rounded down to 0.00
-        echo(f"money   {shown} in the currency of the prices")
+    if (amount := values["money"]) is not None:
+        currency = values.get("currency", "")
+        echo(f"money   {format_money(amount, currency)}{'' if currency else ' in the currency of the prices'}")
+        for line in _money_lines(values):
+            echo(f"        {line}")
+
+
+def _money_lines(values: dict[str, Any]) -> Iterator[str]:
+    """The same grid in every reading mode, where the prices are from, and how far a budget goes."""
+    currency = values.get("currency", "")
+    by_reading: dict[str, float | None] = values.get("money_by_reading", {})
+    shown = [f"{name} {format_money(one, currency)}" for name, one in by_reading.items() if one is not None]
+    if len(shown) > 1:
+        yield f"this grid read {', '.join(shown)}"
+    if values.get("prices"):
+        yield values["prices"]
+    if (budget := values.get("budget")) is not None and budget < values["money"]:
+        yield f"the budget of {format_money(budget, currency)} ends it after about {budget / values['money']:.0%}"
 
 
 # --- --detect: the samples that detect a drop of a given size

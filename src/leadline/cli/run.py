@@ -254,6 +254,8 @@ def _show(run: Run, *, figure: bool) -> None:
     echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
     if used := format_cache_use(totals.cache):
         echo(f"tokens    {used}")
+    if run.paid:
+        echo(f"money     {run.paid}")
     if saved := format_seconds_saved(totals.cache):
         echo(f"time      {saved}")
     echo(f"records   {run.folder}")

@@ -84,6 +84,9 @@ class Limits(FrozenModel):
     breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
     ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
     anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
+    prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
+    tier: str = Field("", description="tier of these prices, such as batch")
+    budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
 
 
 class Judging(FrozenModel):

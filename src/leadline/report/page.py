@@ -321,6 +321,8 @@ def cost(run: Run) -> Pairs:
         pairs.insert(1, ("of these, from a cache", format_number(totals.cache.cached_tokens)))
     if totals.cache.hit_share is not None:
         pairs.insert(2, ("of what a cache could have", f"{100 * totals.cache.hit_share:.0f}%"))
+    if run.paid:
+        pairs.append(("money", run.paid))
     if saved := format_seconds_saved(totals.cache):
         pairs.append(("time by question", saved))
     return pairs

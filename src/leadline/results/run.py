@@ -26,6 +26,7 @@ from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest
+from leadline.store.prices import format_money, saved_prices
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
@@ -225,6 +226,10 @@ class Run:
         self.totals = Totals()
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
+        self.tariff = saved_prices(folder).get(str(manifest.spec.get("model", "")))
+        """The prices that the run was made with, if any."""
+        self.money = 0.0
+        """What its records cost at these."""
         self._published: list[Record] = []
         self._absent: list[Record] = []
         counter = SampleCounter.of(manifest)
@@ -236,6 +241,8 @@ class Run:
             for record in records:
                 self.totals.add(record)
                 counter.add(record)
+                if self.tariff is not None:
+                    self.money += self.tariff.cost_of(record)
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
                     if record.scores:
@@ -273,6 +280,14 @@ class Run:
     @property
     def receipts(self) -> Receipts:
         return self.totals.receipts
+
+    @property
+    def paid(self) -> str:
+        """`1.23 usd (prices of 2026-11-01)`; empty if the run was made without prices."""
+        if self.tariff is None:
+            return ""
+        estimated = "" if self.receipts.equal + self.receipts.different else ", by our own token counts"
+        return f"{format_money(self.money, self.tariff.currency)} ({self.tariff.says}{estimated})"
 
     @cached_property
     def logprobs(self) -> LogprobResults:

@@ -181,6 +181,7 @@ def totals_values(run: Run) -> dict[str, Any]:
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
         "cache": totals.cache.values(),
+        **({"money": run.money, "currency": run.tariff.currency, "prices": run.tariff.says} if run.tariff else {}),
     }
 
 

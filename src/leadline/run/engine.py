@@ -28,6 +28,7 @@ from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Spec
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.results.run import Run, load_run
+from leadline.run.budget import budget_of
 from leadline.run.documents import Job, jobs
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
 from leadline.run.judge import check_judges, judge_as_asked
@@ -38,7 +39,8 @@ from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
-from leadline.store.runs import RunWriter, open_run
+from leadline.store.prices import save_prices
+from leadline.store.runs import RunWriter, every_record, open_run
 
 if sys.platform == "win32":
     resource = None
@@ -121,6 +123,8 @@ def execute(
     """
     plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
     done = writer.done if only is None else _AllBut(only)
+    if plan.tariff is not None:
+        save_prices(writer.folder, {plan.spec.model: plan.tariff})
     engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop())
     with stopping_on_signals(engine.stop, Interrupted("interrupted", where=str(writer.folder), fix=RESUME)):
         engine.run()
@@ -160,6 +164,7 @@ class _Engine:
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
+        self._budget = budget_of(plan, every_record(writer.folder))
         self._limit = plan.document_limit()
         self._queue = Queue(
             jobs(plan.spec, plan.tasks, done),
@@ -286,13 +291,27 @@ class _Engine:
         with self._queue.turn:
             if work is not None:
                 self._record(work, answers)
-            following = None if self.stop.is_set else self._queue.take()
+            following = None if self.stop.is_set else self._affordable(self._queue.take())
             if following is not None and self._keep_prompts:
                 for probe in following.probes:
                     self._writer.keep_prompt(probe.cell, following.document.prompt_text(probe))
             return following
 
+    def _affordable(self, work: Work | None) -> Work | None:
+        """The work if the budget has the most it can cost, now or when others are answered; else the run stops."""
+        budget = self._budget
+        if work is None or budget is None:
+            return work
+        while not budget.fits(work.probes):
+            if not budget.in_flight or self.stop.is_set:
+                self.stop.because(budget.reached(str(self._writer.folder)))
+                return None
+            self._queue.turn.wait()
+        budget.reserve(work.probes)
+        return work
+
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
+        records = []
         for number, asked in enumerate(answers, 1):
             cacheable = asked.probe.cut if work.follows and isinstance(self._plan.model, Caching) else 0
             record = self._recorder.record(work.document, asked, cacheable=cacheable)
@@ -303,9 +322,13 @@ class _Engine:
             except UnreadableRecord as error:
                 record = self._recorder.malformed(record, error.what)
                 self._writer.append(record)
+            records.append(record)
             self._events.append(Answered(record, more=number < len(answers)))
             if self._breaker.note(record):
                 self.stop.because(self._no_server(record))
+        if self._budget is not None:
+            self._budget.pay(work.probes, records)
+            self._queue.turn.notify_all()
         self._queue.finished(work)
 
     def _build(self, job: Job) -> Document:

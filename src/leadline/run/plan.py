@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -45,6 +45,7 @@ from leadline.run.retry import Retrier
 from leadline.run.schedule import DocumentLimit
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
+from leadline.store.prices import Tariff, check_budget, tariff_of
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
 
@@ -96,11 +97,8 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
     """`built` are documents of the task: how long their questions are says what a shared document adds per probe."""
     if task.request == "logprobs":
         return _logprob_cost(spec, task, built)
-    closing = max((p.prompt_tokens - p.cut for d in built for p in d.probes), default=0)
+    prompts, closing = prompts_of(task, allowed, built)
     probes = len(depths_of(spec, task)) * samples_of(spec, task)
-    prompts = {length: length - allowance for length, allowance in allowed.items()}
-    if task.no_context:  # the question alone, whatever the length
-        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for d in built for p in d.probes), default=0))
     total = sum(prompts.values()) * probes
     return Cost(
         requests=probes * len(prompts),
@@ -108,6 +106,16 @@ def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[
         tokens_read=_tokens_read(spec, task, total, list(prompts.values()), probes, closing),
         output_tokens=sum(allowed.values()) * probes,
     )
+
+
+def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
+    """By length the tokens of a prompt, and how many of them at its end are a question's own."""
+    asked = [p for d in built for p in d.probes]
+    closing = max((p.prompt_tokens - p.cut for p in asked), default=0)
+    prompts = {length: length - allowance for length, allowance in allowed.items()}
+    if task.no_context:  # the question alone, whatever the length
+        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for p in asked), default=0))
+    return prompts, closing
 
 
 def _logprob_cost(spec: Spec, task: Task, built: Sequence[Document]) -> Cost:
@@ -234,6 +242,10 @@ class Plan:
     allowed: dict[str, dict[int, int]]
     """By task title and length: the longest allowed answer in tokens."""
     notes: tuple[str, ...]
+    prompts: dict[str, tuple[dict[int, int], int]] = field(default_factory=dict)
+    """By task title: the tokens of prompts by length, and of those a question's own."""
+    tariff: Tariff | None = None
+    """The prices of the model, where the spec names a file of them."""
 
     @property
     def planned(self) -> int:
@@ -284,6 +296,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
     _refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
+    tariff = _tariff(spec, planning=planning)
     model = (open_ or open_model)(spec)
     try:
         if model.card.plan_only and not planning:
@@ -302,10 +315,22 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
         )
         notes += overlaps
-        return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes)
+        prompts = {title: prompts_of(task, allowed[title], built[title]) for title, task in tasks.items()}
+        return Plan(spec, tasks, model, fitter, manifest, costs, allowed, notes, prompts, tariff)
     except BaseException:
         model.close()
         raise
+
+
+def _tariff(spec: Spec, *, planning: bool) -> Tariff | None:
+    """The prices of the model, checked before anything is asked. Those of a plan may also be given as flags."""
+    limits = spec.limits
+    tariff = tariff_of(Path(limits.prices).expanduser(), spec.model, limits.tier) if limits.prices else None
+    if not planning:
+        check_budget(limits.budget, tariff)
+        if limits.tier and tariff is None:
+            raise UsageError("a tier needs prices", where="--tier", fix="add --prices FILE, or leave out --tier")
+    return tariff
 
 
 def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:

@@ -123,6 +123,12 @@ def read_records(folder: Path | str, unreadable: list[UnreadableLine] | None = N
                     unreadable.append(UnreadableLine(number, str(error)))
 
 
+def every_record(folder: Path | str) -> Iterator[Record]:
+    """All readable records, those that newer ones replaced too: each of them was asked and paid for."""
+    path = Path(folder) / RECORDS
+    return (line.record for line in _lines(path, decode)) if path.exists() else iter(())
+
+
 def count_done(folder: Path | str) -> tuple[int, int]:
     """How many cells have an answer, and how many have only a failure."""
     done = _done(Path(folder) / RECORDS)

@@ -1,0 +1,370 @@
+"""Prices of tokens, from a dated file that users write, edit or replace: our TOML, or LiteLLM's table (JSON).
+
+    date = 2026-11-01                      # of the prices; with `source`, shown wherever money is
+    source = "the provider's price page"
+    currency = "usd"
+
+    [models.some-model]                    # prices of a million tokens
+    input = 3.0
+    output = 15.0
+    cached = 0.3                           # read from the provider's cache; the input price if not given
+    write = 3.75                           # written to the cache; the input price if not given
+    above = [{tokens = 200000, input = 6.0, output = 22.5, cached = 0.6}]
+    tiers.batch = {factor = 0.5}           # of all prices, or prices of its own
+
+A prompt of more than `above.tokens` tokens costs the other price as a whole, its answer too. LiteLLM's table
+(model_prices_and_context_window.json) has dollars for one token under names such as input_cost_per_token,
+cache_read_input_token_cost, input_cost_per_token_above_200k_tokens and output_cost_per_token_batches.
+
+`prices.toml` beside this module has no prices, only what is documented of providers' discounts, dated with its source:
+it completes prices given as flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+
+from leadline.core.errors import SourceError, UnknownName, UsageError
+from leadline.core.files import parse_json, parse_toml, read_text
+from leadline.core.records import Completion, Record
+from leadline.store.files import replace_file
+
+STANDARD = "standard"
+SAVED = "prices.json"
+"""In a run folder: the prices that the run was made with."""
+FIX = "see docs/prices.md for the format"
+MILLION = 1_000_000
+
+
+class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Prices of a million tokens."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    write: float | None = None
+
+    def scaled(self, factor: float) -> Rates:
+        def times(price: float | None) -> float | None:
+            return None if price is None else factor * price
+
+        return Rates(factor * self.input, factor * self.output, times(self.cached), times(self.write))
+
+    def cost(self, prompt: int, output: int, cached: int, written: int) -> float:
+        plain = max(0, prompt - cached - written)
+        parts = (
+            plain * self.input,
+            cached * (self.input if self.cached is None else self.cached),
+            written * (self.input if self.write is None else self.write),
+            output * self.output,
+        )
+        return sum(parts) / MILLION
+
+
+class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one model costs in one tier."""
+
+    model: str
+    rates: Rates
+    above: tuple[tuple[int, Rates], ...] = ()
+    """Other prices of prompts with more tokens, by rising numbers."""
+    currency: str = "usd"
+    date: str = ""
+    source: str = ""
+    tier: str = STANDARD
+    least: int = 0
+    """Shorter beginnings are not cached by the provider."""
+
+    def cost(self, prompt: int, output: int = 0, *, cached: int = 0, written: int = 0) -> float:
+        """Of one request. Tokens below the provider's minimum are never cached."""
+        rates = next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
+        if cached + written < self.least:
+            cached = written = 0
+        return rates.cost(prompt, output, cached, written)
+
+    def cost_of(self, record: Record) -> float:
+        """Of a recorded request, by the server's counts and where it gives none by ours. A failure costs nothing."""
+        outcome = record.outcome
+        if not isinstance(outcome, Completion):
+            return 0.0
+        prompt = record.prompt_tokens if record.receipt.read is None else record.receipt.read
+        output = record.allowance if outcome.completion_tokens is None else outcome.completion_tokens
+        cached = min(prompt, outcome.cached_tokens or 0)
+        written = min(prompt - cached, outcome.cache_write_tokens or 0)
+        return self.cost(prompt, output, cached=cached, written=written)
+
+    @property
+    def says(self) -> str:
+        """Where the prices are from: `prices of 2026-11-01, batch tier (source)`."""
+        parts = [f"prices of {self.date}" if self.date else "prices without a date"]
+        parts += [f"{self.tier} tier"] if self.tier != STANDARD else []
+        return ", ".join(parts) + (f" ({self.source})" if self.source else "")
+
+
+class Discounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is documented of a provider: prices as multiples of its input price."""
+
+    hosts: tuple[str, ...]
+    date: date
+    source: str
+    cached: float | None = None
+    write: float | None = None
+    batch: float | None = None
+    least: int = 0
+
+
+# --- finding the price of a model
+
+
+def tariff_of(path: Path, model: str, tier: str = "") -> Tariff:
+    """The price of a model (`openai:NAME?...` or NAME) in a file of prices."""
+    book = read_prices(path)
+    name = model.partition("?")[0].partition(":")[2] or model
+    key = _key_of(book, name, path)
+    tiers = book[key]
+    wanted = tier or STANDARD
+    if wanted not in tiers:
+        raise UnknownName("tier", wanted, tiers, where=f"{path}: {key}")
+    return tiers[wanted]
+
+
+def tariff_from_flags(
+    model: str,
+    price_in: float,
+    price_out: float,
+    *,
+    cached: float | None = None,
+    write: float | None = None,
+    tier: str = "",
+) -> Tariff:
+    """Prices given as flags, with the documented discounts of the model's provider where they are not given."""
+    known = discounts_of(model)
+    if known is not None:
+        cached = known.cached * price_in if cached is None and known.cached is not None else cached
+        write = known.write * price_in if write is None and known.write is not None else write
+    rates = Rates(price_in, price_out, cached, write)
+    if tier not in ("", STANDARD):
+        if tier != "batch" or known is None or known.batch is None:
+            known_tiers = [STANDARD, "batch"] if known is not None and known.batch is not None else [STANDARD]
+            raise UnknownName("tier", tier, known_tiers, where="--tier")
+        rates = rates.scaled(known.batch)
+    source = f"discounts: {known.source}, {known.date}" if known is not None else ""
+    return Tariff(
+        model, rates, currency="", date="flags", source=source, tier=tier or STANDARD, least=known.least if known else 0
+    )
+
+
+def discounts_of(model: str) -> Discounts | None:
+    """By the host of the model's server."""
+    query = parse_qs(model.partition("?")[2])
+    default = "https://api.openai.com/v1" if model.startswith("openai:") else ""
+    host = urlsplit(query.get("base_url", [default])[0]).hostname or ""
+    return next((found for found in _documented().values() if host in found.hosts), None)
+
+
+@cache
+def _documented() -> dict[str, Discounts]:
+    path = Path(__file__).with_name("prices.toml")
+    found = parse_toml(read_text(path), str(path))["providers"]
+    return {name: msgspec.convert(values, Discounts) for name, values in found.items()}
+
+
+def _key_of(book: Mapping[str, object], name: str, path: Path) -> str:
+    """The entry of a model: by its whole name, else by the last part of one (`provider/name`)."""
+    by_name = {key.lower(): key for key in book}
+    if found := by_name.get(name.lower()):
+        return found
+    last = name.lower().rpartition("/")[2]
+    ending = [key for key in book if key.lower().rpartition("/")[2] == last]
+    if len(ending) == 1 or (ending and all(book[key] == book[ending[0]] for key in ending)):
+        return ending[0]
+    if ending:
+        raise UsageError(
+            f"several prices are of a model {last!r}: {', '.join(sorted(ending)[:5])}",
+            where=str(path),
+            fix="name the model as one of them, or give a file with one price",
+        )
+    raise UnknownName("model", name, book, where=str(path))
+
+
+# --- reading files
+
+
+def read_prices(path: Path) -> dict[str, dict[str, Tariff]]:
+    """By model and tier. Raises a SourceError that names the file and the entry."""
+    text = read_text(path, fix=FIX)
+    where = str(path)
+    parsed = parse_json(text, where, fix=FIX) if path.suffix == ".json" else parse_toml(text, where, fix=FIX)
+    if not isinstance(parsed, dict) or not parsed:
+        raise SourceError("not a table of prices", where=where, fix=FIX)
+    if "models" not in parsed and path.suffix == ".json":
+        return _litellm(parsed, path)
+    unknown = sorted(parsed.keys() - {"date", "source", "currency", "models"})
+    if unknown:
+        raise UnknownName("key", unknown[0], ["date", "source", "currency", "models"], where=where)
+    models = parsed.get("models")
+    if not isinstance(models, dict) or not models:
+        raise SourceError("the file has no models", where=where, fix=FIX)
+    about = {name: str(parsed.get(name, "")) for name in ("date", "source")}
+    about["currency"] = str(parsed.get("currency", "usd")).lower()
+    if not about["date"]:
+        raise SourceError("the prices have no date", where=where, fix="add date = 2026-11-01")
+    return {str(name): _own_entry(str(name), entry, about, where) for name, entry in models.items()}
+
+
+def _own_entry(name: str, entry: Any, about: Mapping[str, str], where: str) -> dict[str, Tariff]:
+    where = f"{where}: models.{name}"
+    if not isinstance(entry, dict):
+        raise SourceError("expected a table of prices", where=where, fix=FIX)
+    entry = dict(entry)
+    steps, tiers, least = entry.pop("above", []), entry.pop("tiers", {}), entry.pop("least", 0)
+    if not isinstance(steps, list) or not isinstance(tiers, dict) or type(least) is not int:
+        raise SourceError("above is a list, tiers is a table, least is a number of tokens", where=where, fix=FIX)
+    rates, above = _rates(entry, where), tuple(sorted((_step(one, where) for one in steps), key=lambda s: s[0]))
+    made = Tariff(name, rates, above, least=least, **about)
+    found = {STANDARD: made}
+    for tier, values in tiers.items():
+        if isinstance(values, dict) and set(values) == {"factor"} and _is_price(values["factor"]):
+            factor = float(values["factor"])
+            other = [(tokens, one.scaled(factor)) for tokens, one in above]
+            found[tier] = msgspec.structs.replace(made, rates=rates.scaled(factor), above=tuple(other), tier=tier)
+        else:
+            found[tier] = msgspec.structs.replace(
+                made, rates=_rates(values, f"{where}.tiers.{tier}"), above=(), tier=tier
+            )
+    return found
+
+
+def _step(values: Any, where: str) -> tuple[int, Rates]:
+    if not isinstance(values, dict) or type(values.get("tokens")) is not int:
+        raise SourceError("an entry of `above` needs tokens = NUMBER", where=f"{where}.above", fix=FIX)
+    return values["tokens"], _rates({k: v for k, v in values.items() if k != "tokens"}, f"{where}.above")
+
+
+def _rates(values: Any, where: str) -> Rates:
+    if not isinstance(values, dict):
+        raise SourceError("expected a table of prices", where=where, fix=FIX)
+    known = [field.name for field in msgspec.structs.fields(Rates)]
+    if unknown := sorted(values.keys() - set(known)):
+        raise UnknownName("key", str(unknown[0]), [*known, "above", "tiers", "least"], where=where)
+    for name in ("input", "output"):
+        if name not in values:
+            raise SourceError(f"{name!r} is missing", where=where, fix=f"add {name} = PRICE of a million tokens")
+    for name, price in values.items():
+        if not _is_price(price):
+            raise SourceError(f"{name}: {price!r} is not a price", where=where, fix="write a number of 0 or more")
+    return Rates(**{name: float(price) for name, price in values.items()})
+
+
+def _is_price(value: Any) -> bool:
+    return type(value) in (int, float) and 0 <= value < 1e12
+
+
+# --- LiteLLM's table
+
+_LITELLM = {
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached": "cache_read_input_token_cost",
+    "write": "cache_creation_input_token_cost",
+}
+_TIERS = {"batch": "_batches", "priority": "_priority", "flex": "_flex"}
+_ABOVE = re.compile(r"input_cost_per_token_above_(\d+)k_tokens")
+
+
+def _litellm(table: Mapping[str, Any], path: Path) -> dict[str, dict[str, Tariff]]:
+    """Entries without prices of tokens (images, speech) are left out. The date is that of the file."""
+    day = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d")
+    found = {}
+    for name, entry in table.items():
+        if isinstance(entry, dict) and (rates := _litellm_rates(entry)) is not None:
+            marks = sorted(int(match[1]) * 1000 for key in entry if (match := _ABOVE.fullmatch(key)))
+            steps = [(tokens, _litellm_rates(entry, f"_above_{tokens // 1000}k_tokens", rates)) for tokens in marks]
+            above = tuple((tokens, one) for tokens, one in steps if one is not None)
+            made = Tariff(name, rates, above, date=day, source=f"LiteLLM's table, {path.name}")
+            others = {tier: _litellm_rates(entry, suffix, rates) for tier, suffix in _TIERS.items()}
+            found[name] = {STANDARD: made} | {
+                tier: msgspec.structs.replace(made, rates=one, above=(), tier=tier)
+                for tier, one in others.items()
+                if one is not None
+            }
+    if not found:
+        raise SourceError("no entry has prices of tokens (input_cost_per_token)", where=str(path), fix=FIX)
+    return found
+
+
+def _litellm_rates(entry: Mapping[str, Any], suffix: str = "", base: Rates | None = None) -> Rates | None:
+    """Prices of a tier; None where the entry has no input price in it. What the tier leaves open is as in `base`."""
+    values: dict[str, Any] = {name: entry.get(f"{key}{suffix}") for name, key in _LITELLM.items()}
+    prices = {name: value * MILLION for name, value in values.items() if _is_price(value)}
+    if "input" not in prices or (base is None and "output" not in prices):
+        return None
+    whole = {**(msgspec.structs.asdict(base) if base is not None else {}), **prices}
+    return Rates(**whole)
+
+
+# --- budgets, and the prices of a run
+
+
+def parse_budget(text: str) -> tuple[float, str]:
+    """`20usd`, `20 USD`, `$20` or `20`: a number and a currency, which is empty if not given."""
+    found = re.fullmatch(r"\s*(\$|€)?\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*", text)
+    if found is None or (found[1] and found[3]) or float(found[2]) <= 0:
+        raise UsageError(f"{text!r} is not a budget", where="--budget", fix="write 20usd")
+    sign = {"$": "usd", "€": "eur"}.get(found[1] or "", "")
+    return float(found[2]), sign or (found[3] or "").lower()
+
+
+def check_budget(text: str, tariff: Tariff | None) -> float | None:
+    """The amount of a budget, which needs prices in its currency; None if there is no budget."""
+    if not text:
+        return None
+    limit, currency = parse_budget(text)
+    if tariff is None:
+        raise UsageError(
+            "a budget needs prices",
+            where="--budget",
+            fix="add --prices FILE; docs/prices.md shows a file of five lines",
+        )
+    if currency and tariff.currency and currency != tariff.currency:
+        raise UsageError(
+            f"the budget is in {currency} and the prices are in {tariff.currency}",
+            where="--budget",
+            fix=f"write --budget {limit:g}{tariff.currency}",
+        )
+    return limit
+
+
+def format_money(amount: float, currency: str) -> str:
+    """`12.34 usd`; small amounts with two digits, never rounded down to nothing."""
+    shown = f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.2g}"
+    return f"{shown} {currency}".rstrip()
+
+
+def save_prices(folder: Path, tariffs: Mapping[str, Tariff]) -> None:
+    """By model, the tested one and its judges: a run is paid by the prices of the day it was made."""
+    replace_file(folder / SAVED, msgspec.json.format(msgspec.json.encode(tariffs), indent=2))
+
+
+def saved_prices(folder: Path) -> dict[str, Tariff]:
+    """Those that the run was made with; empty if it was made without."""
+    path = folder / SAVED
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Tariff])
+    except (OSError, msgspec.DecodeError) as error:
+        raise SourceError(f"the saved prices cannot be read: {error}", where=str(path), fix="delete the file") from None
+
+
+def most_expensive(tariff: Tariff, requests: Sequence[tuple[int, int]]) -> float:
+    """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all of it written to one."""
+    return sum(max(tariff.cost(p, out), tariff.cost(p, out, written=p)) for p, out in requests)

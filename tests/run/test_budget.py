@@ -1,0 +1,116 @@
+"""Budgets: a run stops before it costs more, keeps what it has, and goes on with a higher one; plans show money."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from leadline.results.run import load_run
+from leadline.store.runs import read_records
+from support.commands import CommandResult, Say
+from support.fake_server import FakeServer, Faults
+from support.leadline_process import write_haystack
+
+KEY = "not-a-secret-not-a-secret-x"
+PRICES = """
+date = 2026-11-01
+[models.fake]
+input = 1000.0
+output = 2000.0
+cached = 100.0
+write = 1250.0
+tiers.batch = {factor = 0.5}
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[FakeServer]:
+    with FakeServer(kind="vllm", window=8192, faults=Faults(delay_seconds=0.005)) as running:
+        yield running
+
+
+def words(server: FakeServer, tmp_path: Path, command: str = "run") -> list[str]:
+    (tmp_path / "prices.toml").write_text(PRICES)
+    return [
+        command, "niah", "--set", "keys=1", "--model", f"openai:fake?base_url={server.base_url}&tokenizer=bytes",
+        "--lengths", "1000,2000", "--depths", "3", "--samples", "4", "--no-figure",
+        "--set", f"haystack={write_haystack(tmp_path)}", "--out", str(tmp_path / "run"),
+        "--prices", str(tmp_path / "prices.toml"),
+    ]  # fmt: skip
+
+
+def test_a_run_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_one(
+    say: Say, server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    asked = words(server, tmp_path)
+    stopped = say(*asked, "--budget", "15usd")
+    assert stopped.code == 75
+    assert "the budget of 15.00 usd is reached" in stopped.err
+    assert "higher --budget" in stopped.err
+    first = load_run(tmp_path / "run")
+    assert 0 < first.totals.done < 24
+    assert 12 < first.money <= 15
+    again = say(*asked, "--budget", "15usd")  # nothing more is spent
+    assert (again.code, load_run(tmp_path / "run").totals.done) == (75, first.totals.done)
+    whole = say(*asked, "--budget", "1000usd", "--json")
+    assert whole.code == 0, whole.err
+    found = load_run(tmp_path / "run")
+    assert found.totals.done == 24
+    assert sum(r.attempts for r in read_records(tmp_path / "run")) == 24, "nothing was asked twice"
+    assert json.loads(whole.out)["money"] == pytest.approx(found.money)
+    totals = found.totals
+    assert found.money == pytest.approx((totals.prompt_tokens * 1000 + totals.completion_tokens * 2000) / 1e6)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()]
+    assert not [said for said in (stopped, again, whole) if KEY in said.out + said.err]
+
+
+def test_without_receipts_money_is_by_our_own_counts_and_says_so(say: Say, server: FakeServer, tmp_path: Path) -> None:
+    server.faults = Faults(without_usage=True)
+    said = say(*words(server, tmp_path), "--budget", "10usd")
+    assert said.code == 75
+    run = load_run(tmp_path / "run")
+    assert 0 < run.money <= 10
+    assert "by our own token counts" in run.paid
+
+
+def test_a_plan_has_the_money_of_every_reading_mode_side_by_side(say: Say, server: FakeServer, tmp_path: Path) -> None:
+    asked = words(server, tmp_path, "plan")
+    found = json.loads(say(*asked, "--json").out)
+    by = found["money_by_reading"]
+    assert found["money"] == by["fresh"]
+    total = found["total"]
+    assert by["fresh"] == pytest.approx((total["prompt_tokens"] * 1000 + total["output_tokens"] * 2000) / 1e6)
+    assert by["nested"] < by["shared"] < by["fresh"]
+    assert by["until, at least"] < by["fresh"]
+    shown = say(*asked, "--budget", "5usd").out
+    assert "this grid read fresh " in shown
+    assert "prices of 2026-11-01" in shown
+    assert "the budget of 5.00 usd ends it after about" in shown
+    batch = json.loads(say(*asked, "--tier", "batch", "--json").out)
+    assert batch["money"] == pytest.approx(found["money"] / 2)
+
+
+def wrong(say: Say, *words: str) -> CommandResult:
+    said = say(*words)
+    assert said.code in (64, 66), said.out
+    assert "fix:" in said.err
+    return said
+
+
+def test_bad_prices_and_budgets_are_refused_before_anything_is_asked(
+    say: Say, server: FakeServer, tmp_path: Path
+) -> None:
+    asked = words(server, tmp_path)
+    without = asked[:-2]
+    assert "a budget needs prices" in wrong(say, *without, "--budget", "3usd").err
+    assert "a tier needs prices" in wrong(say, *without, "--tier", "batch").err
+    assert "unknown tier 'night'" in wrong(say, *asked, "--tier", "night").err
+    assert "the budget is in eur and the prices are in usd" in wrong(say, *asked, "--budget", "3eur").err
+    assert "is not a budget" in wrong(say, *asked, "--budget", "much").err
+    assert "cannot read the file" in wrong(say, *without, "--prices", str(tmp_path / "none.toml")).err
+    assert not server.completions
+    assert not (tmp_path / "run").exists()
