@@ -21,6 +21,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from leadline.core.spec import make_spec
@@ -95,17 +96,18 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
-    found = []
+    found: list[dict[str, Any]] = []
     with vllm(args.vllm) if args.vllm else llama() as base_url:
         measured(base_url, "fresh", 99, argparse.Namespace(lengths="512", depths=1, samples=1))  # the first is slow
         for seed, reading in enumerate(READINGS, 1):
             seconds, totals = measured(base_url, reading, seed, args)
             use = totals.cache
-            row = {"reading": reading, "seconds": seconds, "answers": totals.done, **use.values()}
-            found.append(row | {"times": found[0]["seconds"] / seconds if found else 1.0})
+            times = found[0]["seconds"] / seconds if found else 1.0
+            row = {"reading": reading, "seconds": seconds, "times": times, "answers": totals.done, **use.values()}
+            found.append(row)
             share = "-" if use.hit_share is None else f"{100 * use.hit_share:.1f}%"
             print(
-                f"{reading:7} {seconds:7.1f} s  {row['times']:5.1f} x  {use.prompt_tokens:8,} prompt tokens, "
+                f"{reading:7} {seconds:7.1f} s  {times:5.1f} x  {use.prompt_tokens:8,} prompt tokens, "
                 f"{use.prompt_tokens - use.cached_tokens:8,} read, {share} of what could come from the cache",
                 flush=True,
             )

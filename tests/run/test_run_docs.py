@@ -35,7 +35,7 @@ def test_every_field_and_limit_is_explained_with_its_default() -> None:
         if name != "limits":
             assert f"| `{name}` |" in page, name
     for name, field in Limits.model_fields.items():
-        default = {None: "none", False: "false"}.get(field.default) or f"{field.default:g}"
+        default = {None: "none", False: "false", "": "none"}.get(field.default) or f"{field.default:g}"
         assert re.search(rf"\| `{name}` \|.*\| {default} \|", page), name
 
 
