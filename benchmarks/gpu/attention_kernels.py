@@ -17,7 +17,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from leadline.models.hf import parts
+from leadline.models.hf import parts, sdpa
 
 HEADS, KEY_HEADS, WIDTH = 32, 8, 128
 SCALE = WIDTH**-0.5
@@ -75,19 +75,19 @@ def windows() -> None:
     for name, heads, key_heads, width, size in (("Gemma 3 4B", 8, 4, 256, 1024), ("gpt-oss 20B", 64, 8, 64, 128)):
         q, k, v = (random(1, n, 8192, width) for n in (heads, key_heads, key_heads))
         far = [random(1, key_heads, 65536, width) for _ in range(2)]
-        chosen = parts._kernels("cuda", torch.bfloat16, width, width)
-        masked = parts._masked_kernel("cuda", torch.bfloat16, width, width)
+        chosen = sdpa.kernels_for("cuda", torch.bfloat16, width, width)
+        masked = sdpa.masked_kernel_for("cuda", torch.bfloat16, width, width)
         print(f"{name}: {[c.__name__ for c in chosen]}, masked {masked and masked.__name__}")
-        for kernel in (parts._cudnn, parts._flash):
+        for kernel in (sdpa._cudnn, sdpa._flash):
             for keys, causal in ((far, False), ([k, v], True)):
                 flops = 4 * heads * 8192 * keys[0].shape[2] * width / (2 if causal else 1)
                 timed(
                     f"{kernel.__name__} over {keys[0].shape[2]}", partial(kernel, q, *keys, width**-0.5, causal), flops
                 )
-        for kernel in (parts._efficient_masked, parts._cudnn_masked):
-            parts._masked_kernel = lambda *_, k=kernel: k  # type: ignore[assignment,misc]
+        for kernel in (sdpa._efficient_masked, sdpa._cudnn_masked):
+            parts.masked_kernel_for = lambda *_, k=kernel: k  # type: ignore[assignment,misc]
             pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
-            work = partial(parts.attend_band, q, *pieces, parts.Scoring(width**-0.5), size)
+            work = partial(parts.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
             timed(f"window of {size}, {kernel.__name__}", work, 4 * heads * 8192 * size * width)
 
 

@@ -14,8 +14,9 @@ pytest.importorskip("transformers")
 from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.parts import Scoring, attend_band, attend_where  # noqa: E402
+from leadline.models.hf.parts import attend_band  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
+from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from leadline.models.hf.store import LocalAttention  # noqa: E402
 from leadline.models.hf.trial import shared_reading_support  # noqa: E402
 from leadline.models.hf.windows import find_windows  # noqa: E402
@@ -47,7 +48,7 @@ def test_a_band_in_blocks_is_masked_attention(queries: int, before: int, size: i
 def test_a_band_without_a_masked_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     query, keys, values = torch.randn(1, 4, 40, 8), [torch.randn(1, 2, 51, 8)], [torch.randn(1, 2, 51, 8)]
     want = attend_band(query, keys, values, Scoring(0.4), 12)
-    monkeypatch.setattr(attention_parts, "_masked_kernel", lambda *_: None)
+    monkeypatch.setattr(attention_parts, "masked_kernel_for", lambda *_: None)
     assert torch.allclose(attend_band(query, keys, values, Scoring(0.4), 12), want, atol=1e-5)
 
 
@@ -85,21 +86,21 @@ def test_a_wrong_window_is_noticed_by_the_trial(name: str, monkeypatch: pytest.M
     assert "differs" in shared_reading_support(reader.model, reader).reason
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gemma2", "gpt_oss", "llama4"])
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "llama4"])
 def test_answers_do_not_depend_on_chunks_batches_slack_or_reuse(name: str) -> None:
     model = architecture(name)
-    cuts = [0, 9, 40, 41, 80, 120, 240, 299]
-    closings = [random_ids(50 + i, n) for i, n in enumerate([4, 45, 3, 1, 60, 9, 2, 26])]
+    cuts = [0, 9, 41, 80, 240, 299]
+    closings = [random_ids(50 + i, n) for i, n in enumerate([4, 45, 1, 60, 2, 26])]
     other = np.concatenate([DOCUMENT[:217], random_ids(9, 83)])
     first = Engine(model, [STOP]).reader
     prompts = [np.concatenate([DOCUMENT[:cut], closing]) for cut, closing in zip(cuts, closings, strict=True)]
-    plain = [generate_plain(model, prompt, 6, [STOP]) for prompt in prompts]
+    plain = [generate_plain(model, prompt, 4, [STOP]) for prompt in prompts]
     for chunk, batch, slack in ((300, 8, 32), (17, 3, 0), (64, 1, 200)):
         reader = Reader(model, chunk=chunk)
         reader.windows = first.windows
         reader.read(other)
         reader.read(DOCUMENT)
         rows = rows_of(DOCUMENT, cuts, closings, slack=slack)
-        found = generate(reader, rows, [6] * len(cuts), [STOP], batch=batch)
+        found = generate(reader, rows, [4] * len(cuts), [STOP], batch=batch)
         assert [found[i] for i in range(len(cuts))] == plain
         reader.use_own_attention()

@@ -25,11 +25,8 @@ from transformers import AttentionInterface
 
 from leadline.models.hf.parts import (
     LARGEST_SPAN,
-    AttentionPart,
-    Scoring,
     attend,
     attend_band,
-    attend_where,
     damp,
     fold,
     fold_sinks,
@@ -37,6 +34,7 @@ from leadline.models.hf.parts import (
     merge_into,
     power_of_two_spans,
 )
+from leadline.models.hf.sdpa import AttentionPart, Scoring, attend_where
 from leadline.models.hf.store import LocalAttention, Store
 
 ATTENTION_NAME = "leadline_shared_prefix"
@@ -96,7 +94,8 @@ def attention(
     attention_pass, positions = _CURRENT.get()
     scoring = Scoring(float(query.shape[-1] ** -0.5 if scale is None else scale), cap and float(cap))
     call = LayerCall(layer, scoring, sinks)
-    return attention_pass.attend(call, _with_true_temperature(module, query, positions), key, value), None
+    answer = attention_pass.attend(call, _with_true_temperature(module, query, positions), key, value)
+    return answer.contiguous(), None
 
 
 def _with_true_temperature(module: Any, query: Tensor, positions: Tensor) -> Tensor:

@@ -23,8 +23,9 @@ from leadline.models.hf.attention import STEP
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
 from leadline.models.hf.memory import ROWS_BYTES, DecoderShape, Speed
 from leadline.models.hf.own_cache import OwnCacheReader
-from leadline.models.hf.parts import Scoring, attend
+from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.sdpa import Scoring
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ exponential sum as weights (the identity behind FlashAttention, arXiv 2205.14135
 log-sum-exp, and nothing is concatenated.
 
     attend         to every key, or causally
-    attend_where   to the keys that a mask allows: for few keys
     attend_band    each query to the last keys up to its own: a sliding window
     merge ...      the parts together; `damp` adds attention sinks, which are keys with a score and no value
 
@@ -16,15 +15,25 @@ query heads, the heads of one key head are placed one after another on the query
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-_SCORES_BYTES = 256 << 20
-"""The limit for scores in plain arithmetic."""
+from leadline.models.hf.sdpa import (
+    GROUPED,
+    AttentionPart,
+    Kernel,
+    Scoring,
+    attend_in_blocks,
+    attend_where,
+    kernels_for,
+    mask_bias,
+    masked_kernel_for,
+    overlapping_blocks,
+)
+
 _SMALLEST_SPAN = 8192
 LARGEST_SPAN = 65536
 """No attention is to more keys of a document at once, so that a store may keep them elsewhere."""
@@ -34,24 +43,7 @@ MOST_PARTS = 6
 _BAND_QUERIES = 1024
 """Queries of a block in banded attention, at most."""
 
-AttentionPart = tuple[Tensor, Tensor]
-"""Attention output [..., queries, width] and the log-sum-exp of its scores [..., queries] in float32."""
-Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
-MaskedKernel = Callable[[Tensor, Tensor, Tensor, float, Tensor], AttentionPart]
 MergingKernel = Callable[[Sequence[AttentionPart]], Tensor | None]
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """The score of a query and a key: `scale` times their product, and with a cap `cap * tanh(score / cap)`."""
-
-    scale: float
-    cap: float | None = None
-
-    def scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """In float32."""
-        scores = torch.matmul(query.float(), key.float().mT).mul_(self.scale)
-        return scores if self.cap is None else scores.div_(self.cap).tanh_().mul_(self.cap)
 
 
 # --- attention in parts -------------------------------------------------------------------------
@@ -64,18 +56,34 @@ def attend(
 
     `planned` marks shapes that occur often: worth a kernel that is faster but needs a plan for every new shape.
     """
-    kernels = _kernels(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
-    kernel = kernels[0 if planned else -1]
     if how.cap is not None:
-        kernel = partial(_blocks, cap=how.cap)
+        return _attend_with(partial(attend_in_blocks, cap=how.cap), query, key, value, how.scale, causal)
+    kernels = kernels_for(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
+    for kernel in kernels if planned else kernels[-1:]:
+        try:
+            return _attend_with(kernel, query, key, value, how.scale, causal)
+        except (RuntimeError, NotImplementedError) as error:
+            _raise_unless_refused(error)
+    return _attend_with(attend_in_blocks, query, key, value, how.scale, causal)
+
+
+def _attend_with(
+    kernel: Kernel, query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
+) -> AttentionPart:
     heads, key_heads = query.shape[1], key.shape[1]
-    if heads == key_heads or kernel in _GROUPED:
-        return kernel(query, key, value, how.scale, causal)
+    if heads == key_heads or kernel in GROUPED:
+        return kernel(query, key, value, scale, causal)
     if causal:  # few keys, so that expanding them is cheap
         key, value = (t.repeat_interleave(heads // key_heads, 1) for t in (key, value))
-        return kernel(query, key, value, how.scale, causal)
-    answer, lse = kernel(fold(query, key_heads), key, value, how.scale, causal)
+        return kernel(query, key, value, scale, causal)
+    answer, lse = kernel(fold(query, key_heads), key, value, scale, causal)
     return answer.reshape(*query.shape[:-1], -1), lse.reshape(query.shape[:-1])
+
+
+def _raise_unless_refused(error: Exception) -> None:
+    """A kernel that refuses a shape is replaced by the next; a device that failed or is full is not its fault."""
+    if isinstance(error, torch.OutOfMemoryError) or any(s in str(error) for s in ("CUDA error", "device-side assert")):
+        raise error
 
 
 def power_of_two_spans(length: int) -> list[tuple[int, int, bool]]:
@@ -93,18 +101,6 @@ def power_of_two_spans(length: int) -> list[tuple[int, int, bool]]:
     if start < length:
         found.append((start, length, False))
     return found
-
-
-def attend_where(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen: Tensor) -> AttentionPart:
-    """Attention to the keys that the mask `seen` [batch, 1, queries, keys] allows. A query that sees none of them gets
-    zeros and a log-sum-exp of minus infinity.
-
-    In float32 throughout: the keys are few, and rounding scores to bfloat16 would lose accuracy.
-    """
-    scores = how.scores(query, key).masked_fill_(~seen, float("-inf"))
-    lse = torch.logsumexp(scores, -1)
-    weights = scores.sub_(lse.clamp_min(torch.finfo(lse.dtype).min).unsqueeze(-1)).exp_()
-    return torch.matmul(weights, value.float()), lse
 
 
 def attend_band(
@@ -126,7 +122,7 @@ def attend_band(
     block = min(_BAND_QUERIES, reach, _whole(queries))
     count = -(-queries // block)
     missing, padding = max(0, reach - before), count * block - queries
-    blocks_of = partial(_overlapping, before=missing, after=padding, size=block + reach, step=block)
+    blocks_of = partial(overlapping_blocks, before=missing, after=padding, size=block + reach, step=block)
     key, value = blocks_of(keys), blocks_of(values)
     padded = pad(query, (0, 0, 0, padding)) if padding else query
     folded = padded.view(key_heads, heads // key_heads, count, block, width)
@@ -152,20 +148,14 @@ def _whole(count: int) -> int:
     return -(-count // _ALIGNED) * _ALIGNED
 
 
-def _overlapping(pieces: Sequence[Tensor], *, before: int, after: int, size: int, step: int) -> Tensor:
-    """The pieces one after another between zeros, as overlapping blocks [blocks, heads, size, width]: a view."""
-    first = pieces[0]
-    zeros = [first.new_zeros(1, first.shape[1], n, first.shape[3]) for n in (before, after)]
-    whole = torch.cat([zeros[0], *pieces, zeros[1]], 2)
-    return whole.unfold(2, size, step)[0].permute(1, 0, 3, 2)
-
-
 def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen: Tensor) -> AttentionPart:
     """With one mask [queries, keys] for the whole batch; every query sees at least one key."""
-    kernel = _masked_kernel(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
+    kernel = masked_kernel_for(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
     if kernel is not None and how.cap is None:
-        bias = torch.zeros(seen.shape, dtype=query.dtype, device=query.device).masked_fill_(~seen, float("-inf"))
-        return kernel(query, key, value, how.scale, bias.expand(*query.shape[:2], *bias.shape))
+        try:
+            return kernel(query, key, value, how.scale, mask_bias(seen, query))
+        except (RuntimeError, NotImplementedError) as error:
+            _raise_unless_refused(error)
     one = (slice(b, b + 1) for b in range(len(query)))  # one block at a time: scores are in float32
     parts = [attend_where(query[b], key[b], value[b], how, seen) for b in one]
     return torch.cat([answer for answer, _ in parts]).to(query.dtype), torch.cat([lse for _, lse in parts])
@@ -232,119 +222,6 @@ def fold(query: Tensor, key_heads: int) -> Tensor:
     return query.reshape(batch, key_heads, heads // key_heads * length, width)
 
 
-# --- kernels: the fastest that works for a device, dtype and width ------------------------------
-
-
-def _cudnn(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, False, scale=scale)
-    return answer, lse.reshape(query.shape[:-1])
-
-
-def _flash(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    got = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, 0.0, causal, False, scale=scale)
-    return got[0], got[1]
-
-
-def _efficient(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, scale=scale)
-    return answer, lse[..., : query.shape[-2]]  # padded to whole blocks
-
-
-def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    answer, lse = attention(query, key, value, 0.0, causal, attn_mask=None, scale=scale)
-    return answer, lse
-
-
-def _blocks(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, cap: float | None = None
-) -> AttentionPart:
-    """Plain arithmetic, a block of keys at a time: works everywhere, and the reference for the other kernels."""
-    how = Scoring(scale, cap)
-    place = torch.arange(query.shape[-2], device=query.device)
-    answer = query.new_zeros(*query.shape[:-1], value.shape[-1], dtype=torch.float32)
-    lse = torch.full(query.shape[:-1], float("-inf"), dtype=torch.float32, device=query.device)
-    block = max(16, min(4096, _SCORES_BYTES // (4 * lse.numel())))
-    for start in range(0, key.shape[-2], block):
-        part_key, part_value = key[..., start : start + block, :], value[..., start : start + block, :]
-        scores = how.scores(query, part_key)
-        if causal:
-            columns = torch.arange(start, start + part_key.shape[-2], device=query.device)
-            scores.masked_fill_(columns > place[:, None], float("-inf"))
-        new = torch.logaddexp(lse, torch.logsumexp(scores, -1))
-        answer *= torch.exp(lse - new).unsqueeze(-1)
-        answer += torch.matmul(scores.sub_(new.unsqueeze(-1)).exp_(), part_value.float())
-        lse = new
-    return answer.to(query.dtype), lse
-
-
-def _cudnn_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
-    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, False, scale=scale)
-    return answer, lse.reshape(query.shape[:-1])
-
-
-def _efficient_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, scale=scale)
-    return answer, lse[..., : query.shape[-2]]
-
-
-def _flash_cpu_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    answer, lse = attention(query, key, value, 0.0, False, attn_mask=bias, scale=scale)
-    return answer, lse
-
-
-# Fastest first; the last one needs no plan. On an H200 in bfloat16 cuDNN reads 128k at 610-680 TFLOP/s, flash at 350,
-# but cuDNN takes about 75 ms to plan a new shape and is slower for few queries.
-_TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
-_TRIED_MASKED: dict[str, tuple[MaskedKernel, ...]] = {
-    "cuda": (_efficient_masked, _cudnn_masked),
-    "cpu": (_flash_cpu_masked,),
-}
-_GROUPED = (_cudnn, _flash)
-"""Kernels that take fewer key heads than query heads."""
-
-
-@cache
-def _kernels(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> tuple[Kernel, ...]:
-    if key_width != value_width:
-        return (_blocks,)  # kernels differ in this case
-    right = tuple(k for k in _TRIED.get(device, ()) if _is_correct(k, device, dtype, key_width))
-    if right[-1:] == (_cudnn,) or not right:
-        spare = device == "cuda" and _is_correct(_efficient, device, dtype, key_width)
-        right += (_efficient if spare else _blocks,)
-    return right
-
-
-@cache
-def _masked_kernel(device: str, dtype: torch.dtype, key_width: int, value_width: int) -> MaskedKernel | None:
-    if key_width != value_width:
-        return None
-    return next((k for k in _TRIED_MASKED.get(device, ()) if _masks_correctly(k, device, dtype, key_width)), None)
-
-
-def _masks_correctly(kernel: MaskedKernel, device: str, dtype: torch.dtype, width: int) -> bool:
-    generator = torch.Generator().manual_seed(0)
-    draws = (torch.randn(3, 2, n, width, generator=generator).to(device, dtype) for n in (40, 64, 64))
-    query, key, value = draws
-    seen = torch.ones(40, 64, dtype=torch.bool, device=device).tril(20).triu(4)
-    bias = torch.zeros(seen.shape, dtype=dtype, device=device).masked_fill_(~seen, float("-inf")).expand(3, 2, -1, -1)
-    try:
-        got = kernel(query, key, value, width**-0.5, bias)
-    except (RuntimeError, NotImplementedError):
-        return False
-    return _near(got, attend_where(query, key, value, Scoring(width**-0.5), seen), dtype)
-
-
-def _near(got: AttentionPart, want: AttentionPart, dtype: torch.dtype) -> bool:
-    tolerance = 1e-4 if dtype in (torch.float32, torch.float64) else 2e-2
-    return all(torch.allclose(g.float(), w.float(), atol=tolerance) for g, w in zip(got, want, strict=True))
-
-
 @cache
 def _merging_kernel(device: str, dtype: torch.dtype, width: int) -> MergingKernel | None:
     """The Triton kernel that merges parts, if it is available and agrees with plain arithmetic on random numbers."""
@@ -366,21 +243,3 @@ def _merges_equally(got: Tensor | None, parts: Sequence[AttentionPart]) -> bool:
     near = 4 * torch.finfo(parts[0][0].dtype).eps
     want = merge(parts).transpose(1, 2)
     return got is not None and torch.allclose(got.float(), want.float(), rtol=near, atol=near)
-
-
-def _is_correct(kernel: Kernel, device: str, dtype: torch.dtype, width: int) -> bool:
-    """Whether a kernel accepts these shapes and agrees with plain arithmetic on random numbers."""
-    generator = torch.Generator().manual_seed(0)
-    group = 2 if kernel in _GROUPED else 1
-    for queries, keys, causal in ((40, 40, True), (40, 200, False)):
-        shapes = (1, 2 * group, queries, width), (1, 2, keys, width), (1, 2, keys, width)
-        query, key, value = (torch.randn(s, generator=generator).to(device, dtype) for s in shapes)
-        try:
-            got = kernel(query, key, value, width**-0.5, causal)
-        except (RuntimeError, NotImplementedError):
-            return False
-        wide_key, wide_value = (t.repeat_interleave(group, 1) for t in (key, value))
-        want = _blocks(query, wide_key, wide_value, width**-0.5, causal)
-        if not _near(got, want, dtype):
-            return False
-    return True
