@@ -21,7 +21,7 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -50,6 +50,8 @@ class HttpReply:
     retry_after: float | None = None
     """Seconds to wait, from either form of the Retry-After header."""
     location: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """As they arrived: redact them before they are shown."""
 
     @property
     def looks_like_html(self) -> bool:
@@ -132,6 +134,7 @@ class HttpClient:
             content_type=response.headers.get("Content-Type", "").lower(),
             retry_after=parse_retry_after(response.headers.get("Retry-After")),
             location=redact(location)[:MESSAGE_CHARACTERS] if location else "",
+            headers=response.headers,
         )
 
     def close(self) -> None:

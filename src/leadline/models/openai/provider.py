@@ -13,7 +13,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -33,7 +34,7 @@ from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_serve
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
 from leadline.models.openai.prefix_cache import ask_prefix_cache
-from leadline.models.openai.replies import is_schema_refusal, parse_reply, request_failure
+from leadline.models.openai.replies import decode_json, is_schema_refusal, parse_reply, request_failure
 from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
 from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
@@ -161,6 +162,17 @@ def _not_a_url(text: str) -> UsageError:
     return UsageError(f"{text[:200]!r} is not a URL", where="base_url", fix="write http://127.0.0.1:8000/v1")
 
 
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One request outside of a run, and its reply as it came."""
+
+    outcome: Completion | Failure
+    page: Mapping[str, Any]
+    """The reply as JSON; empty where there is none."""
+    headers: Mapping[str, str]
+    seconds: float
+
+
 class OpenAIModel:
     """One model on one server. Thread-safe."""
 
@@ -220,6 +232,46 @@ class OpenAIModel:
             key_name=options.api_key_env,
             extra=options.extra,
         )
+
+    def exchange(
+        self,
+        text: str | Sequence[int],
+        prefix: str = "",
+        *,
+        chat: bool | None = None,
+        seconds: float | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Exchange:
+        """Send one text as a run would, with `fields` in place of its own, and return everything that comes back.
+
+        Token ids go to the completions endpoint as they are, without template or special tokens.
+        """
+        began = time.perf_counter()
+        chat = (self._chat if chat is None else chat) and isinstance(text, str)
+        sent = {**self._decoding(16), **(fields or {})}
+        if "max_tokens" in sent and self._limit_field != "max_tokens":
+            sent[self._limit_field] = sent.pop("max_tokens")
+        if self._temperature is None:
+            sent.pop("temperature", None)
+        if chat:
+            assert isinstance(text, str)
+            shape = {"messages": conversation(text, prefix), **self._chat_fields}
+            shape |= prefill_fields(self.server.kind) if prefix else {}
+        else:
+            shape = {"prompt": text + self.frame.after + prefix if isinstance(text, str) else list(text)}
+        body = msgspec.json.encode({"model": self.server.model, **shape, **self._options.extra, **sent})
+        url = f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"
+        try:
+            reply = self._client.send("POST", url, body, timeout=seconds)
+        except RequestFailed as error:
+            return Exchange(request_failure(error), {}, {}, time.perf_counter() - began)
+        opened, key_name = self._opened_thinking if chat else False, self._options.api_key_env
+        outcome = parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name)
+        return Exchange(outcome, decode_json(reply) or {}, reply.headers, time.perf_counter() - began)
+
+    def server_tokenizer(self) -> ServerTokenizer:
+        """The server's own tokenizer, whichever one is used here."""
+        return ServerTokenizer(self._client, self.server)
 
     @cached_property
     def plain(self) -> Frame:

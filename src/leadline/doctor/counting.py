@@ -1,0 +1,355 @@
+"""Checks of token counts: tokenizer, receipts, template, hidden system prompt, rewritten text, prefix cache.
+
+All but the last come from one experiment: texts of several kinds are sent, and the server's counts of them (receipts)
+are compared with ours. What the difference depends on says what is wrong: a constant is text that was added, a factor
+is another way of counting, a difference for some kinds of text is another tokenizer or a rewritten text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from leadline.core.errors import LeadlineError
+from leadline.core.findings import Finding, NotMade, Ok
+from leadline.core.format import format_list
+from leadline.doctor.session import TINY_DIFFERENCE, CannotCheck, Said, Session, logprob_difference
+from leadline.doctor.texts import ALLOWANCE, COUNTED, LEAKS, LONG_ANSWERS, PROSE, REWRITABLE, plant
+from leadline.models.openai.template import ALLOWED_DIFFERENCE
+from leadline.models.openai.tokenizer import ServerTokenizer
+
+SMALL_ADDITION = 8
+"""Tokens: a system prompt has more, another template or a second BOS has fewer."""
+UNKNOWN_TEMPLATE = 64
+"""Tokens that templates with their default system texts may add, where the template is not known."""
+SCALE = 0.02
+CACHE_TOKENS = 1024
+CACHE_SHARE = 0.5
+FASTER = 0.6
+COMMON_WORDS = 6
+NO_COUNTS = "the server reports no token counts (usage.prompt_tokens)"
+
+
+@dataclass(frozen=True, slots=True)
+class TextCount:
+    """Tokens of one text: in the whole prompt by our count and by the receipt, and of the text alone."""
+
+    name: str
+    expected: int
+    receipt: int | None
+    ours: int
+    tokenized: int | None
+    """By the server's own /tokenize; None where it has none."""
+
+    @property
+    def difference(self) -> int:
+        return (self.receipt or 0) - self.expected
+
+
+def counts(session: Session) -> list[TextCount]:
+    """Every text is sent once, for one token of an answer."""
+    session.need_server()
+    names = ("prose", "four times the prose", "other scripts") if session.cheap else tuple(COUNTED)
+    return [_count(session, name, COUNTED[name]) for name in names]
+
+
+def rewritable_counts(session: Session) -> list[TextCount]:
+    return [_count(session, name, text) for name, text in REWRITABLE.items()]
+
+
+def _count(session: Session, name: str, text: str) -> TextCount:
+    said = session.ask(text, max_tokens=1)
+    remote = _remote(session)
+    tokenized = None if remote is None else len(remote.encode(text))
+    return TextCount(name, session.expected_tokens(text), said.completion.prompt_tokens, session.count(text), tokenized)
+
+
+def _remote(session: Session) -> ServerTokenizer | None:
+    server = session.need_server()
+    return server.server_tokenizer() if server.server.kind != "plain" else None
+
+
+@dataclass(frozen=True, slots=True)
+class CountPattern:
+    """How receipts differ from our counts."""
+
+    given: bool
+    constant: bool = False
+    """The same receipt for texts of different lengths."""
+    addition: int = 0
+    """Tokens that every prompt has beyond ours."""
+    scaled: float = 1.0
+    """The receipt's tokens for one of ours, where the same factor holds for every kind of text."""
+    odd: tuple[str, ...] = ()
+    """Kinds of text that differ by more than the others."""
+    tokenizes_differently: tuple[str, ...] = ()
+    """Kinds of text that the server's own /tokenize counts differently from us."""
+
+
+def pattern(session: Session) -> CountPattern:
+    found = session.once(counts)
+    apart = tuple(c.name for c in found if c.tokenized is not None and c.tokenized != c.ours)
+    if any(c.receipt is None for c in found):
+        return CountPattern(False, tokenizes_differently=apart)
+    receipts = [c.receipt or 0 for c in found]
+    if len(set(receipts)) == 1:
+        return CountPattern(True, constant=True, tokenizes_differently=apart)
+    base, long = found[0], found[1]
+    factor = (receipts[1] - receipts[0]) / (long.expected - base.expected)
+    allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
+    if abs(factor - 1) <= SCALE:
+        odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
+        return CountPattern(True, addition=base.difference, odd=odd, tokenizes_differently=apart)
+    added = receipts[0] - factor * base.expected
+    fits = all(abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, found, strict=True))
+    odd = () if fits else tuple(c.name for c in found if abs(c.difference) > allowed)
+    return CountPattern(True, scaled=factor if fits else 1.0, odd=odd, tokenizes_differently=apart)
+
+
+def _show(found: Sequence[TextCount]) -> str:
+    shown = (f"{c.name}: {c.expected:,} sent, {c.receipt:,} counted" for c in found if c.receipt is not None)
+    return "; ".join(shown)
+
+
+# --- tokenizer, receipts
+
+
+def check_tokenizer(session: Session) -> Ok | Finding | NotMade:
+    fix = "give tokenizer=FOLDER with this model's tokenizer.json; the server may also have loaded another model"
+    found, seen = session.once(counts), session.once(pattern)
+    if seen.tokenizes_differently:
+        one = next(c for c in found if c.name == seen.tokenizes_differently[0])
+        counted = f"{one.name} has {one.ours} tokens here and {one.tokenized} in the server's /tokenize"
+        return Finding(counted, fix)
+    if not seen.given or seen.constant:
+        return NotMade(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
+    if seen.odd and found[0].tokenized is None:
+        odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
+        return Finding(f"the difference between our count and the server's depends on the text: {_show(odd)}", fix)
+    return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
+
+
+def check_receipts(session: Session) -> Ok | Finding | NotMade:
+    fix = "do not trust prompt_tokens of this server: ask the operator, or bypass the gateway; lengths are ours"
+    found, seen = session.once(counts), session.once(pattern)
+    if not seen.given:
+        return NotMade(NO_COUNTS)
+    if seen.constant:
+        return Finding(f"texts of {found[0].expected:,} and {found[1].expected:,} tokens are both counted as "
+                       f"{found[0].receipt:,}", fix)  # fmt: skip
+    if abs(seen.scaled - 1) > SCALE:
+        return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(found[:2])}", fix)
+    if seen.odd and found[0].tokenized is not None and not seen.tokenizes_differently:
+        odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
+        return Finding(f"the receipts do not follow the server's own tokenizer: {_show(odd)}", fix)
+    problem = "" if session.cheap else _completion_problem(session.once(counted_answer), session)
+    if problem:
+        return Finding(problem, fix)
+    return Ok("prompts and answers are counted as many tokens as they have")
+
+
+def counted_answer(session: Session) -> Said:
+    session.need_server()
+    return session.ask(LONG_ANSWERS["words"], max_tokens=48)
+
+
+def _completion_problem(said: Said, session: Session) -> str:
+    """What is wrong with the count of an answer; empty if nothing is."""
+    told = said.completion
+    if told.cached_tokens is not None and told.prompt_tokens is not None and told.cached_tokens > told.prompt_tokens:
+        return f"{told.cached_tokens:,} tokens of a prompt of {told.prompt_tokens:,} are said to come from a cache"
+    counted, ours = told.completion_tokens, session.count(said.content)
+    if counted is None or told.thinking:
+        return ""
+    allowed = max(4, 0.3 * ours)
+    return f"an answer of {ours} tokens is counted as {counted}" if abs(counted - ours) > allowed else ""
+
+
+# --- template, system prompt
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateComparison:
+    """The same prompt as messages, and as the token ids that the template makes of it."""
+
+    differs: bool
+    evidence: str
+
+
+def templates_compared(session: Session) -> TemplateComparison:
+    """Whether the chat endpoint reads what the server's template says. Raises CannotCheck where that is not known."""
+    server = session.need_server()
+    frame = server.frame
+    if frame.form != "chat" or not (frame.before or frame.after):
+        raise CannotCheck("the server does not show its chat template")
+    fields = session.logprob_fields or {}
+    ids = server.tokenizer.encode(frame.before + PROSE + frame.after).tolist()
+    chat = session.ask(PROSE, max_tokens=12, **fields)
+    numeric = {"logprobs": fields["top_logprobs"]} if fields else {}
+    plain = session.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
+    if not isinstance(plain, Said) or chat.completion.thinking:
+        raise CannotCheck("the server answers no completion of token ids to compare the chat with")
+    apart = logprob_difference(chat, plain)
+    if apart is not None:
+        differs = apart > TINY_DIFFERENCE
+        return TemplateComparison(differs, f"the first tokens' log-probabilities differ by {apart:.2g} nats")
+    differs = chat.text.split()[:4] != plain.text.split()[:4]
+    return TemplateComparison(differs, f"the answers begin with {chat.text[:40]!r} and {plain.text[:40]!r}")
+
+
+def _template_differs(session: Session) -> TemplateComparison | None:
+    if session.cheap:
+        return None
+    try:
+        return session.once(templates_compared)
+    except CannotCheck:
+        return None
+
+
+def check_template(session: Session) -> Ok | Finding | NotMade:
+    server = session.need_server()
+    frame, seen = server.frame, session.once(pattern)
+    fix = "start the server with the model's own chat template, or give template=FOLDER if it is that of the server"
+    twice = _doubled_bos(session)
+    if twice:
+        return Finding(
+            twice, "remove the beginning-of-text token from the template, or add_special_tokens from the server"
+        )
+    if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
+        return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
+    known, added = bool(frame.before or frame.after), _addition(session)
+    if seen.given and not seen.constant and known and added and abs(added) <= SMALL_ADDITION:
+        bos = _bos(session)
+        if bos and added == len(bos):
+            return Finding(f"every prompt has {added} tokens more than its template: the beginning-of-text token is "
+                           "read twice", "remove it from the template, or stop the server from adding it")  # fmt: skip
+        return Finding(f"every prompt has {added:+} tokens against the template {frame.fingerprint[:8]}", fix)
+    if known and added < -SMALL_ADDITION:
+        return Finding(f"every prompt has {-added} tokens fewer than the template makes of it", fix)
+    compared = _template_differs(session)
+    if compared is not None and compared.differs and not _leaked(session) and added <= SMALL_ADDITION:
+        return Finding(f"as messages a prompt is answered differently than as its template writes it: "
+                       f"{compared.evidence}", fix)  # fmt: skip
+    if not known and frame.form == "chat":
+        return NotMade("the server does not show its chat template; give template=FOLDER to compare with")
+    return Ok("prompts have exactly the tokens of the template" + (f"; {compared.evidence}" if compared else ""))
+
+
+def _addition(session: Session) -> int:
+    """Tokens that every prompt has beyond its template, as measured when the model was opened or now."""
+    frame, seen = session.need_server().frame, session.once(pattern)
+    return seen.addition + frame.extra_tokens
+
+
+def _bos(session: Session) -> list[int]:
+    """The tokens that the server puts before a text; empty where it puts none or does not say."""
+    remote = _remote(session)
+    if remote is None:
+        return []
+    try:
+        plain, special = remote.encode("a").tolist(), remote.special_ids("a")
+    except LeadlineError:
+        return []
+    return special[: len(special) - len(plain)]
+
+
+def _doubled_bos(session: Session) -> str:
+    """Whether the server's own rendering begins with two beginning-of-text tokens, as a sentence."""
+    server, bos = session.need_server(), _bos(session)
+    if not bos or server.frame.form != "chat":
+        return ""
+    ids = server.tokenizer.encode(server.frame.before).tolist()
+    if ids[: 2 * len(bos)] == bos * 2:
+        return f"the template begins with {server.frame.before[:40]!r}: the beginning-of-text token stands twice"
+    return ""
+
+
+def check_system_prompt(session: Session) -> Ok | Finding | NotMade:
+    fix = "ask the operator to remove it, or use an endpoint without it; its tokens are part of every prompt"
+    server = session.need_server()
+    frame, seen = server.frame, session.once(pattern)
+    known, added = bool(frame.before or frame.after), _addition(session)
+    limit = SMALL_ADDITION if known or frame.form == "completion" else UNKNOWN_TEMPLATE
+    if added > limit:
+        leaked = _leaked(session)
+        quoted = f"; asked for it, the model answers {leaked[:120]!r}" if leaked else ""
+        return Finding(f"every prompt has {added} tokens that we did not send{quoted}", fix)
+    compared = _template_differs(session)
+    if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(session)):
+        return Finding(f"asked for the text before its message, the model answers twice {leaked[:160]!r}", fix)
+    if not seen.given or seen.constant:
+        return NotMade(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
+    text = f"the template adds {frame.system[:60]!r}" if frame.system else "no system text is added"
+    return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
+
+
+def leaks(session: Session) -> list[Said]:
+    return [session.ask(text, max_tokens=96) for text in LEAKS]
+
+
+def _leaked(session: Session) -> str:
+    """What two different requests for the hidden text both answer, if it is neither our text nor the template's."""
+    if session.cheap:
+        return ""
+    one, two = (said.text.split() for said in session.once(leaks))
+    frame = session.need_server().frame
+    known = f"{frame.before} {' '.join(LEAKS)}"
+    best: list[str] = []
+    for start in range(len(one)):
+        stop = start + len(best) + 1
+        while stop <= len(one) and _holds(two, one[start:stop]):
+            best, stop = one[start:stop], stop + 1
+    text = " ".join(best)
+    return text if len(best) >= COMMON_WORDS and text not in known else ""
+
+
+def _holds(words: list[str], part: list[str]) -> bool:
+    return any(words[i : i + len(part)] == part for i in range(len(words) - len(part) + 1))
+
+
+# --- text that a gateway changes
+
+
+def rewritten_texts(session: Session) -> str:
+    """Kinds of text that have other counts than the plain ones, as a sentence; empty if none."""
+    seen = session.once(pattern)
+    if not seen.given or seen.constant or seen.odd or abs(seen.scaled - 1) > SCALE or seen.tokenizes_differently:
+        return ""
+    found = session.once(rewritable_counts)
+    allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
+    odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
+    return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
+
+
+# --- prefix cache
+
+
+def check_prefix_cache(session: Session) -> Ok | Finding | NotMade:
+    """A text that was never sent, then the same text with another question."""
+    session.need_server()
+    length = min(CACHE_TOKENS, session.longest or CACHE_TOKENS, session.model.card.window or CACHE_TOKENS)
+    fix = "start the server with its prefix cache (vLLM --enable-prefix-caching, SGLang without --disable-radix-cache, "
+    fix += "llama.cpp with cache_prompt), or plan with --reading fresh"
+    pairs = []
+    for _ in range(2):
+        planted = plant(session, length)
+        first, second = (session.ask(planted.text(p), planted.prefix(p), max_tokens=1) for p in ("harbour", "museum"))
+        pairs.append((first, second))
+    shared = length - 4 * ALLOWANCE
+    fresh = [first.completion.cached_tokens for first, _ in pairs]
+    hits = [second.completion.cached_tokens for _, second in pairs]
+    session.numbers["cached_tokens"] = hits[-1]
+    if any((tokens or 0) > CACHE_SHARE * length for tokens in fresh):
+        return Finding(f"{max(t or 0 for t in fresh):,} of {length:,} tokens of a text that was never sent before are "
+                       "said to come from the cache", "do not trust cached_tokens of this server")  # fmt: skip
+    if any((tokens or 0) >= CACHE_SHARE * shared for tokens in hits):
+        return Ok(f"{max(t or 0 for t in hits):,} of {length:,} tokens of a repeated beginning came from the cache")
+    ratio = min(second.seconds / first.seconds for first, second in pairs)
+    if ratio < FASTER:
+        return Ok(f"a repeated beginning of {length:,} tokens takes {100 * ratio:.0f} % of the time; no count is given")
+    if all(tokens is None for tokens in hits):
+        return NotMade("the server does not report cached tokens (vLLM needs --enable-prompt-tokens-details, SGLang "
+                       "--enable-cache-report), and the times of so short a text do not show it")  # fmt: skip
+    return Finding(
+        f"of a repeated beginning of {length:,} tokens {max(t or 0 for t in hits):,} came from the cache", fix
+    )

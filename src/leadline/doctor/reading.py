@@ -1,0 +1,329 @@
+"""Checks of what is read: silent truncation, a context shorter than claimed, a gateway that rewrites texts.
+
+A document as long as the window has five facts at five depths, and every fact is asked for. A fact that is not found is
+either not read or not understood. It is not read if the answer stays the same, to the last log-probability where the
+server gives them, when the fact itself is changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from os.path import commonprefix
+
+from leadline.core.errors import LengthError
+from leadline.core.findings import Finding, NotMade, Ok
+from leadline.core.format import format_list
+from leadline.core.records import Failure
+from leadline.doctor.counting import rewritten_texts
+from leadline.doctor.generating import long_answers
+from leadline.doctor.session import CannotCheck, Said, Session, logprob_difference
+from leadline.doctor.texts import ALLOWANCE, PLACES, Planted, other_value, plant, short_length
+
+LONGEST = 131_072
+"""Longer windows are checked up to here, unless the user asks for more."""
+UNKNOWN_WINDOW = 4096
+"""What is read of a model that states no window."""
+MARGIN = 16
+SLACK = 0.02
+BISECTIONS = 8
+REGIONS = dict(
+    zip(PLACES, ("the beginning", "the first quarter", "the middle", "the last quarter", "the end"), strict=True)
+)
+NOISE_FACTOR = 3.0
+SMALLEST_CHANGE = 1e-3
+"""Nats: less than this is not a change of the answer."""
+GATEWAY_HEADERS = ("via", "x-cache", "x-served-by")
+FOOTER = 12
+"""Characters at the end of answers to different requests."""
+MASKS = re.compile(r"\[[A-Z_ ]{4,}\]|<[A-Z_]{4,}>|\*{4,}|REDACTED|█")
+PRIVATE = (
+    (
+        "The harbour master's address is mara.lindquist@example.org.",
+        "What is the harbour master's address?",
+        "lindqvist@",
+    ),
+    ("The number of the harbour office is +44 20 7946 0958.", "What is the number of the harbour office?", "7946"),
+)
+
+
+def ask_place(session: Session, planted: Planted, place: str, value: str = "", **fields: object) -> Said | Failure:
+    """The door code of a place, as a run asks for it; with another code in the text if one is given."""
+    if session.server is None:
+        return session.ask_probe(planted.document, planted.probe(place))
+    return session.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
+
+
+def is_found(said: Said | Failure, value: str) -> bool:
+    return isinstance(said, Said) and value in said.text
+
+
+# --- the experiments
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """Whether the model answers such questions about a short text."""
+
+    found: tuple[bool, ...]
+    answers: tuple[str, ...]
+
+    @property
+    def is_enough(self) -> bool:
+        return sum(self.found) >= len(self.found) - 1
+
+
+def ability(session: Session) -> Ability:
+    planted = plant(session, short_length(session))
+    asked = PLACES if not session.cheap else PLACES[2:3]
+    said = [ask_place(session, planted, place) for place in asked]
+    if all(isinstance(one, Failure) for one in said):
+        failure = next(one for one in said if isinstance(one, Failure))
+        raise CannotCheck(f"no answer to a question about a short text: {failure.why}: {failure.message}")
+    found = tuple(is_found(one, planted.values[place]) for one, place in zip(said, asked, strict=True))
+    return Ability(found, tuple(one.text if isinstance(one, Said) else "" for one in said))
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The longest prompt that is answered at all."""
+
+    length: int
+    """Tokens, answer included."""
+    claimed: int | None
+    refusal: Failure | None = None
+    """Why the claimed length was not answered."""
+
+
+def accepted(session: Session) -> Accepted:
+    """Sends a prompt of the claimed length; if it is refused, bisects."""
+    card = session.model.card
+    claimed = card.window if card.window_is_hard or session.server is not None else None
+    wanted = min(session.longest or LONGEST, claimed or session.longest or UNKNOWN_WINDOW)
+    failure = _refusal(session, wanted)
+    if failure is None:
+        return Accepted(wanted, claimed)
+    low, high = 0, wanted
+    for guess in _limits_named(failure, wanted):
+        if guess > low and guess < high:
+            low, high = (guess, high) if _refusal(session, guess) is None else (low, guess)
+    for _ in range(BISECTIONS):
+        if high - low <= max(MARGIN, SLACK * wanted):
+            break
+        middle = (low + high) // 2
+        low, high = (middle, high) if _refusal(session, middle) is None else (low, middle)
+    if low == 0:
+        raise CannotCheck(f"no prompt is answered: {failure.message}")
+    return Accepted(low, claimed, failure)
+
+
+def _refusal(session: Session, length: int) -> Failure | None:
+    try:
+        planted = plant(session, length)
+    except LengthError as error:
+        return Failure("context_length", error.what)
+    said = ask_place(session, planted, PLACES[0])
+    if isinstance(said, Failure):
+        return said
+    session_documents(session)[length] = (planted, said)
+    return None
+
+
+def session_documents(session: Session) -> dict[int, tuple[Planted, Said]]:
+    """Documents that were sent whole, by length, with the answer about their first fact."""
+    return session.once(_no_documents)
+
+
+def _no_documents(session: Session) -> dict[int, tuple[Planted, Said]]:
+    return {}
+
+
+def _limits_named(failure: Failure, below: int) -> list[int]:
+    """Numbers in the server's message that may be its limit."""
+    numbers = {int(n.replace(",", "")) for n in re.findall(r"\d[\d,]{2,}", failure.message)}
+    return sorted(n for n in numbers if 64 <= n < below)
+
+
+@dataclass(frozen=True, slots=True)
+class LongReading:
+    """What is found in the longest accepted document."""
+
+    length: int
+    lost: tuple[str, ...]
+    """Places whose codes are not found and make no difference to the answer."""
+    unsure: tuple[str, ...]
+    """Places whose codes are not found, though they are read or it cannot be told."""
+    question_lost: bool
+    receipt: int | None
+    expected: int
+    evidence: str = ""
+
+
+def long_reading(session: Session) -> LongReading:
+    able = session.once(ability)
+    length = session.once(accepted).length
+    planted, first = session_documents(session)[length]
+    said: dict[str, Said | Failure] = {PLACES[0]: first}
+    for place in PLACES[1:]:
+        said[place] = ask_place(session, planted, place)
+    answers = [one.text for one in said.values() if isinstance(one, Said)]
+    missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
+    same = len(set(answers)) == 1 and len(set(able.answers)) > 1
+    lost, unsure, evidence = list[str](), list[str](), ""
+    for place in [] if same else missing:
+        verdict, evidence = _is_unread(session, planted, place, said[place], able)
+        (lost if verdict else unsure).append(place)
+    return LongReading(
+        length=length,
+        lost=tuple(missing) if same and missing else tuple(lost),
+        unsure=tuple(unsure),
+        question_lost=same and bool(missing),
+        receipt=first.completion.prompt_tokens,
+        expected=planted.tokens(PLACES[0]),
+        evidence=evidence,
+    )
+
+
+def _is_unread(
+    session: Session, planted: Planted, place: str, before: Said | Failure, able: Ability
+) -> tuple[bool, str]:
+    """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
+    if session.server is None or isinstance(before, Failure):
+        return False, "the model did not find it"
+    fields = session.logprob_fields or {}
+    ask = partial(ask_place, session, planted, place, **fields)
+    one, again, other = ask(), ask(), ask(other_value(session, planted, place))
+    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
+        return False, "it was not answered"
+    if fields:
+        noise = logprob_difference(one, again) or 0.0
+        change = logprob_difference(one, other) or 0.0
+        if one.logprobs and other.logprobs and one.logprobs[0].token != other.logprobs[0].token:
+            change = max(change, 1.0)
+        read = change > max(NOISE_FACTOR * noise, SMALLEST_CHANGE)
+        return not read, f"with another code there the answer changes by {change:.2g} nats (repeated: {noise:.2g})"
+    same = one.text == other.text
+    return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
+
+
+# --- the checks
+
+
+def check_truncation(session: Session) -> Ok | Finding | NotMade:
+    found, able = session.once(long_reading), session.once(ability)
+    short = found.receipt is not None and found.expected - found.receipt > max(64, SLACK * found.expected)
+    fix = "start the server with a context of at least the lengths you measure (Ollama num_ctx, llama.cpp --ctx-size, "
+    fix += "vLLM --max-model-len) and without truncate_prompt_tokens or context shift, or measure shorter lengths"
+    counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
+    if found.question_lost:
+        return Finding(f"at {found.length:,} tokens every question gets the same answer: the end of the prompt is cut "
+                       f"off{counted}", fix)  # fmt: skip
+    if found.lost:
+        whole = _read_whole(session, found)
+        lost = format_list([REGIONS[place] for place in found.lost])
+        kind = "" if short or found.receipt is None else ", as a sliding window or a cut after counting does"
+        return Finding(f"at {found.length:,} tokens {lost} of the text is not read: {found.evidence}{counted}{kind}; "
+                       f"about {whole:,} tokens are read whole", fix)  # fmt: skip
+    if short:
+        return Finding(f"a prompt of {found.expected:,} tokens is counted as {found.receipt:,}", fix)
+    if found.unsure:
+        named = format_list([REGIONS[place] for place in found.unsure])
+        what = f"at {found.length:,} tokens the code in {named} is not found, though its text is read: {found.evidence}"
+        return Ok(what if able.is_enough else f"{what}; the model hardly finds one in a short text either")
+    return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
+
+
+def _read_whole(session: Session, found: LongReading) -> int:
+    """The longest document, about, whose lost facts are found: by bisection."""
+    place = found.lost[0]
+    low, high = short_length(session), found.length
+    for _ in range(BISECTIONS):
+        if high - low <= max(MARGIN, 4 * SLACK * found.length):
+            break
+        middle = (low + high) // 2
+        planted = plant(session, middle)
+        read = is_found(ask_place(session, planted, place), planted.values[place])
+        low, high = (middle, high) if read else (low, middle)
+    session.numbers["tokens_read_whole"] = low
+    return low
+
+
+def check_window(session: Session) -> Ok | Finding | NotMade:
+    found = session.once(accepted)
+    if found.refusal is not None:
+        session.numbers["accepted_tokens"] = found.length
+        claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
+        wanted = min(session.longest or LONGEST, found.claimed or UNKNOWN_WINDOW)
+        return Finding(
+            f"{claim}, and a prompt of {wanted:,} is refused ({found.refusal.why}: {found.refusal.message[:160]}); "
+            f"about {found.length:,} are accepted",
+            f"measure up to {found.length:,} tokens, or start the server with a larger context",
+        )
+    if found.claimed is None:
+        return NotMade(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
+    if found.length < found.claimed:
+        return Ok(f"{found.length:,} of the claimed {found.claimed:,} tokens are accepted; --longest checks more")
+    return Ok(f"a prompt of all {found.claimed:,} claimed tokens is accepted")
+
+
+def check_rewriting(session: Session) -> Ok | Finding | NotMade:
+    """A gateway that changes texts on their way, in either direction, or answers from a store of old replies."""
+    session.need_server()
+    fix = "ask the server without the gateway, or switch its cleaning, masking and caching of replies off"
+    problems = [p for p in (rewritten_texts(session), _masked(session), _footer(session), _stale(session)) if p]
+    named = [
+        f"{name}: {session.headers[name]}" for name in ("via", "x-cache", "x-served-by") if name in session.headers
+    ]
+    passed = f" (headers: {', '.join(named)[:120]})" if named else ""
+    if problems:
+        return Finding("; ".join(problems) + passed, fix)
+    return Ok(f"texts with odd spaces, addresses and markup arrive as they are{passed}")
+
+
+def _masked(session: Session) -> str:
+    """Whether private data comes back masked."""
+    for fact, question, wanted in PRIVATE:
+        said = session.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
+        mask = MASKS.search(said.content)
+        if mask and wanted not in said.content:
+            return f"{fact.rpartition(' is ')[2]!r} comes back as {mask[0]!r}"
+    return ""
+
+
+def _footer(session: Session) -> str:
+    """The same words at the end of answers to different requests that ended by themselves."""
+    ended = [said.content for said in session.once(short_answers) if said.completion.finish == "stop"]
+    if len(ended) < 3:
+        return ""
+    common = commonprefix([text[::-1] for text in ended])[::-1].strip()  # noqa: RUF071 (texts, not paths)
+    return f"every answer ends with {common[:80]!r}" if len(common) >= FOOTER else ""
+
+
+def short_answers(session: Session) -> list[Said]:
+    texts = ("Say hello.", "Name one colour.", "What is two plus two?", "Name a day of the week.")
+    return [session.ask(text, max_tokens=96) for text in texts]
+
+
+def _stale(session: Session) -> str:
+    """Whether a question about a changed text gets the answer to the text before the change, or an old reply."""
+    planted = plant(session, short_length(session))
+    place = PLACES[2]
+    value, new = planted.values[place], other_value(session, planted, place)
+    first, second = ask_place(session, planted, place), ask_place(session, planted, place, new)
+    if is_found(first, value) and is_found(second, value) and isinstance(second, Said) and new not in second.text:
+        return f"with {new} in place of {value} in the text the answer is still {value}"
+    ids = [said.id for said in (*session.once(short_answers), *_long(session)) if said.id]
+    if isinstance(first, Said) and first.id:
+        again = ask_place(session, planted, place)
+        if isinstance(again, Said) and again.id == first.id and ids.count(first.id) == 0:
+            return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
+    return ""
+
+
+def _long(session: Session) -> Sequence[Said]:
+    try:
+        return tuple(session.once(long_answers).values())
+    except CannotCheck:
+        return ()

@@ -1,0 +1,233 @@
+"""One model while it is checked: asking it, counting what that costs, and what its replies say."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, TypeVar
+
+from leadline.core.contracts import Model
+from leadline.core.records import Completion, Failure
+from leadline.core.types import Cell, Document, Draft, Probe, Question
+from leadline.models.openai.provider import Exchange, OpenAIModel
+from leadline.text.fitting import Fitter
+
+T = TypeVar("T")
+
+ATTEMPTS = 4
+FIRST_WAIT_SECONDS = 0.25
+LONGEST_WAIT_SECONDS = 20.0
+TINY_DIFFERENCE = 0.3
+"""Nats: differences below this come from the order of floating-point sums and are not a fault."""
+TOP = 3
+"""Alternatives asked for at every token."""
+IN_PROCESS = "the model runs in this process: there is no server that could do this"
+
+
+class CannotCheck(Exception):
+    """The check that is being made cannot be made; the text says why."""
+
+
+class TokenChances(NamedTuple):
+    """A generated token with its log-probability, and the alternatives that the server lists."""
+
+    token: str
+    logprob: float
+    alternatives: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One answered request."""
+
+    text: str
+    """The answer, without thinking and prefix."""
+    content: str
+    """The answer as the server sent it."""
+    completion: Completion
+    seconds: float
+    id: str = ""
+    logprobs: tuple[TokenChances, ...] = ()
+
+    @property
+    def is_cut_off(self) -> bool:
+        return self.completion.finish == "length"
+
+
+class Session:
+    """Asks one model. Experiments that several checks need are made once (`once`)."""
+
+    def __init__(
+        self, model: Model, *, longest: int | None = None, cheap: bool = False, seed: int | None = None
+    ) -> None:
+        self.model = model
+        self.server = model if isinstance(model, OpenAIModel) else None
+        self.longest = longest
+        self.cheap = cheap
+        """Only a handful of small requests: before a run."""
+        self.random = random.Random(secrets.randbits(64) if seed is None else seed)
+        self.fitter = Fitter(model.tokenizer, model.frame)
+        self.requests = 0
+        self.prompt_tokens = 0
+        self.served_by: dict[str, int] = {}
+        """How often each model and configuration is named in the replies."""
+        self.limited: list[Failure] = []
+        """Requests that were refused because there were too many."""
+        self.headers: dict[str, str] = {}
+        self.contents: list[str] = []
+        """The answers of all requests, as the server sent them."""
+        self.numbers: dict[str, float | int | None] = {}
+        self._kept: dict[Any, Any] = {}
+
+    def once(self, experiment: Callable[[Session], T]) -> T:
+        """The result of an experiment, made when it is first needed. Raises CannotCheck again if it raised that."""
+        if experiment not in self._kept:
+            try:
+                self._kept[experiment] = experiment(self)
+            except CannotCheck as why:
+                self._kept[experiment] = why
+        found = self._kept[experiment]
+        if isinstance(found, CannotCheck):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+    def need_server(self) -> OpenAIModel:
+        if self.server is None:
+            raise CannotCheck(IN_PROCESS)
+        return self.server
+
+    # --- asking
+
+    def ask(self, text: str, prefix: str = "", *, max_tokens: int = 16, **fields: Any) -> Said:
+        """The answer, after retries of transient failures. Raises CannotCheck if there is none."""
+        outcome = self.try_to_ask(text, prefix, max_tokens=max_tokens, **fields)
+        if isinstance(outcome, Failure):
+            raise CannotCheck(f"no answer to the request of this check: {outcome.why}: {outcome.message}")
+        return outcome
+
+    def try_to_ask(
+        self, text: str, prefix: str = "", *, max_tokens: int = 16, attempts: int = ATTEMPTS, **fields: Any
+    ) -> Said | Failure:
+        """The answer, or the failure of the last attempt."""
+        if self.server is None:
+            return self._ask_in_process(text, prefix, max_tokens, fields)
+        for attempt in range(attempts):
+            found = self.server.exchange(text, prefix, fields={"max_tokens": max_tokens, **fields})
+            said = self.note(found)
+            if isinstance(said, Said) or not said.transient or attempt == attempts - 1:
+                return said
+            time.sleep(min(said.retry_after or FIRST_WAIT_SECONDS * 2**attempt, LONGEST_WAIT_SECONDS))
+        raise AssertionError  # the last attempt returns
+
+    def at_once(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """All calls at the same time, if a server answers them; else one after the other."""
+        if self.server is None:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(len(calls)) as pool:
+            return [future.result() for future in [pool.submit(call) for call in calls]]
+
+    def note(self, found: Exchange) -> Said | Failure:
+        """Keeps what a reply says beside its answer."""
+        self.requests += 1
+        self.headers.update({name.lower(): value for name, value in found.headers.items()})
+        outcome = found.outcome
+        if isinstance(outcome, Failure):
+            if outcome.why == "rate_limited":
+                self.limited.append(outcome)
+            return outcome
+        self.prompt_tokens += outcome.prompt_tokens or 0
+        who = f"{outcome.model} {outcome.system_fingerprint}".strip()
+        self.served_by[who] = self.served_by.get(who, 0) + 1
+        choice = found.page.get("choices", [{}])[0]
+        message = choice.get("message")
+        content = message.get("content") if isinstance(message, Mapping) else choice.get("text")
+        said = content if isinstance(content, str) else outcome.text
+        self.contents.append(said)
+        identity = str(found.page.get("id") or "")
+        return Said(outcome.text, said, outcome, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
+
+    def _ask_in_process(self, text: str, prefix: str, max_tokens: int, fields: Mapping[str, Any]) -> Said | Failure:
+        if fields.keys() - {"expect"}:
+            raise CannotCheck(IN_PROCESS)
+        cell = Cell("doctor", 1 << 40, None, self.requests)
+        targets = (str(fields["expect"]),) if fields.get("expect") else ()
+        question = Question(cell, "", prefix, targets, max_tokens, (), fixed_allowance=True, family="needle")
+        document = self.fitter.fit(Draft(f"doctor/{self.requests}", "doctor", text, None, (), (question,)))
+        return self.ask_probe(document, document.probes[0])
+
+    def ask_probe(self, document: Document, probe: Probe) -> Said | Failure:
+        """One question about a document, as a run asks it."""
+        self.requests += 1
+        [answer] = self.model.answer(document, [probe])
+        outcome = answer.outcome
+        if not isinstance(outcome, Completion):
+            assert isinstance(outcome, Failure)
+            return outcome
+        self.prompt_tokens += outcome.prompt_tokens or 0
+        return Said(outcome.text, outcome.text, outcome, answer.seconds)
+
+    # --- tokens and log-probabilities
+
+    def count(self, text: str) -> int:
+        return len(self.model.tokenizer.encode(text))
+
+    def expected_tokens(self, text: str, prefix: str = "") -> int:
+        """Tokens of the whole prompt, as a run counts them."""
+        frame = self.model.frame
+        return self.count(frame.before + text + frame.after + prefix) + frame.extra_tokens
+
+    @cached_property
+    def logprob_fields(self) -> dict[str, Any] | None:
+        """The fields that make this server return log-probabilities of what it generates; None if it does not."""
+        server = self.need_server()
+        fields: dict[str, Any] = {"logprobs": True, "top_logprobs": TOP}
+        if server.frame.form == "completion":
+            fields = {"logprobs": TOP}
+        said = self.try_to_ask("Name a colour.", max_tokens=2, **fields)
+        return fields if isinstance(said, Said) and said.logprobs else None
+
+
+def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
+    """Log-probabilities of generated tokens, in the format of chat or of completions; empty where there are none."""
+    if not isinstance(given, Mapping):
+        return ()
+    found: list[TokenChances] = []
+    try:
+        if given.get("content"):
+            for one in given["content"]:
+                tops = {str(top["token"]): float(top["logprob"]) for top in one.get("top_logprobs") or ()}
+                found.append(TokenChances(str(one["token"]), float(one["logprob"]), tops))
+        elif given.get("token_logprobs"):
+            tops_of = given.get("top_logprobs") or [{}] * len(given["token_logprobs"])
+            for token, logprob, tops in zip(given["tokens"], given["token_logprobs"], tops_of, strict=True):
+                found.append(TokenChances(str(token), float(logprob), dict(tops or {})))
+    except (KeyError, TypeError, ValueError):
+        return ()
+    return tuple(found)
+
+
+def logprob_difference(one: Said, two: Said) -> float | None:
+    """The largest difference in nats between two answers, up to the first token that differs; None without any."""
+    worst: float | None = None
+    for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
+        for token, logprob in {**mine.alternatives, mine.token: mine.logprob}.items():
+            other = theirs.logprob if token == theirs.token else theirs.alternatives.get(token)
+            if other is not None:
+                worst = max(worst or 0.0, abs(logprob - other))
+        if mine.token != theirs.token:
+            break
+    return worst
+
+
+def flip_margin(one: Said, two: Said) -> float | None:
+    """How far apart the two tokens were at which two answers part, in nats; None where that is not known."""
+    for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
+        if mine.token != theirs.token:
+            other = mine.alternatives.get(theirs.token)
+            return None if other is None else abs(mine.logprob - other)
+    return None
