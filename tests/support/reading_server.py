@@ -93,6 +93,8 @@ class ReadingServer(FakeServer):
         return len(_other_tokens(text)) if self.planted.tokenizer else len(text.encode())
 
     def _tool(self, path: str, body: dict[str, Any]) -> Any:
+        if self.planted.tokenizer == "everywhere" and path == "/detokenize":
+            return None
         if self.planted.template == "double_bos_rendered" and path in ("/tokenize", "/apply-template"):
             page = super()._tool(path, body)
             if page is not None and path == "/apply-template":
@@ -201,7 +203,8 @@ class ReadingServer(FakeServer):
         else:
             choice["text"] = text
         if body.get("logprobs") and planted.logprobs != "none":
-            choice["logprobs"] = self._logprobs(text, prompt, number, chat=chat)
+            sampled = (planted.temperature or 0.0) > 0
+            choice["logprobs"] = self._logprobs(text, prompt, number, chat=chat, sampled=sampled)
         if "prompt_logprobs" in body and planted.logprobs != "none" and self.kind == "vllm":
             choice["prompt_logprobs"] = self._prompt_logprobs(prompt, number)
         page: dict[str, Any] = {"id": f"cmpl-{number}", "created": 0, "choices": [choice], "model": MODEL}
@@ -209,7 +212,9 @@ class ReadingServer(FakeServer):
             page["model"] = "another-model-7b"
         page["system_fingerprint"] = f"fp_{number // 9}" if planted.model == "fingerprint" else "fp_1"
         if planted.receipts != "none":
-            page["usage"] = self._usage(prompt, sent, self.count((text or "") + reasoning))
+            hidden = planted.thought if planted.thinking == "hidden" else 0
+            said = min(self.count((text or "") + reasoning) + hidden, body.get("max_tokens") or 10_000)
+            page["usage"] = self._usage(prompt, sent, said)
         return page
 
     def _generated(self, body: dict[str, Any], prompt: str, number: int) -> tuple[str | None, str, str]:
@@ -246,11 +251,11 @@ class ReadingServer(FakeServer):
             return (None if planted.thinking == "reasoning" else ""), finish, visible
         return text, finish, visible
 
-    def _logprobs(self, text: str | None, prompt: str, number: int, *, chat: bool) -> dict[str, Any]:
+    def _logprobs(self, text: str | None, prompt: str, number: int, *, chat: bool, sampled: bool) -> dict[str, Any]:
         listed = []
         for position, token in enumerate((text or "")[:64]):
             value = reading_model.logprob(prompt, position) + self._noise(number)
-            other = {"token": "#", "logprob": value - 2.0}
+            other = {"token": "#", "logprob": value + (1.0 if sampled else -3.0)}
             listed.append(
                 {"token": token, "logprob": value, "top_logprobs": [{"token": token, "logprob": value}, other]}
             )

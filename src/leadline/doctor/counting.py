@@ -7,6 +7,7 @@ is another way of counting, a difference for some kinds of text is another token
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -25,8 +26,14 @@ UNKNOWN_TEMPLATE = 64
 SCALE = 0.02
 CACHE_TOKENS = 1024
 CACHE_SHARE = 0.5
-FASTER = 0.6
+FASTER, SLOW_SECONDS = 0.6, 0.5
+"""A cached text takes less than this share of the time, which shows only where reading takes longer than that."""
 COMMON_WORDS = 6
+CODE = "code"
+COUNTED_ANSWER = 48
+"""Tokens of the answer whose count is checked."""
+_INSTRUCTION = re.compile(r"\b(you are|you're|your (name|role|task|job)|always|never|must|do not)\b", re.IGNORECASE)
+_DENIAL = re.compile(r"\b(I|I'm|I am|sorry|can't|cannot|nothing|no text|no previous)\b")
 NO_COUNTS = "the server reports no token counts (usage.prompt_tokens)"
 
 
@@ -84,6 +91,13 @@ class CountPattern:
     """Kinds of text that differ by more than the others."""
     tokenizes_differently: tuple[str, ...] = ()
     """Kinds of text that the server's own /tokenize counts differently from us."""
+    respaced: bool = False
+    """Only the code has another count: its white space was changed on the way."""
+
+    @property
+    def is_true(self) -> bool:
+        """Whether a receipt says how many tokens were read."""
+        return self.given and not self.constant and self.scaled == 1.0 and not self.odd and not self.respaced
 
 
 def pattern(session: Session) -> CountPattern:
@@ -99,6 +113,8 @@ def pattern(session: Session) -> CountPattern:
     allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
     if abs(factor - 1) <= SCALE:
         odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
+        if odd == (CODE,):
+            return CountPattern(True, addition=base.difference, respaced=True, tokenizes_differently=apart)
         return CountPattern(True, addition=base.difference, odd=odd, tokenizes_differently=apart)
     added = receipts[0] - factor * base.expected
     fits = all(abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, found, strict=True))
@@ -123,9 +139,10 @@ def check_tokenizer(session: Session) -> Ok | Finding | NotMade:
         return Finding(counted, fix)
     if not seen.given or seen.constant:
         return NotMade(NO_COUNTS if not seen.given else "the server's token counts are placeholders")
-    if seen.odd and found[0].tokenized is None:
+    if seen.odd:
         odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
-        return Finding(f"the difference between our count and the server's depends on the text: {_show(odd)}", fix)
+        where = "ours" if found[0].tokenized is None else "that of its own /tokenize"
+        return Finding(f"how much the server's count differs from {where} depends on the text: {_show(odd)}", fix)
     return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
 
 
@@ -139,9 +156,6 @@ def check_receipts(session: Session) -> Ok | Finding | NotMade:
                        f"{found[0].receipt:,}", fix)  # fmt: skip
     if abs(seen.scaled - 1) > SCALE:
         return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(found[:2])}", fix)
-    if seen.odd and found[0].tokenized is not None and not seen.tokenizes_differently:
-        odd = [c for c in found if c.name in (found[0].name, *seen.odd)]
-        return Finding(f"the receipts do not follow the server's own tokenizer: {_show(odd)}", fix)
     problem = "" if session.cheap else _completion_problem(session.once(counted_answer), session)
     if problem:
         return Finding(problem, fix)
@@ -150,7 +164,7 @@ def check_receipts(session: Session) -> Ok | Finding | NotMade:
 
 def counted_answer(session: Session) -> Said:
     session.need_server()
-    return session.ask(LONG_ANSWERS["words"], max_tokens=48)
+    return session.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
 
 
 def _completion_problem(said: Said, session: Session) -> str:
@@ -159,10 +173,12 @@ def _completion_problem(said: Said, session: Session) -> str:
     if told.cached_tokens is not None and told.prompt_tokens is not None and told.cached_tokens > told.prompt_tokens:
         return f"{told.cached_tokens:,} tokens of a prompt of {told.prompt_tokens:,} are said to come from a cache"
     counted, ours = told.completion_tokens, session.count(said.content)
-    if counted is None or told.thinking:
+    if counted is None or said.thinks or session.once(pattern).tokenizes_differently or session.once(pattern).odd:
         return ""
     allowed = max(4, 0.3 * ours)
-    return f"an answer of {ours} tokens is counted as {counted}" if abs(counted - ours) > allowed else ""
+    hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too
+    wrong = abs(counted - ours) > allowed and not hides_thinking
+    return f"an answer of {ours} tokens is counted as {counted}" if wrong else ""
 
 
 # --- template, system prompt
@@ -187,12 +203,15 @@ def templates_compared(session: Session) -> TemplateComparison:
     chat = session.ask(PROSE, max_tokens=12, **fields)
     numeric = {"logprobs": fields["top_logprobs"]} if fields else {}
     plain = session.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
-    if not isinstance(plain, Said) or chat.completion.thinking:
+    again = session.ask(PROSE, max_tokens=12, **fields)
+    if not isinstance(plain, Said) or chat.thinks:
         raise CannotCheck("the server answers no completion of token ids to compare the chat with")
-    apart = logprob_difference(chat, plain)
+    apart, noise = logprob_difference(chat, plain), logprob_difference(chat, again)
+    if (noise or 0.0) > TINY_DIFFERENCE or (noise is None and chat.text != again.text):
+        raise CannotCheck("the same messages are answered differently: nothing can be compared with them")
     if apart is not None:
         differs = apart > TINY_DIFFERENCE
-        return TemplateComparison(differs, f"the first tokens' log-probabilities differ by {apart:.2g} nats")
+        return TemplateComparison(differs, f"log-probabilities of the answer's first tokens differ by {apart:.2g} nats")
     differs = chat.text.split()[:4] != plain.text.split()[:4]
     return TemplateComparison(differs, f"the answers begin with {chat.text[:40]!r} and {plain.text[:40]!r}")
 
@@ -215,6 +234,8 @@ def check_template(session: Session) -> Ok | Finding | NotMade:
         return Finding(
             twice, "remove the beginning-of-text token from the template, or add_special_tokens from the server"
         )
+    if seen.tokenizes_differently or seen.odd:
+        return NotMade("the tokenizer is not the server's, so the tokens of a template cannot be compared")
     if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
         return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
     known, added = bool(frame.before or frame.after), _addition(session)
@@ -270,7 +291,7 @@ def check_system_prompt(session: Session) -> Ok | Finding | NotMade:
     frame, seen = server.frame, session.once(pattern)
     known, added = bool(frame.before or frame.after), _addition(session)
     limit = SMALL_ADDITION if known or frame.form == "completion" else UNKNOWN_TEMPLATE
-    if added > limit:
+    if added > limit and (seen.is_true or seen.respaced) and not seen.tokenizes_differently:
         leaked = _leaked(session)
         quoted = f"; asked for it, the model answers {leaked[:120]!r}" if leaked else ""
         return Finding(f"every prompt has {added} tokens that we did not send{quoted}", fix)
@@ -300,7 +321,8 @@ def _leaked(session: Session) -> str:
         while stop <= len(one) and _holds(two, one[start:stop]):
             best, stop = one[start:stop], stop + 1
     text = " ".join(best)
-    return text if len(best) >= COMMON_WORDS and text not in known else ""
+    instructs = _INSTRUCTION.search(text) is not None and _DENIAL.search(text) is None
+    return text if len(best) >= COMMON_WORDS and instructs and text not in known else ""
 
 
 def _holds(words: list[str], part: list[str]) -> bool:
@@ -313,9 +335,9 @@ def _holds(words: list[str], part: list[str]) -> bool:
 def rewritten_texts(session: Session) -> str:
     """Kinds of text that have other counts than the plain ones, as a sentence; empty if none."""
     seen = session.once(pattern)
-    if not seen.given or seen.constant or seen.odd or abs(seen.scaled - 1) > SCALE or seen.tokenizes_differently:
+    if not (seen.is_true or seen.respaced) or seen.tokenizes_differently:
         return ""
-    found = session.once(rewritable_counts)
+    found = [*session.once(rewritable_counts), *(c for c in session.once(counts) if c.name == CODE)]
     allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
     odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
     return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
@@ -344,10 +366,10 @@ def check_prefix_cache(session: Session) -> Ok | Finding | NotMade:
                        "said to come from the cache", "do not trust cached_tokens of this server")  # fmt: skip
     if any((tokens or 0) >= CACHE_SHARE * shared for tokens in hits):
         return Ok(f"{max(t or 0 for t in hits):,} of {length:,} tokens of a repeated beginning came from the cache")
-    ratio = min(second.seconds / first.seconds for first, second in pairs)
-    if ratio < FASTER:
-        return Ok(f"a repeated beginning of {length:,} tokens takes {100 * ratio:.0f} % of the time; no count is given")
     if all(tokens is None for tokens in hits):
+        ratio = min(second.seconds / first.seconds for first, second in pairs)
+        if ratio < FASTER and min(first.seconds for first, _ in pairs) > SLOW_SECONDS:
+            return Ok(f"a repeated beginning of {length:,} tokens takes {100 * ratio:.0f} % of the time (not counted)")
         return NotMade("the server does not report cached tokens (vLLM needs --enable-prompt-tokens-details, SGLang "
                        "--enable-cache-report), and the times of so short a text do not show it")  # fmt: skip
     return Finding(

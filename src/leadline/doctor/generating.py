@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,15 @@ import numpy as np
 from leadline.core.contracts import LogprobModel, TokenNLL
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
-from leadline.doctor.session import TINY_DIFFERENCE, CannotCheck, Said, Session, flip_margin, logprob_difference
+from leadline.doctor.session import (
+    THOUGHT,
+    TINY_DIFFERENCE,
+    CannotCheck,
+    Said,
+    Session,
+    flip_margin,
+    logprob_difference,
+)
 from leadline.doctor.texts import (
     CONTINUED,
     COPY,
@@ -26,7 +33,6 @@ from leadline.doctor.texts import (
     copy_line,
 )
 from leadline.stats.intervals import wilson
-from leadline.text.chat import TAGS
 
 if TYPE_CHECKING:
     from leadline.core.contracts import Nats
@@ -41,10 +47,10 @@ ALLOWANCE = 64
 """Tokens for a short answer, as tasks give."""
 SHORT_QUESTION = "Which colour is the door of the chapel?"
 THINKING = 2048
-SAMPLING_SHARE = 0.5
+SAMPLING_SHARE, ALWAYS = 0.5, 0.9
+"""Shares of repeated answers that differ if they are drawn at random: without log-probabilities, and with them."""
 IGNORE_END = ("vllm", "sglang", "llamacpp")
 """Servers that generate on after the end of an answer if they are asked to (ignore_eos)."""
-_THOUGHT = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair) + r"|<\|channel\|>\s*analysis")
 
 
 # --- answer prefix
@@ -59,6 +65,8 @@ def check_prefix(session: Session) -> Ok | Finding | NotMade:
     continued, missing, shown = 0, 0, ""
     for text, prefix, going_on in CONTINUED:
         said = session.ask(text, prefix, max_tokens=8)
+        if said.thinks or (said.is_cut_off and not said.text) or (not session.cheap and session.once(thought).thinks):
+            return NotMade("the model thinks before it answers: a prefix would skip the thinking; use prefill=no")
         goes_on = said.text.lstrip(" ,\n").startswith(going_on)
         continued += goes_on
         shown = shown if goes_on else f"{prefix!r} is followed by {said.text[:40]!r}"
@@ -141,9 +149,9 @@ def check_reasoning_parser(session: Session) -> Ok | Finding | NotMade:
     session.need_server()
     if not session.cheap:
         session.once(thought)
-    shown = next((content for content in session.contents if _THOUGHT.search(content)), "")
+    shown = next((content for content in session.contents if THOUGHT.search(content)), "")
     if shown:
-        found = _THOUGHT.search(shown)
+        found = THOUGHT.search(shown)
         assert found is not None
         around = shown[max(0, found.start() - 10) : found.end() + 50]
         return Finding(
@@ -228,12 +236,12 @@ def repetition(session: Session) -> Repetition:
             apart = logprob_difference(first, said)
             largest = largest if apart is None else max(largest or 0.0, apart)
             odd += _is_sampled(said)
-            if said.text != first.text:
+            if said.whole != first.whole:
                 flips += 1
                 margin = flip_margin(first, said)
                 if margin is None or margin > TINY_DIFFERENCE:
                     clear += 1
-                    shown = shown or f"{first.text[:50]!r} and {said.text[:50]!r}"
+                    shown = shown or f"{first.whole[:50]!r} and {said.whole[:50]!r}"
     rate = wilson(flips, repeats)
     session.numbers |= {"repeats": repeats, "flips": flips, "flip_rate": flips / repeats}
     session.numbers |= {"flip_rate_low": rate.low, "flip_rate_high": rate.high}
@@ -247,9 +255,8 @@ def _is_sampled(said: Said) -> bool:
 
 def _samples_always(found: Repetition) -> bool:
     """Whether repeated answers look drawn at random rather than chosen with small differences."""
-    if found.largest is not None:
-        return found.not_greedy > 0 and found.flips > 0
-    return found.flips >= SAMPLING_SHARE * found.repeats
+    share = SAMPLING_SHARE if found.largest is None else ALWAYS
+    return found.flips >= share * found.repeats or (found.not_greedy > 0 and found.flips > 0)
 
 
 def check_temperature(session: Session) -> Ok | Finding | NotMade:
@@ -261,11 +268,13 @@ def check_temperature(session: Session) -> Ok | Finding | NotMade:
     found = session.once(repetition)
     if _samples_always(found):
         return Finding(f"at temperature 0 {found.flips} of {found.repeats} repeated answers differ: {found.shown}", fix)
-    texts = {said.text for said in session.once(sampled)}
+    first = session.once(sampled)
+    texts = {said.whole for said in first}
     if len(texts) > 1:
         return Ok(f"temperature 1 gives {len(texts)} answers in {SAMPLES}, temperature 0 the most likely one")
-    more = [session.try_to_ask(INVENT, max_tokens=2 * SAMPLED, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
-    texts = {said.text for said in more if isinstance(said, Said)}
+    room = THINKING if session.once(thought).thinks or not any(said.text for said in first) else 2 * SAMPLED
+    more = [session.try_to_ask(INVENT, max_tokens=room, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
+    texts = {said.whole for said in more if isinstance(said, Said)}
     if len(texts) == 1:
         return Finding(f"at temperature 1 and 1.5, {2 * SAMPLES} requests with different seeds get one answer", fix)
     return Ok(f"temperature 1.5 gives {len(texts)} answers in {SAMPLES}")

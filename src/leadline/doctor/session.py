@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ from leadline.core.contracts import Model
 from leadline.core.records import Completion, Failure
 from leadline.core.types import Cell, Document, Draft, Probe, Question
 from leadline.models.openai.provider import Exchange, OpenAIModel
+from leadline.text.chat import TAGS
 from leadline.text.fitting import Fitter
 
 T = TypeVar("T")
@@ -26,6 +28,8 @@ TINY_DIFFERENCE = 0.3
 """Nats: differences below this come from the order of floating-point sums and are not a fault."""
 TOP = 3
 """Alternatives asked for at every token."""
+THOUGHT = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair) + r"|<\|channel\|>\s*analysis")
+"""Marks of thinking in an answer."""
 IN_PROCESS = "the model runs in this process: there is no server that could do this"
 
 
@@ -57,6 +61,16 @@ class Said:
     @property
     def is_cut_off(self) -> bool:
         return self.completion.finish == "length"
+
+    @property
+    def thinks(self) -> bool:
+        """Whether the model thought before it answered, or instead."""
+        return bool(self.completion.thinking) or THOUGHT.search(self.content) is not None
+
+    @property
+    def whole(self) -> str:
+        """All that was generated."""
+        return self.completion.thinking + self.text
 
 
 class Session:
@@ -212,16 +226,29 @@ def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
 
 
 def logprob_difference(one: Said, two: Said) -> float | None:
-    """The largest difference in nats between two answers, up to the first token that differs; None without any."""
+    """The largest difference in nats between two answers, up to the first token that differs; None without any.
+
+    A token that the other answer does not list is less likely there than all that it lists: the difference is at least
+    that.
+    """
     worst: float | None = None
     for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
-        for token, logprob in {**mine.alternatives, mine.token: mine.logprob}.items():
-            other = theirs.logprob if token == theirs.token else theirs.alternatives.get(token)
-            if other is not None:
-                worst = max(worst or 0.0, abs(logprob - other))
+        ours, others = _chances(mine), _chances(theirs)
+        for token in ours.keys() | others.keys():
+            a, b = ours.get(token), others.get(token)
+            if a is not None and b is not None:
+                apart = abs(a - b)
+            else:
+                given, listed = (a, others) if a is not None else (b, ours)
+                apart = max(0.0, (given or 0.0) - min(listed.values()))
+            worst = max(worst or 0.0, apart)
         if mine.token != theirs.token:
             break
     return worst
+
+
+def _chances(found: TokenChances) -> dict[str, float]:
+    return {**found.alternatives, found.token: found.logprob}
 
 
 def flip_margin(one: Said, two: Said) -> float | None:
