@@ -12,7 +12,7 @@ FLOORS = {
     "core": 0,
     "text": 1, "store": 1, "stats": 1,
     "tasks": 2, "scorers": 2, "models": 2, "results": 2,
-    "run": 3, "report": 3, "trackers": 3,
+    "run": 3, "doctor": 3, "report": 3, "trackers": 3,
     "dashboard": 4,
     "cli": 5,
 }  # fmt: skip

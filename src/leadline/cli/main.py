@@ -26,6 +26,7 @@ COMMANDS = {
     "demo": ("demo", "Draw a heatmap of a small model; needs no options."),
     "run": ("run", "Measure a model, or a list of models."),
     "plan": ("plan", "Show what a run would cost: requests, tokens, time, money."),
+    "doctor": ("doctor", "Check a server: truncation, templates, counts, and more."),
     "report": ("report", "Show runs as tables, heatmaps and one HTML page."),
     "judge": ("judge", "Grade recorded answers with judge models, corrected by labels."),
     "agreement": ("judge", "Agreement of raters in a CSV file, and their bias."),

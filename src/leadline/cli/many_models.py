@@ -21,6 +21,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
 from leadline.results.verdict import failures_fix
+from leadline.run.engine import CheckModel
 from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
@@ -111,10 +112,12 @@ def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> t
     ]
 
 
-def measure_models(runs: Sequence[ModelRun], *, keep_prompts: bool = False) -> list[ModelRunResult]:
+def measure_models(
+    runs: Sequence[ModelRun], *, keep_prompts: bool = False, check: CheckModel | None = None
+) -> list[ModelRunResult]:
     """Measures all models, with their progress in the terminal."""
     with ManyModelsWatcher(sum(not is_complete(run) for run in runs)) as watcher:
-        return measure_all(runs, listen=watcher.hear, keep_prompts=keep_prompts)
+        return measure_all(runs, listen=watcher.hear, keep_prompts=keep_prompts, check=check)
 
 
 def finish_models(

@@ -102,6 +102,7 @@ def plan(
     submission: Ignored = None,
     keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
     figure: Annotated[bool, typer.Option(hidden=True)] = True,
+    checks: Annotated[bool, typer.Option(hidden=True)] = True,
 ) -> None:
     """Show what a run would cost: requests, tokens, time and money. Nothing is sent.
 

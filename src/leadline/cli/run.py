@@ -21,6 +21,7 @@ from leadline.cli.many_models import (
 from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
+from leadline.core.contracts import Model, Remote
 from leadline.core.errors import (
     FailedSamples,
     JudgeRefused,
@@ -34,7 +35,7 @@ from leadline.results.cache_use import cache_warning, format_cache_use, format_s
 from leadline.results.run import Run, Totals
 from leadline.results.summary import summary, totals_values
 from leadline.results.verdict import failures_fix
-from leadline.run.engine import measure
+from leadline.run.engine import CheckModel, measure
 from leadline.run.judge import check_judges
 
 TRACKER_HELP = (
@@ -52,6 +53,9 @@ def run(
         bool, typer.Option("--keep-prompts", help="Save every prompt in the run's folder.")
     ] = False,
     figure: Annotated[bool, typer.Option(help="Draw heatmap.png at the end.")] = True,
+    checks: Annotated[
+        bool, typer.Option(help="Check a server with about ten small requests first; `leadline doctor` has all checks.")
+    ] = True,
     until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
     base: Annotated[
         Path | None, typer.Option(metavar="RUN", help="With --until verdict: the run to compare with.")
@@ -84,6 +88,7 @@ def run(
     --ray a model runs as replicas on several GPUs, and several models run at the same time.
     """
     listed = listed_models(flags, models, shard, include_model)
+    check = check_server if checks else None
     if submission is not None and not listed:
         raise UsageError("--submission needs a list of models", where="--submission", fix="add --models FILE")
     if listed:
@@ -92,7 +97,7 @@ def run(
         log = _prepare_logging(log_to or [], step, run_name, [run.spec.model for run in runs])
         for planned in runs:
             check_judges(planned.spec)
-        results = measure_models(runs, keep_prompts=keep_prompts)
+        results = measure_models(runs, keep_prompts=keep_prompts, check=check)
         refusals = [_judge(result.run.folder, result.entrant.spec) for result in results if result.run is not None]
         try:
             finish_models(results, folder, as_json=flags.json_, page=figure, submission=submission, shard=shard)
@@ -114,12 +119,13 @@ def run(
 
         with Watcher(rule=True) as watcher:
             stopped = measure_until(
-                spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts
-            )
+                spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts,
+                check=check,
+            )  # fmt: skip
         measured = stopped.run
         found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
     else:
-        measured = measure_one(spec, flags.out, keep_prompts=keep_prompts)
+        measured = measure_one(spec, flags.out, keep_prompts=keep_prompts, check=check)
     refused = _judge(measured.folder, spec)
     try:
         finish(measured, as_json=flags.json_, figure=figure, found=found)
@@ -147,11 +153,20 @@ def _judge(folder: Path, spec: Spec) -> LeadlineError | None:
     return failed_verdicts(result.failed, folder)
 
 
-def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False) -> Run:
+def check_server(model: Model) -> Sequence[str]:
+    """What the cheap checks of `leadline doctor` find; nothing for a model in this process."""
+    if not isinstance(model, Remote):
+        return ()
+    from leadline.doctor.checks import describe_findings, examine  # openai, jinja2
+
+    return describe_findings(examine(model, cheap=True).results)
+
+
+def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False, check: CheckModel | None = None) -> Run:
     """Measures one model, with its progress in the terminal."""
     with Watcher() as watcher:
         without = spec.model_copy(update={"judges": Judging()})  # they follow with a progress bar of their own
-        return measure(without, out, listen=watcher, keep_prompts=keep_prompts)
+        return measure(without, out, listen=watcher, keep_prompts=keep_prompts, check=check)
 
 
 def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:

@@ -300,6 +300,7 @@ def check_determinism(session: Session) -> Ok | Finding | NotMade:
 def check_logprobs(session: Session) -> Ok | Finding | NotMade:
     """Log-probabilities of one text, before and after another, and at the same time as others."""
     fix = "switch prefix caching off for log-probability tasks, send --workers 1, or measure in process with hf:"
+    apart: float | None
     try:
         apart = _prompt_difference(session)
         what = "of a prompt's tokens"

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from os.path import commonprefix
+from typing import Any
 
 from leadline.core.errors import LengthError
 from leadline.core.findings import Finding, NotMade, Ok
@@ -49,7 +49,7 @@ PRIVATE = (
 )
 
 
-def ask_place(session: Session, planted: Planted, place: str, value: str = "", **fields: object) -> Said | Failure:
+def ask_place(session: Session, planted: Planted, place: str, value: str = "", **fields: Any) -> Said | Failure:
     """The door code of a place, as a run asks for it; with another code in the text if one is given."""
     if session.server is None:
         return session.ask_probe(planted.document, planted.probe(place))
@@ -198,8 +198,8 @@ def _is_unread(
     if session.server is None or isinstance(before, Failure):
         return False, "the model did not find it"
     fields = session.logprob_fields or {}
-    ask = partial(ask_place, session, planted, place, **fields)
-    one, again, other = ask(), ask(), ask(other_value(session, planted, place))
+    changed = other_value(session, planted, place)
+    one, again, other = (ask_place(session, planted, place, value, **fields) for value in ("", "", changed))
     if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
         return False, "it was not answered"
     if fields:
@@ -247,6 +247,14 @@ def _counts_are_true(session: Session) -> bool:
         return False
 
 
+def _counts_in_other_tokens(session: Session) -> bool:
+    try:
+        seen = session.once(pattern)
+    except CannotCheck:
+        return False
+    return bool(seen.odd or seen.tokenizes_differently)
+
+
 def _read_whole(session: Session, found: LongReading) -> int:
     """The longest document, about, whose lost facts are found: by bisection."""
     ends = [place for place in (PLACES[0], PLACES[-1]) if place in found.lost]
@@ -271,6 +279,8 @@ def check_window(session: Session) -> Ok | Finding | NotMade:
         return Ok(
             f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
         )
+    if found.refusal is not None and _counts_in_other_tokens(session):
+        return NotMade("the tokenizer is not the server's, so the length of a prompt is not known")
     if found.refusal is not None:
         session.numbers["accepted_tokens"] = found.length
         claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"

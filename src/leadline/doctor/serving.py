@@ -14,6 +14,8 @@ BURST = 16
 """The requests that a run has in flight by default."""
 LIFE_SECONDS = 60.0
 """For one token of an answer to a request of a few words."""
+REPLIES = 12
+"""Replies whose names are compared, at least."""
 LIMIT_HEADERS = ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens", "ratelimit-limit", "retry-after")
 
 
@@ -58,6 +60,8 @@ def check_model_name(session: Session) -> Ok | Finding | NotMade:
     server = session.need_server()
     asked = server.server.model
     fix = "name the model that the server has, and ask the operator of a router to keep to one model"
+    while not session.cheap and sum(session.served_by.values()) < REPLIES:
+        session.ask("Say yes.", max_tokens=1)
     unlisted = next((note for note in server.card.notes if "does not list a model" in note), "")
     if len(session.served_by) > 1:
         served = ", ".join(f"{name or 'no name'} ({count})" for name, count in session.served_by.items())

@@ -6,6 +6,7 @@ import random
 import re
 import secrets
 import time
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ TOP = 3
 """Alternatives asked for at every token."""
 THOUGHT = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair) + r"|<\|channel\|>\s*analysis")
 """Marks of thinking in an answer."""
-IN_PROCESS = "the model runs in this process: there is no server that could do this"
+IN_PROCESS = "in process: no server is involved"
 
 
 class CannotCheck(Exception):
@@ -168,10 +169,10 @@ class Session:
     def _ask_in_process(self, text: str, prefix: str, max_tokens: int, fields: Mapping[str, Any]) -> Said | Failure:
         if fields.keys() - {"expect"}:
             raise CannotCheck(IN_PROCESS)
-        cell = Cell("doctor", 1 << 40, None, self.requests)
+        cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
         targets = (str(fields["expect"]),) if fields.get("expect") else ()
         question = Question(cell, "", prefix, targets, max_tokens, (), fixed_allowance=True, family="needle")
-        document = self.fitter.fit(Draft(f"doctor/{self.requests}", "doctor", text, None, (), (question,)))
+        document = self.fitter.fit(Draft(f"doctor/{cell.sample}", "doctor", text, None, (), (question,)))
         return self.ask_probe(document, document.probes[0])
 
     def ask_probe(self, document: Document, probe: Probe) -> Said | Failure:

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Container, Sequence, Set
+from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.results.run import Run, load_run
 from leadline.run.budget import budget_of
 from leadline.run.documents import Job, jobs
-from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore
+from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
@@ -39,8 +39,9 @@ from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
+from leadline.store.manifest import MANIFEST
 from leadline.store.prices import save_prices
-from leadline.store.runs import RunWriter, every_record, open_run
+from leadline.store.runs import RunWriter, count_done, every_record, open_run
 
 if sys.platform == "win32":
     resource = None
@@ -385,7 +386,18 @@ def _share_heap() -> None:
 # --- one call to measure, one to see what it would cost
 
 
-def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
+CheckModel = Callable[[Model], Sequence[str]]
+"""Looks at an open model before a run, and returns what the user should know about it."""
+
+
+def measure(
+    spec: Spec,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    check: CheckModel | None = None,
+) -> Run:
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     Failed samples are in the run's totals and records and are asked again by the next call. A run that stops early
@@ -394,10 +406,19 @@ def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ign
     """
     check_judges(spec)
     with prepare(spec, listen=listen) as made:
-        folder = carry_out(made, out, listen=listen, keep_prompts=keep_prompts)
+        folder = carry_out(checked(made, out, check, listen), out, listen=listen, keep_prompts=keep_prompts)
     if spec.judges.models:
         judge_as_asked(folder, spec)
     return load_run(folder)
+
+
+def checked(made: Plan, out: Path | str | None, check: CheckModel | None, listen: Listener) -> Plan:
+    """The plan with what a check of its model found. A run that has all its answers needs none."""
+    folder = made.folder if out is None else Path(out)
+    if check is None or ((folder / MANIFEST).exists() and count_done(folder)[0] >= made.planned):
+        return made
+    with saying_waits(listen):
+        return made.with_notes(check(made.model))
 
 
 def carry_out(

@@ -23,7 +23,7 @@ from leadline.core.errors import Interrupted, LeadlineError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.run import Run, load_run
-from leadline.run.engine import carry_out
+from leadline.run.engine import CheckModel, carry_out, checked
 from leadline.run.events import Event
 from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
@@ -73,7 +73,11 @@ ManyModelsListener = Callable[[ManyModelsEvent], None]
 
 
 def measure_all(
-    entrants: Sequence[ModelRun], *, listen: ManyModelsListener = lambda event: None, keep_prompts: bool = False
+    entrants: Sequence[ModelRun],
+    *,
+    listen: ManyModelsListener = lambda event: None,
+    keep_prompts: bool = False,
+    check: CheckModel | None = None,
 ) -> list[ModelRunResult]:
     """One result for each model, in their order. Raises only when all of it was stopped or no cluster is there."""
     complete = {e.name: ModelRunResult(e, load_run(e.folder), was_complete=True) for e in entrants if is_complete(e)}
@@ -81,7 +85,7 @@ def measure_all(
     for result in complete.values():
         listen(ModelEnded(result))
     with _capacity(missing) as (at_once, open_):
-        pool = _ModelPool(missing, partial(_measured, open_=open_, keep_prompts=keep_prompts))
+        pool = _ModelPool(missing, partial(_measured, open_=open_, keep_prompts=keep_prompts, check=check))
         found = {**complete, **pool.run(min(at_once, len(missing)), listen)}
     return [found[e.name] for e in entrants]
 
@@ -131,10 +135,17 @@ def _in_process(spec: Spec) -> bool:
 
 
 def _measured(
-    entrant: ModelRun, listen: Callable[[Event], None], stop: Stop, *, open_: OpenModel, keep_prompts: bool
+    entrant: ModelRun,
+    listen: Callable[[Event], None],
+    stop: Stop,
+    *,
+    open_: OpenModel,
+    keep_prompts: bool,
+    check: CheckModel | None,
 ) -> Run:
     with prepare(entrant.spec, open_, listen=listen) as made:
         name = "" if entrant.name == entrant.spec.model else entrant.name
+        made = checked(made, entrant.folder, check, listen)
         named = replace(made, manifest=msgspec.structs.replace(made.manifest, name=name))
         return load_run(carry_out(named, entrant.folder, listen=listen, keep_prompts=keep_prompts, stop=stop))
 

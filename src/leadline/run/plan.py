@@ -273,6 +273,14 @@ class Plan:
         """The default folder: the same for the same spec."""
         return plain_place(RUNS / folder_name(self.spec))
 
+    def with_notes(self, notes: Sequence[str]) -> Plan:
+        """With more notes for the user and for readers of the run's folder."""
+        if not notes:
+            return self
+        model = {**self.manifest.model, "notes": [*self.manifest.model.get("notes", ()), *notes]}
+        manifest = msgspec.structs.replace(self.manifest, model=model)
+        return dataclasses.replace(self, manifest=manifest, notes=(*self.notes, *notes))
+
     def close(self) -> None:
         self.model.close()
 
@@ -293,7 +301,7 @@ def prepare(spec: Spec, open_: OpenModel | None = None, *, listen: Listener = ig
 
 
 def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bool) -> Plan:
-    _refuse_secrets(spec)
+    refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
     tariff = _tariff(spec, planning=planning)
@@ -384,7 +392,8 @@ def check_room(folder: Path, planned: int) -> None:
         )
 
 
-def _refuse_secrets(spec: Spec) -> None:
+def refuse_secrets(spec: Spec) -> None:
+    """Raises if the name of the model holds a key, which would be written into every record."""
     if holds_secret(spec.model):
         raise UsageError(
             "the model's name contains a secret, and names are written to disk",

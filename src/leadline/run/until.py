@@ -18,7 +18,7 @@ from leadline.core.spec import Spec
 from leadline.results.decisions import format_saving, format_step
 from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
 from leadline.run.documents import depths_of
-from leadline.run.engine import execute
+from leadline.run.engine import CheckModel, checked, execute
 from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.stats.allocate import Design, Step, Until, parse_until, until_cells, until_effective, until_verdict
@@ -50,6 +50,7 @@ def measure_until(
     fixed: int = 100,
     listen: Listener = ignore,
     keep_prompts: bool = False,
+    check: CheckModel | None = None,
 ) -> RuleResult:
     """Asks in rounds until the spec's rule is satisfied or every cell has `spec.samples`.
 
@@ -69,6 +70,7 @@ def measure_until(
         if until.rule == "verdict" and base is not None:
             _refuse_other_questions(base, made)
         rule = _rule(until, design, base, gate)
+        made = checked(made, out, check, listen)
         with open_run(folder, made.manifest) as writer:
             step = _ask_in_rounds(rule, made, writer, listen, keep_prompts=keep_prompts)
             if until.rule == "verdict":

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from leadline.core.activity import waiting_for
@@ -134,7 +134,7 @@ class HttpClient:
             content_type=response.headers.get("Content-Type", "").lower(),
             retry_after=parse_retry_after(response.headers.get("Retry-After")),
             location=redact(location)[:MESSAGE_CHARACTERS] if location else "",
-            headers=response.headers,
+            headers=cast(Mapping[str, str], response.headers),
         )
 
     def close(self) -> None:

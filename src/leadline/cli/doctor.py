@@ -1,0 +1,83 @@
+"""`leadline doctor`: check a model and its server before measuring it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from leadline.cli.output import print_json, say
+from leadline.cli.progress import HarmlessConsole, Watcher
+from leadline.core.contracts import Model
+from leadline.core.spec import make_spec, parse_length
+from leadline.doctor.checks import CHECKS, choose_checks, examine
+from leadline.report.checkup import show_checkup
+from leadline.run.events import saying_waits
+from leadline.run.plan import open_model, refuse_secrets
+
+CHECK_HELP = f"Make only this check: {', '.join(check.id for check in CHECKS)}. Repeatable. [default: all]"
+RATE_LIMIT_SECONDS = 60.0
+"""How long a rate limit is waited for when the model is opened."""
+LONGEST_HELP = (
+    "Longest prompt to send, in tokens. [default: the claimed window, up to 128k; 4k if the model claims none]"
+)
+
+
+def doctor(
+    model: Annotated[
+        str,
+        typer.Option(
+            metavar="MODEL",
+            help="PROVIDER:NAME?key=value&key=value, as for `leadline run`: "
+            "openai:NAME?base_url=http://127.0.0.1:8000/v1, hf:FOLDER.",
+        ),
+    ],
+    check: Annotated[list[str] | None, typer.Option(metavar="CHECK", help=CHECK_HELP)] = None,
+    longest: Annotated[str, typer.Option(metavar="TOKENS", help=LONGEST_HELP, show_default=False)] = "",
+    timeout: Annotated[
+        float, typer.Option(min=1, metavar="SECONDS", help="Seconds until a request times out.")
+    ] = 600.0,
+    json: Annotated[bool, typer.Option("--json", help="Print the results as JSON to stdout.")] = False,
+) -> None:
+    """Check that a model is asked what you think: nothing is cut off, rewritten, miscounted or added.
+
+    A document as long as the window is sent with facts in it, texts of several kinds are counted, and small requests
+    are repeated, sampled and sent all at once: about 120 requests. Every finding says how it was seen, what it does to
+    results, and what to do. A check that cannot be made on this server says why.
+
+    Exit code: 0 no findings, 1 findings, 69 the server does not answer.
+
+    \b
+      leadline doctor --model "openai:NAME?base_url=http://127.0.0.1:8000/v1"
+      leadline doctor --model "openai:NAME?base_url=URL&tokenizer=FOLDER" --longest 32k --json
+      leadline doctor --model "openai:NAME?base_url=URL" --check truncation --check receipts
+
+    `leadline run` makes the cheap ones of these checks by itself (--no-checks leaves them out).
+    """
+    choose_checks(check or ())
+    tokens = parse_length(longest) if longest else None
+    with Watcher() as watcher, saying_waits(watcher):
+        opened = open_for_checks(model, timeout)
+        try:
+            checkup = examine(opened, only=check or (), longest=tokens, progress=_say_progress)
+        finally:
+            opened.close()
+    if json:
+        print_json({**msgspec.to_builtins(checkup), "findings": len(checkup.findings)})
+    else:
+        show_checkup(checkup, HarmlessConsole())
+    if checkup.findings:
+        raise typer.Exit(1)
+
+
+def _say_progress(number: int, count: int, title: str) -> None:
+    say(f"{number} of {count}: {title}")
+
+
+def open_for_checks(model: str, timeout: float) -> Model:
+    """Opens the model although its tokenizer may not be the server's: that is one of the checks."""
+    limits = {"anyway": True, "timeout": timeout, "rate_limit_wait": RATE_LIMIT_SECONDS}
+    spec = make_spec({"model": model, "tasks": ["niah"], "lengths": [1024], "limits": limits}, where="doctor")
+    refuse_secrets(spec)
+    return open_model(spec)
