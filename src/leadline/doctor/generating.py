@@ -62,7 +62,7 @@ def check_prefix(session: Session) -> Ok | Finding | NotMade:
         form = "completions continue their text" if server.frame.form != "chat" else "it ends the user's turn"
         return NotMade(f"the answer prefix is not prefilled on this server: {form}")
     fix = "add prefill=no to the model's options: the prefix then ends the question"
-    continued, missing, shown = 0, 0, ""
+    continued, missing, counted, shown = 0, 0, 0, ""
     for text, prefix, going_on in CONTINUED:
         said = session.ask(text, prefix, max_tokens=8)
         if said.thinks or (said.is_cut_off and not said.text) or (not session.cheap and session.once(thought).thinks):
@@ -70,12 +70,14 @@ def check_prefix(session: Session) -> Ok | Finding | NotMade:
         goes_on = said.text.lstrip(" ,\n").startswith(going_on)
         continued += goes_on
         shown = shown if goes_on else f"{prefix!r} is followed by {said.text[:40]!r}"
-        receipt = said.completion.prompt_tokens
+        receipt, without, added = said.completion.prompt_tokens, session.expected_tokens(text), session.count(prefix)
         if receipt is not None:
-            without = session.expected_tokens(text)
-            missing += receipt <= without + session.count(prefix) // 3 and session.count(prefix) > 3
+            missing += added > 3 and receipt <= without + added // 3
+            counted += receipt == session.expected_tokens(text, prefix)
     if missing == len(CONTINUED) and continued < len(CONTINUED):
         return Finding(f"the receipts do not count the prefix; {shown}", fix)
+    if counted == len(CONTINUED):
+        return Ok(f"{continued} of {len(CONTINUED)} answers continue their prefix, and its tokens are counted")
     if continued == 0:
         return Finding(f"the answer does not continue its prefix: {shown}", fix)
     return Ok(f"{continued} of {len(CONTINUED)} answers continue their prefix")
