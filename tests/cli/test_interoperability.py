@@ -396,3 +396,20 @@ def test_published_predictions_are_graded_with_intervals_a_mean_and_notes(say: S
         "passage_count": (25.0, 0.0),
     }
     assert found["means"] == {"": 52.5}
+
+
+def test_a_prediction_whose_length_is_no_number_is_named_by_its_line(say: Say, tmp_path: Path) -> None:
+    row = {"pred": "Paris", "answers": ["Paris"], "length": 4000}
+    lines = [json.dumps(row), json.dumps(row | {"length": "\x00"})]
+    (tmp_path / "qasper.jsonl").write_text("\n".join(lines))
+    said = say("score", str(tmp_path), "--as", "longbench-e")
+    assert said.code == 66
+    assert "length is no whole number" in said.err
+    assert "qasper.jsonl:2" in said.err
+
+
+@pytest.mark.parametrize("output", ["", "."])
+def test_prompts_without_a_file_to_go_to_are_refused_before_any_is_made(say: Say, output: str) -> None:
+    said = say("build", "niah", "-o", output, "--tokenizer", "whitespace", "--lengths", "1k")
+    assert said.code == 64
+    assert "prompts.jsonl" in said.err

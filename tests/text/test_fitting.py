@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.errors import LengthError, SourceError, TokenizerError
+from leadline.core.errors import LeadlineError, LengthError, SourceError, TokenizerError
 from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
 from leadline.tasks.needle import Needle
@@ -167,6 +167,20 @@ def test_a_tokenizer_whose_whole_has_other_tokens_than_its_parts_is_refused() ->
     draft = Needle(haystack="noise").draft([Cell("niah", 2000, 0.5, 0)], seed=0)
     with pytest.raises(TokenizerError, match="lengths cannot be promised"):
         fit(draft, Inconsistent(), completion_frame())
+
+
+class Empty(WhitespaceTokenizer):
+    """Gives no tokens, as a tokenizer file with an empty vocabulary does."""
+
+    def encode(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+        return np.empty(0, np.int32)
+
+
+@pytest.mark.parametrize("haystack", ["noise", "prose"])
+def test_a_tokenizer_that_gives_no_tokens_is_refused(haystack: str) -> None:
+    draft = Needle(haystack=haystack).draft([Cell("niah", 2000, 0.5, 0)], seed=0)
+    with pytest.raises(LeadlineError, match="no tokens"):
+        fit(draft, Empty(), completion_frame())
 
 
 # --- the same in any order and process ---

@@ -54,6 +54,8 @@ def build(
         depths=depths, samples=samples, reading=reading, seed=seed, templates=templates,
     )  # fmt: skip
     spec = spec_of(flags)
+    if format == "jsonl" and (not output.name or output.is_dir()):
+        raise UsageError("the prompts need a file", where=f"-o {output}", fix="give a name like prompts.jsonl")
     started = time.monotonic()
     fitter, close = _open_fitter(tokenizer, model, chat)
     try:

@@ -147,7 +147,7 @@ def _longbench(answer: PublishedAnswer, options: _Options) -> _Graded:
 
 
 def _longbench_e(answer: PublishedAnswer, options: _Options) -> _Graded:
-    length = int(float(answer.groups["length"] or 0))
+    length = int(answer.groups["length"] or 0)
     name = next(name for end, name in options.bins if end is None or length < end)
     return _longbench_in(answer, options, (name,))
 

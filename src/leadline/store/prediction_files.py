@@ -163,7 +163,7 @@ def _longbench(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
             task,
             row.text("pred"),
             row.texts("answers"),
-            {"length": str(row.value.get("length", ""))},
+            {"length": row.whole_number("length")},
             tuple(row.texts("all_classes")) if row.value.get("all_classes") else (),
             where=row.where,
         )
@@ -225,6 +225,14 @@ class _Row:
         if not isinstance(value, str):
             raise self.error(f"{name} is missing" if value is None else f"{name} is no text")
         return value
+
+    def whole_number(self, name: str) -> str:
+        """As text; empty if the row has none."""
+        value = self.value.get(name, "")
+        text = str(value).removesuffix(".0")
+        if value not in ("", None) and not re.fullmatch(r"[0-9]{1,12}", text):
+            raise self.error(f"{name} is no whole number")
+        return "" if value is None else text
 
     def texts(self, name: str) -> list[str]:
         value = self.value.get(name)

@@ -130,6 +130,12 @@ def order_pieces(
         reached = (counts if short.all() else np.where(short, counts, 0)).cumsum() * share
         if len(order) < wanted or reached[-1] >= goal:
             break
+        if reached[-1] <= 0 and counts.sum() * share <= 0:
+            raise SourceError(
+                f"the tokenizer gives no tokens for the haystack {counted.bank.name!r}",
+                where=where,
+                fix="give the model's own tokenizer; this one may be damaged",
+            )
         if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
