@@ -39,9 +39,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "seed_oss": ("SeedOssConfig", {"head_dim": 8}),
     "hunyuan": ("HunYuanDenseV1Config", {"head_dim": 8}),
     "gpt2": ("GPT2Config", {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 48, "n_positions": 512}),
+    "opt": ("OPTConfig", {"ffn_dim": 48, "word_embed_proj_dim": 32}),
     # windows, capped scores, sinks, chunks
     "gemma3": ("Gemma3TextConfig", {**_SLIDING, "head_dim": 8}),
     "mistral": ("MistralConfig", {"sliding_window": 40}),
+    "afmoe": ("AfmoeConfig", {**_EXPERTS, **_SLIDING, "head_dim": 8, "num_dense_layers": 1}),
     "olmo3": ("Olmo3Config", _SLIDING),
     "cohere2": ("Cohere2Config", _SLIDING),
     "exaone4": ("Exaone4Config", _SLIDING),

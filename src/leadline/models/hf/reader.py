@@ -220,12 +220,15 @@ class Reader:
         # The model runs with a body that returns the given states, so that its own code after the body is used.
         output = self._output(last_hidden_state=hidden[None])
         dummy = torch.zeros(1, len(hidden), dtype=torch.long, device=self.device)
-        self.body.forward = lambda *_, **__: output
+        bodies = {self.body, getattr(self.body, "decoder", self.body)}  # OPT calls the decoder inside its body
+        for body in bodies:
+            body.forward = lambda *_, **__: output
         try:
             with torch.inference_mode():
                 logits: Tensor = self.model(input_ids=dummy, use_cache=False).logits[0]
         finally:
-            del self.body.forward
+            for body in bodies:
+                del body.forward
         return logits
 
 
