@@ -11,9 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import kernels  # noqa: E402
+from leadline.models.hf import decode, kernels  # noqa: E402
 from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
+from leadline.models.hf.reader import Reader  # noqa: E402
+from leadline.models.hf.trial import check_recording, fuse_if_equal  # noqa: E402
 from support.tiny_models import tiny  # noqa: E402
 
 
@@ -50,6 +52,45 @@ def test_a_kernel_is_used_only_when_it_agrees_with_the_models_own(
     ids = torch.arange(8, 40)[None]
     with torch.inference_mode():
         assert (model(input_ids=ids).logits - own(input_ids=ids).logits).abs().max() < 1e-4
+
+
+def test_fused_kernels_are_undone_when_the_whole_model_then_gives_other_logits(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = tiny("llama"), [0]
+
+    def right_at_first(x: Any, weight: Any, eps: float, **_: Any) -> Any:
+        calls[0] += 1
+        return weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) + 0.1 * (calls[0] > 7)
+
+    monkeypatch.setattr(kernels, "triton", object())
+    monkeypatch.setattr(kernels, "rms_norm", right_at_first)
+    monkeypatch.setattr(kernels, "_fuse_mlp", lambda module: False)
+    monkeypatch.setattr(kernels, "_fuse_rotation", lambda module: False)
+    ids = torch.arange(8, 40)[None]
+    with torch.inference_mode():
+        want = model(input_ids=ids).logits
+        assert fuse_if_equal(model, Reader(model, chunk=64)) == []
+        assert torch.equal(model(input_ids=ids).logits, want)
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_steps_are_recorded_only_if_replays_give_the_same_tokens(works: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Graph:
+        def __init__(self, batch: Any, chosen: Any) -> None:
+            self.batch, self.chosen = batch, chosen
+
+        def replay(self) -> None:
+            if works:
+                self.chosen.copy_(decode._step(self.batch, self.chosen))
+
+    def record(batch: Any, chosen: Any) -> Any:
+        chosen = chosen.clone()
+        return Graph(batch, chosen), chosen
+
+    monkeypatch.setattr(decode, "_record_step", record)
+    reader = Reader(tiny("llama"), chunk=64)
+    reader.records = True
+    check_recording(reader)
+    assert reader.records is works
 
 
 def test_kernels_round_where_transformers_rounds() -> None:

@@ -26,7 +26,7 @@ from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
 from leadline.models.hf.sdpa import Scoring
-from leadline.models.hf.trial import SharedReadingSupport, choose_reader
+from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -84,9 +84,7 @@ class Engine:
         self.support = SharedReadingSupport(0, "shared reading is switched off")
         with self._on_device():
             if fused and self.reader.device.type == "cuda":
-                from leadline.models.hf.kernels import fuse  # Triton is imported only on a GPU
-
-                self.fused = fuse(model)
+                self.fused = fuse_if_equal(model, self.reader)
             if shared:
                 self.reader, self.support = choose_reader(model, self.reader)
 

@@ -185,6 +185,17 @@ def fuse(model: Any) -> list[str]:
     return sorted(replaced)
 
 
+def unfuse(model: Any) -> None:
+    """Undo `fuse`."""
+    for module in model.modules():
+        if hasattr(module.__dict__.get("forward"), "leadline_own"):
+            del module.forward
+        file = sys.modules[type(module).__module__]
+        own = getattr(getattr(file, "apply_rotary_pos_emb", None), "leadline_own", None)
+        if own is not None:
+            file.apply_rotary_pos_emb = own  # type: ignore[attr-defined]
+
+
 _NORMS: tuple[dict[str, Any], ...] = ({}, {"rounded": False}, {"rounded": False, "offset": 1.0})
 """The forms of Llama, of gpt-oss and of Gemma, which stores weights less 1."""
 _ACTIVATIONS = {"SiLU": False, "SiLUActivation": False, "GELUTanh": True, "PytorchGELUTanh": True}
@@ -248,9 +259,15 @@ def _fuse_rotation(module: Any) -> bool:
 
 def _replace(module: Any, forward: Callable[[Tensor], Tensor], weight: Tensor) -> bool:
     example = torch.randn(1, 3, weight.shape[-1], device=weight.device).to(weight.dtype)
-    if not _agree(lambda: forward(example), lambda: module.forward(example)):
+    own = module.forward
+    if not _agree(lambda: forward(example), lambda: own(example)):
         return False
-    module.forward = forward
+
+    def fused(x: Tensor) -> Tensor:
+        return forward(x)
+
+    fused.leadline_own = own  # type: ignore[attr-defined]
+    module.forward = fused
     return True
 
 

@@ -18,7 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leadline.models.hf.attention import UnsupportedAttention, Windows
+from leadline.models.hf.attention import Windows
+from leadline.models.hf.decode import generate
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
 from leadline.models.hf.states import StateKeeper, keeper_of
@@ -54,6 +55,8 @@ def choose_reader(model: Any, reader: Reader) -> tuple[Reader, SharedReadingSupp
     states, where the model has any), then the model's own cache; otherwise the plain path, and why."""
     reader.keeper = _keeper(model)
     support = shared_reading_support(model, reader)
+    if support.max_tokens:
+        check_recording(reader)
     if support.max_tokens == math.inf or support.nested_problem:
         return reader, support
     if reader.keeper is None and not support.max_tokens and not getattr(model, "_supports_attention_backend", False):
@@ -141,15 +144,11 @@ def first_line(error: BaseException) -> str:
 
 def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     """How shared reading of a few random tokens differs from the model's own pass; empty where it does not."""
-    vocabulary = model.get_input_embeddings().weight.shape[0]
-    ids = np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
+    ids = _random_ids(model, tokens)
     cut, last = tokens * 2 // 3, tokens // 4
     cuts, ends = [cut, 1, 0], [tokens, cut, last]  # rows of the last tokens before each end
-    reader.use_own_attention()
-    with torch.inference_mode():
-        tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
-        logits = model(input_ids=tensor, use_cache=False).logits[0]
-        want = torch.stack([logits[end - last : end] for end in ends])
+    logits = _own_logits(model, reader, ids)
+    want = torch.stack([logits[end - last : end] for end in ends])
     chunk, reader.chunk = reader.chunk, min(reader.chunk, cut // 2 + 1)
     try:
         got = torch.stack(_rows_logits(reader, ids, cuts, ends, last))
@@ -161,13 +160,32 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
         reader.chunk = chunk
         reader.forget()
         reader.use_own_attention()
+    problem = _difference(got, want)
+    return f"shared reading differs from its own pass ({problem})" if problem else ""
+
+
+def _random_ids(model: Any, tokens: int) -> Ids:
+    vocabulary = model.get_input_embeddings().weight.shape[0]
+    return np.random.default_rng(0).integers(0, vocabulary, tokens).astype(np.int32)
+
+
+def _own_logits(model: Any, reader: Reader, ids: Ids) -> Tensor:
+    """Of all tokens, in one pass of the model as transformers runs it."""
+    reader.use_own_attention()
+    with torch.inference_mode():
+        tensor = torch.from_numpy(ids.astype(np.int64))[None].to(reader.device)
+        logits: Tensor = model(input_ids=tensor, use_cache=False).logits[0]
+    return logits
+
+
+def _difference(got: Tensor, want: Tensor) -> str:
+    """How far logits are from those wanted; empty where no farther than rounding takes them."""
     errors = (got.float() - want.float()).norm(dim=-1) / want.float().norm(dim=-1)
     # Rounded to 16 bits, a router of experts may choose another one here and there; a wrong mask is wrong everywhere.
     exact = want.dtype in (torch.float32, torch.float64)
     apart = float(errors.max() if exact else errors.median())
-    if not apart <= (1e-3 if exact else 0.1):  # written so that NaN is a disagreement
-        return f"shared reading differs from its own pass (relative error {apart:.1e})"
-    return ""
+    # Written so that NaN is a difference.
+    return "" if apart <= (1e-3 if exact else 0.1) else f"relative error {apart:.1e}"
 
 
 def _rows_logits(reader: Reader, ids: Ids, cuts: Sequence[int], ends: Sequence[int], last: int) -> list[Tensor]:
@@ -182,3 +200,35 @@ def _rows_logits(reader: Reader, ids: Ids, cuts: Sequence[int], ends: Sequence[i
         for row, states in zip(group, torch.cat([*hidden, batch.advance(step)], 1), strict=True):
             found[row.index] = reader.logits(states[-last:])
     return [found[index] for index in range(len(cuts))]
+
+
+# --- what only GPUs have ------------------------------------------------------------------------
+
+
+def fuse_if_equal(model: Any, reader: Reader) -> list[str]:
+    """Use fused kernels, unless the whole model then gives other logits; returns the class names that were replaced."""
+    from leadline.models.hf.kernels import fuse, unfuse  # Triton is imported only on a GPU
+
+    ids = _random_ids(model, TRIAL_TOKENS)
+    want = _own_logits(model, reader, ids)
+    replaced = fuse(model)
+    if replaced and _difference(_own_logits(model, reader, ids), want):
+        unfuse(model)
+        return []
+    return replaced
+
+
+def check_recording(reader: Reader) -> None:
+    """Record no steps of decoding if a recorded step gives other tokens than one that is not."""
+    if not reader.records:
+        return
+    ids, cut = _random_ids(reader.model, TRIAL_TOKENS), TRIAL_TOKENS // 2
+    rows = rows_of(ids, [cut, 1], [ids[cut : cut + 6], ids[1:5]], slack=0)
+    reader.read(ids[:cut], cuts=[cut, 1])
+    # The first time steps are made one by one, the second time they are recorded.
+    first, again = (generate(reader, rows, [8, 8], [], batch=2) for _ in range(2))
+    records, reader.records = reader.records, False
+    plain = generate(reader, rows, [8, 8], [], batch=2)
+    reader.records = records and first == again == plain
+    reader.forget()
+    reader.use_own_attention()
