@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from leadline.core.contracts import Task
+from leadline.core.errors import LeadlineError
 from leadline.core.format import format_length
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
-from leadline.core.types import Cell, Cluster, Document
+from leadline.core.types import Cell, Cluster, Document, Draft
 from leadline.text.fitting import Fitter
 from leadline.text.sources import TextSource
 
+AHEAD_TOKENS = 65_536
+"""Tokens of documents whose drafts are written together."""
 MOST_COMPARED = 4000
 """Documents of a task that are compared for text in common."""
 NOTED_OVERLAP = 0.01
@@ -29,6 +33,13 @@ class Job:
     task: Task
     cells: tuple[Cell, ...]
     missing: tuple[Cell, ...]
+    draft: Draft | None = None
+    """What the task wrote for it ahead of time, if it did."""
+
+    def document(self, seed: int, fitter: Fitter) -> Document:
+        if self.draft is not None:
+            return fitter.fit(self.draft)
+        return self.task.document(self.cells, seed=seed, fitter=fitter)
 
 
 def cells_of(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[Cell]:
@@ -57,6 +68,34 @@ def jobs(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> It
         missing = tuple(c for c in cells if c.key not in done)
         if missing:
             yield Job(task, cells, missing)
+
+
+def drafted(todo: Iterable[Job], seed: int) -> Iterator[Job]:
+    """The same documents with drafts of some short ones written ahead: generated text is then drawn for all of them at
+    once. A draft that cannot be written is tried again in its turn, which raises the error."""
+    waiting: list[Job] = []
+    tokens = 0
+    for job in todo:
+        length = job.cells[-1].length
+        if waiting and tokens + length > AHEAD_TOKENS:
+            yield from _with_drafts(waiting, seed)
+            waiting, tokens = [], 0
+        waiting.append(job)
+        tokens += length
+    yield from _with_drafts(waiting, seed)
+
+
+def _with_drafts(jobs: Sequence[Job], seed: int) -> list[Job]:
+    if len(jobs) < 2:
+        return list(jobs)
+    found = []
+    for job in jobs:
+        draft = None
+        if type(job.task).document is Task.document:
+            with suppress(LeadlineError):
+                draft = job.task.write(job.cells, seed=seed)
+        found.append(replace(job, draft=draft))
+    return found
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[tuple[Task, tuple[Cell, ...]]]:

@@ -29,7 +29,7 @@ from leadline.core.spec import Spec
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.results.run import Run, load_run
 from leadline.run.budget import budget_of
-from leadline.run.documents import Job, jobs
+from leadline.run.documents import Job, drafted, jobs
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
@@ -168,7 +168,7 @@ class _Engine:
         self._budget = budget_of(plan, every_record(writer.folder))
         self._limit = plan.document_limit()
         self._queue = Queue(
-            jobs(plan.spec, plan.tasks, done),
+            drafted(jobs(plan.spec, plan.tasks, done), plan.spec.seed),
             self._build,
             plan.model.grain,
             waits=counts_remotely,
@@ -334,7 +334,7 @@ class _Engine:
 
     def _build(self, job: Job) -> Document:
         seed, fitter = self._plan.spec.seed, self._plan.fitter
-        return self._retrier.patiently(lambda: job.task.document(job.cells, seed=seed, fitter=fitter))
+        return self._retrier.patiently(lambda: job.document(seed, fitter))
 
     def _no_server(self, record: Record) -> RunStopped:
         assert isinstance(record.outcome, Failure)

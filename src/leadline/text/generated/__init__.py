@@ -13,10 +13,13 @@ from __future__ import annotations
 
 import io
 import re
+import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 import numpy as np
 
@@ -40,6 +43,8 @@ LINES = ("code", "agent")
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
+FEW_TEXTS = 4
+"""Texts of one document up to which those of several are written together."""
 _STRIDES = np.array([10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079], np.int64)
 """Primes above the number of patterns of any section."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -58,6 +63,9 @@ class Grammar:
         self.digest = digest([VERSION, name, self.source])
         self.pieces_per_text = 250.0
         """Of the texts written last."""
+        self.waiting: WeakSet[Stream] = WeakSet()
+        """Streams without a text yet."""
+        self.turn = threading.RLock()
 
     @cached_property
     def pieces(self) -> list[str]:
@@ -87,7 +95,11 @@ class Grammar:
     def write(self, seed: int, first: int, count: int) -> Indices:
         """The pieces of `count` texts from number `first` on, end to end. The texts of a seed have one voice: which
         words are preferred of those that can stand for each other."""
-        return self._expander.write(seed, first, count)
+        return self._expander.write([seed], first, count)[0]
+
+    def write_several(self, seeds: Sequence[int], count: int) -> list[Indices]:
+        """The first `count` texts of each seed. Those of many seeds take little longer than those of one."""
+        return self._expander.write(seeds, 0, count)
 
 
 class Tables(NamedTuple):
@@ -121,26 +133,29 @@ class Expander:
         self._after = {key: numbers for key, *numbers in tables.after.tolist()}
         self._follows = self._is_held & np.isin(tables.keys, tables.after[:, 0])
 
-    def write(self, seed: int, first: int, count: int) -> Indices:
-        """The pieces of `count` texts of a seed from number `first` on, end to end."""
-        tables = self._tables
-        seeds = _mix(np.arange(first + 1, first + count + 1, dtype=np.uint64) * _GOLDEN + np.uint64(seed & _ALL))
-        nodes, owner, paragraphs, level = np.full(count, -1), np.arange(count), Paragraphs(np.arange(count), seeds), 0
+    def write(self, seeds: Sequence[int], first: int, count: int) -> list[Indices]:
+        """For each seed the pieces of `count` texts from number `first` on, end to end."""
+        tables, texts = self._tables, len(seeds) * count
+        voices = np.array([seed & _ALL for seed in seeds], np.uint64).repeat(count)
+        numbers = np.arange(first + 1, first + count + 1, dtype=np.uint64)
+        owner = np.arange(texts)
+        paragraphs = Paragraphs(owner, _mix(np.tile(numbers, len(seeds)) * _GOLDEN + voices), voices)
+        nodes, level = np.full(texts, -1), 0
         while len(places := (nodes < 0).nonzero()[0]):
             variants = ~nodes[places]
-            chosen = tables.first[variants] + self._choose(variants, places, owner, paragraphs, level, seed)
+            chosen = tables.first[variants] + self._choose(variants, places, owner, paragraphs, level)
             lengths = np.ones(len(nodes), np.int64)
             nodes[places], lengths[places] = tables.starts[chosen], tables.lengths[chosen]
             within = (nodes - lengths.cumsum() + lengths).repeat(lengths)
             within += np.arange(len(within))
             nodes, owner = tables.pool[within], owner.repeat(lengths)
             if level == 0:
-                paragraphs, owner = Paragraphs(owner, seeds), np.arange(len(owner))
+                paragraphs, owner = Paragraphs(owner, paragraphs.seeds, voices), np.arange(len(owner))
             level += 1
-        return nodes
+        return np.split(nodes, owner.searchsorted(paragraphs.begins[count::count]))
 
     def _choose(
-        self, variants: Indices, places: Indices, owner: Indices, paragraphs: Paragraphs, level: int, seed: int
+        self, variants: Indices, places: Indices, owner: Indices, paragraphs: Paragraphs, level: int
     ) -> Indices:
         """Of each variant the number of an alternative."""
         tables, where = self._tables, owner[places]
@@ -160,7 +175,7 @@ class Expander:
         if level < DEALT_LEVELS:
             chosen = _deal(hashes, nth, counts)
         else:
-            chosen = self._preferred(variants, hashes, counts, seed)
+            chosen = self._preferred(variants, hashes, counts, paragraphs.voices[text])
             chosen[held] = _deal(hashes[held], tables.instances[held_variants], counts[held])
         follow = self._follows[variants].nonzero()[0]
         if len(follow):
@@ -171,11 +186,11 @@ class Expander:
         return chosen
 
     @staticmethod
-    def _preferred(variants: Indices, hashes: Hashes, counts: Indices, seed: int) -> Indices:
+    def _preferred(variants: Indices, hashes: Hashes, counts: Indices, voices: Hashes) -> Indices:
         """Alternatives near the one that the texts of a seed prefer: the nearest of three draws."""
         nearest = np.minimum(_below(hashes, counts), _below(hashes << _31, counts))
         nearest = np.minimum(nearest, _below(hashes * _GOLDEN, counts))
-        nearest += _below(_mix(variants.view(np.uint64) * _GOLDEN ^ np.uint64(seed & _ALL)), counts)
+        nearest += _below(_mix(variants.view(np.uint64) * _GOLDEN ^ voices), counts)
         nearest -= counts * (nearest >= counts)  # both are below `counts`
         return nearest
 
@@ -197,7 +212,11 @@ class Paragraphs:
     """Of each paragraph in a row of texts: its text, the seed of that, and its number in it. Before the first
     expansion each text is one paragraph."""
 
-    def __init__(self, text: Indices, seeds: Hashes) -> None:
+    def __init__(self, text: Indices, seeds: Hashes, voices: Hashes) -> None:
+        self.seeds = seeds
+        """By text."""
+        self.voices = voices
+        """By text: the seed that it is one of several texts of."""
         self.text = text
         self.seed = seeds[text]
         self.begins = text.searchsorted(np.arange(len(seeds)))
@@ -261,7 +280,10 @@ def _occurrences(keys: Indices) -> Indices:
 
 
 class Stream:
-    """The haystack of one document: texts of a seed, one after the other, as many as are needed."""
+    """The haystack of one document: texts of a seed, one after the other, as many as are needed.
+
+    The first texts of short documents are written together with those of other streams that wait for theirs.
+    """
 
     prefix_stable = True
     limit = None
@@ -272,14 +294,31 @@ class Stream:
         self._seed = seed
         self._order = np.empty(0, np.int64)
         self._texts = 0
+        with made.turn:
+            made.waiting.add(self)
 
     def arrange(self, count: int) -> Indices:
-        while len(self._order) < count:
-            more = int((count - len(self._order)) / self._grammar.pieces_per_text) + 1
-            self._order = np.concatenate([self._order, self._grammar.write(self._seed, self._texts, more)])
-            self._texts += more
-            self._grammar.pieces_per_text = len(self._order) / self._texts
+        with self._grammar.turn:
+            while len(self._order) < count:
+                more = int((count - len(self._order)) / self._grammar.pieces_per_text) + 1
+                if self._texts == 0 and more <= FEW_TEXTS:
+                    self._write_waiting(more)
+                else:
+                    self._add(self._grammar.write(self._seed, self._texts, more), more)
+                self._grammar.pieces_per_text = len(self._order) / self._texts
         return self._order[:count]
+
+    def _write_waiting(self, count: int) -> None:
+        """Writes the first texts of this stream and of all that have none yet."""
+        streams = list({self, *self._grammar.waiting})
+        orders = self._grammar.write_several([stream._seed for stream in streams], count)
+        for stream, order in zip(streams, orders, strict=True):
+            stream._add(order, count)
+
+    def _add(self, order: Indices, texts: int) -> None:
+        self._order = np.concatenate([self._order, order])
+        self._texts += texts
+        self._grammar.waiting.discard(self)
 
 
 @dataclass(frozen=True)
