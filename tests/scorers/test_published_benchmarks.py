@@ -21,6 +21,7 @@ from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
 from leadline.run.recording import bare_probe
 from leadline.scorers import longbench
+from leadline.scorers.longbench import chinese_words
 from leadline.scorers.overlap import (
     common_length,
     common_subsequence,
@@ -370,3 +371,16 @@ def test_the_result_file_of_longbench_e_has_the_samples_of_each_bin(tmp_path: Pa
 def test_a_table_by_length_is_no_table_by_task(tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("task,4k,8k\nniah,99,98\n")
     assert read_printed_table(tmp_path / "table.csv") is None
+
+
+def test_chinese_words_are_those_of_jieba() -> None:
+    jieba = pytest.importorskip("jieba")
+    texts = [
+        "会议讨论了人工智能在医疗领域的应用，并决定于二零二六年十一月启动试点项目。",
+        "杭研大厦的小明硕士毕业于中国科学院计算所，后在日本京都大学深造",
+        "乒乓球拍卖完了 abc123，一二三四五六七八九十！鐵路局",
+        "。",
+        "",
+    ]
+    for text in texts:
+        assert chinese_words(text) == list(jieba.Tokenizer().cut(text, cut_all=False))

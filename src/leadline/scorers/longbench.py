@@ -7,6 +7,7 @@ official `eval.py`. Four tasks count only the first line of an answer.
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
@@ -47,12 +48,38 @@ def chinese_words(text: str) -> list[str]:
 
 @cache
 def _jieba() -> Any:
+    """jieba's tokenizer with the most probable path found in one pass instead of two; the words are the same."""
     try:
         import jieba
     except ModuleNotFoundError:
         raise MissingExtra("jieba", "longbench", where="Chinese metrics of LongBench") from None
     jieba.setLogLevel("ERROR")
-    return jieba
+    logs: dict[int, float] = {}
+
+    class OnePass(jieba.Tokenizer):  # type: ignore[misc]
+        def get_DAG(self, sentence: str) -> None:
+            self.check_initialized()
+
+        def calc(self, sentence: str, DAG: None, route: dict[int, tuple[float, int]]) -> None:
+            frequencies, end, total = self.FREQ, len(sentence), math.log(self.total)
+            path = [0.0] * (end + 1)
+            route[end] = (0, 0)
+            for start in range(end - 1, -1, -1):
+                best, last, at = -math.inf, start, start
+                while at < end and (count := frequencies.get(sentence[start : at + 1])) is not None:
+                    if count:
+                        if count not in logs:
+                            logs[count] = math.log(count)
+                        value = logs[count] - total + path[at + 1]
+                        if value >= best:
+                            best, last = value, at
+                    at += 1
+                if best == -math.inf:
+                    best = math.log(1) - total + path[start + 1]
+                path[start] = best
+                route[start] = (best, last)
+
+    return OnePass()
 
 
 def qa_f1(prediction: str, reference: str) -> float:

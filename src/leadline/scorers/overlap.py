@@ -29,23 +29,33 @@ def token_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
-def common_subsequence(rows: Sequence[Hashable], columns: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """A longest common subsequence as pairs of indices, last pair first.
+Positions = dict[Hashable, int]
+
+
+def positions_of(columns: Sequence[Hashable]) -> Positions:
+    """For each item the columns that it is in, as bits."""
+    positions: Positions = {}
+    for column, item in enumerate(columns):
+        positions[item] = positions.get(item, 0) | 1 << column
+    return positions
+
+
+def common_subsequence(
+    rows: Sequence[Hashable], columns: Sequence[Hashable], positions: Positions | None = None
+) -> list[tuple[int, int]]:
+    """A longest common subsequence as pairs of indices, last pair first. `positions` are those of `columns`, if known.
 
     Of several longest ones it is the one found by backtracking from the ends and, at a mismatch, moving up where the
     table grows along the row and left where it does not.
     """
-    positions: dict[Hashable, int] = {}
-    for column, item in enumerate(columns):
-        positions[item] = positions.get(item, 0) | 1 << column
+    at = (positions_of(columns) if positions is None else positions).get
     full = (1 << len(columns)) - 1
     ungrown, stops = full, []  # bit j of `ungrown` is 0 where the table grows from column j to j + 1
-    matches = []
-    for item in rows:
-        match = positions.get(item, 0)
-        taken = ungrown & match
-        ungrown = ((ungrown + taken) | (ungrown - taken)) & full
-        matches.append(match)
+    matches = [at(item, 0) for item in rows]
+    for match in matches:
+        if match:
+            taken = ungrown & match
+            ungrown = ((ungrown + taken) | (ungrown - taken)) & full
         stops.append(match | (ungrown ^ full))
     found = []
     row, width = len(rows) - 1, len(columns)
@@ -62,9 +72,7 @@ def common_subsequence(rows: Sequence[Hashable], columns: Sequence[Hashable]) ->
 
 def common_length(one: Sequence[Hashable], other: Sequence[Hashable]) -> int:
     """The length of a longest common subsequence."""
-    positions: dict[Hashable, int] = {}
-    for column, item in enumerate(other):
-        positions[item] = positions.get(item, 0) | 1 << column
+    positions = positions_of(other)
     full = (1 << len(other)) - 1
     ungrown = full
     for item in one:
@@ -78,15 +86,15 @@ def rouge_l(prediction: str, reference: str) -> float:
     predicted, wanted = _dot_sentences(prediction), _dot_sentences(reference)
     if not prediction or not predicted or not wanted:
         raise ValueError("a text without words has no ROUGE-L")
-    words = [set(sentence) for sentence in predicted]
-    in_prediction: set[str] = set().union(*words)
+    indexed = [(sentence, positions_of(sentence)) for sentence in predicted]
+    in_prediction = {word for sentence in predicted for word in sentence}
     in_reference = {word for sentence in wanted for word in sentence}
     union: set[str] = set()
     for sentence in wanted:
         open_words = (set(sentence) & in_prediction) - union
-        for other, has in zip(predicted, words, strict=True):
-            if not open_words.isdisjoint(has):  # else no word of the subsequence would be new
-                found = {sentence[row] for row, _ in common_subsequence(sentence, other)}
+        for other, positions in indexed:
+            if not open_words.isdisjoint(positions):  # else no word of the subsequence would be new
+                found = {sentence[row] for row, _ in common_subsequence(sentence, other, positions)}
                 union |= found
                 open_words -= found
     recall, precision = len(union) / len(in_reference), len(union) / len(in_prediction)
@@ -124,7 +132,8 @@ def rouge_lsum_google(prediction: str, reference: str, *, stemmed: bool = False)
         return 0.0
     hits = 0
     for sentence in wanted:
-        matched = {column for other in predicted for _, column in common_subsequence(other, sentence)}
+        positions = positions_of(sentence)
+        matched = {column for other in predicted for _, column in common_subsequence(other, sentence, positions)}
         for column in sorted(matched):
             token = sentence[column]
             if left[token] > 0 and right[token] > 0:
