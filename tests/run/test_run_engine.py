@@ -21,7 +21,7 @@ from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
-from leadline.run.documents import jobs
+from leadline.run.documents import drafted, jobs
 from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.store.manifest import read_manifest
@@ -60,6 +60,26 @@ def test_a_run_answers_every_cell_and_its_records_say_what_was_asked(whole: dict
     assert [round(f.depth, 1) for f in one.facts] == [0.5]
     assert isinstance(one.outcome, Completion)
     assert one.targets[0] in one.outcome.text
+
+
+def test_drafts_written_ahead_change_nothing_and_one_that_cannot_be_written_fails_in_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = planning.prepare(spec())
+    plain = list(jobs(made.spec, made.tasks))
+    ahead = list(drafted(plain, made.spec.seed))
+    assert all(job.draft is not None for job in ahead)
+    for one, other in zip(plain, ahead, strict=True):
+        assert one.document(made.spec.seed, made.fitter).text == other.document(made.spec.seed, made.fitter).text
+
+    def broken(self: Any, cells: Any, *, seed: int) -> Draft:
+        raise LengthError("it cannot be written")
+
+    monkeypatch.setattr(type(plain[0].task), "write", broken)
+    failing = list(drafted(plain, made.spec.seed))
+    assert len(failing) == len(plain)
+    with pytest.raises(LengthError, match="cannot be written"):
+        failing[0].document(made.spec.seed, made.fitter)
 
 
 @pytest.mark.parametrize("workers", [1, 7])

@@ -135,3 +135,12 @@ def test_facts_can_be_kept_between_paragraphs() -> None:
     closing = [piece for piece, closes in zip(bank.pieces, bank.closes, strict=True) if closes]
     assert closing
     assert all(piece.endswith("\n\n") for piece in closing)
+
+
+@pytest.mark.parametrize("name", ["prose", "code"])
+def test_texts_of_several_seeds_written_together_are_those_written_one_by_one(name: str) -> None:
+    together = [GeneratedText(name).filler(seed=seed) for seed in range(5)]
+    together[2].arrange(40)  # writes the first text of all that have none
+    alone = [GeneratedText(name).filler(seed=seed) for seed in range(5)]
+    for one, other in zip(together, alone, strict=True):
+        assert one.arrange(1500).tolist() == other.arrange(1500).tolist()
