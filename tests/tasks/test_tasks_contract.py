@@ -46,7 +46,7 @@ COMPUTED = ("math_calc", "code_run", "aggregate")
 COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate", "copy_words")
 """The answer is worked out from the text that is sent, so there is none without a document."""
 """The answer follows from the text and does not stand in it."""
-FEW_ANSWERS = ("aggregate",)
+FEW_ANSWERS = ("aggregate", "worlds")
 """Small numbers, or one of a few names."""
 LISTS = ("cwe", "fwe")
 """One list has its frequent words around one depth only."""
@@ -385,7 +385,47 @@ def copy_text(document: Document, probe: Probe) -> None:
     assert len(counts) == 1
 
 
+def relive(document: Document, probe: Probe) -> None:
+    """The story is lived again from the sentences of the text, and the question answered from its end."""
+    place: dict[str, str] = {}
+    owner: dict[str, str] = {}
+    lying: dict[str, str] = {}
+    seen: dict[str, list[str]] = {}
+    gave: dict[tuple[str, str], str] = {}
+    people = "|".join({fact.text.split()[0] for fact in document.facts})
+    filler = "over|up|down|hold|of|to|the|on"
+    done = rf"\b({people}) (\w+) (?:(?:{filler}) )*([a-z]+(?: [a-z]+)??)(?: behind| on)?(?: to ({people}))?\."
+    for who, verb, what, other in re.findall(done, body_of(document, probe)):
+        if verb in ("went", "walked", "moved"):
+            place[who] = what
+        elif verb in ("picked", "took", "got"):
+            owner[what] = who
+        elif verb in ("put", "left", "dropped"):
+            lying[what] = place[owner.pop(what)]
+        else:
+            owner[what], gave[what, other] = other, who
+        for thing, holder in owner.items():
+            path = seen.setdefault(thing, [])
+            path.extend([place[holder]] if path[-1:] != [place[holder]] else [])
+    found = re.search(rf"\b({people})\b", probe.question)
+    person = found[1] if found else ""
+    thing = next((t for t in seen if f"the {t} " in probe.question), "")
+    carried = {t for t, holder in owner.items() if holder == person}
+    operation = probe.labels["operation"]
+    if operation in ("list", "count"):
+        assert set(probe.targets) == (carried if operation == "list" else {NUMBERS[len(carried)]})
+    elif operation in ("one fact", "yes or no"):
+        here = {"yes" if f"the {place[person]} " in probe.question else "no"}
+        assert set(probe.targets) == ({place[person]} if operation == "one fact" else here)
+    elif operation == "giver":
+        assert probe.targets == (gave[thing, person],)
+    else:
+        assert probe.targets == (seen[thing][-1 if operation == "two facts" else -2],)
+
+
+NUMBERS = ("zero", "one", "two", "three", "four")
 READERS = {
+    "worlds": relive,
     "records": count_records,
     "walks": walk,
     "": work_out,

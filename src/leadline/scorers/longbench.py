@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal
 from leadline.core.errors import MissingExtra, UsageError
 from leadline.core.records import Completion, Score
 from leadline.core.types import Probe
+from leadline.scorers.label_sets import names_only
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
 
@@ -288,8 +289,4 @@ BABILONG_LABELS = {
 
 def babilong(task: str, prediction: str, reference: str, question: str) -> float:
     """1 when the first sentence names the target and no other label, labels of the question aside."""
-    asked = question.lower()
-    sentence = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
-    named = {label for label in BABILONG_LABELS[task] if label in sentence and label not in asked}
-    wanted = set(reference.lower().split(",")) if len(reference) > 3 else {reference.lower()}
-    return float(named == wanted)
+    return names_only(prediction, question, reference, BABILONG_LABELS[task])

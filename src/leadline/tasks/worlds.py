@@ -1,0 +1,209 @@
+"""Keeping track of a world in prose: where people and things are, who has what, what was before.
+
+The idea is that of BABILong (arXiv 2406.10149), which scatters the stories of bAbI (arXiv 1502.05698) in long texts.
+The stories are our own: people, things and sentences are drawn for every document, and positions of the supporting
+facts are an axis and on the record. docs/worlds.md says what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from pydantic import Field, field_validator
+
+from leadline.core.contracts import Source
+from leadline.core.errors import UsageError
+from leadline.core.seeds import of_split, rng
+from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.tasks.absent import RetrievalTask
+from leadline.tasks.fiction import pool
+from leadline.tasks.placement import spread_depths
+from leadline.tasks.story import ASKED, NUMBERS, PLACES, THINGS, Asked, Story, StoryAnswer, make_story
+from leadline.tasks.wording import PromptPart, noise_part, worded_source
+from leadline.text.sources import Unit, stretch_of
+
+SCORERS = ("babilong", "babilong.strict")
+STALE = "stale fact"
+EARLY, LATE = 4, 9
+"""Events of a story before the band around a depth, and in it."""
+THINGS_OF_STORY = 4
+
+INSTRUCTION = (
+    "The text below mentions, among other matters, what some people do: they move from place to place, and they take, "
+    "give away and put down things. What is said later overrides what was said before. Keep track of it; a question "
+    "follows.\n\n"
+)
+QUESTIONS: dict[Asked, str] = {
+    "person": "\n\nQuestion: In which place is {person} at the end? Answer with the place.",
+    "thing": "\n\nQuestion: In which place is the {thing} at the end? Answer with the place.",
+    "before": "\n\nQuestion: In which place was the {thing} before it came to the {place}? Answer with the place.",
+    "list": "\n\nQuestion: What does {person} carry at the end? Name all of it, separated by commas.",
+    "giver": "\n\nQuestion: Who gave the {thing} to {person}? Answer with the name.",
+    "count": "\n\nQuestion: How many things does {person} carry at the end? Answer with a word: zero, one, two ...",
+    "yes_no": "\n\nQuestion: Is {person} in the {place} at the end? Answer yes or no.",
+}
+OPERATION: dict[Asked, str] = {
+    "person": "one fact", "thing": "two facts", "before": "three facts", "list": "list", "giver": "giver",
+    "count": "count", "yes_no": "yes or no",
+}  # fmt: skip
+PREFIX = "Answer:"
+
+
+class Worlds(RetrievalTask):
+    """Say where people and things are, and who has what, at the end of a story told among other text.
+
+    Depth is the middle of a band of width `spread` that holds the last part of a story; what it overrides comes before.
+    With placement=anywhere a story is spread over the whole text, in order.
+    """
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "tracking"
+
+    ask: tuple[Asked, ...] = Field(ASKED, description="what is asked, in turn: person (one fact), thing (two) ...")
+    haystack: str = Field("prose", description="prose, noise, code, a path, or a mixture prose:0.5,code:0.5")
+    unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
+    repeat: bool = Field(False, description="use the haystack more than once when it is too short")
+    spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the last part of a story")
+    per_document: int = Field(
+        7, ge=1, le=256, description="samples that one text answers, at each depth, in shared and nested reading"
+    )
+    answer_tokens: int = Field(48, ge=1, description="tokens for the answer")
+
+    @field_validator("ask", mode="after")
+    @classmethod
+    def _some(cls, value: tuple[Asked, ...]) -> tuple[Asked, ...]:
+        if not value:
+            raise ValueError("give at least one")
+        return value
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        named = ("person", "thing", "place")
+        return {
+            "instruction": PromptPart((INSTRUCTION,), opens=True),
+            **{
+                name: PromptPart((text,), needs=tuple(n for n in named if f"{{{n}}}" in text), asks=True)
+                for name, text in QUESTIONS.items()
+            },
+            "prefix": PromptPart((PREFIX,)),
+            **noise_part(self.haystack),
+            **self.absent_parts(),
+        }
+
+    @property
+    def samples_per_document(self) -> int:
+        return self.per_document
+
+    def sources(self) -> Sequence[Source]:
+        return (self._source(),)
+
+    def _source(self) -> Source:
+        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        cluster, first = self.cluster(cells), min(c.sample for c in cells)
+        cast = _Cast(self, cluster.coordinates, seed)
+        told: dict[tuple[int, float | None, int], _ToldStory] = {}
+        questions = []
+        for cell in cells:
+            key = (cell.length, cell.depth, (cell.sample - first) // len(self.ask))
+            if key not in told:
+                told[key] = self._tell(cell, cast, seed, first, key[2])
+            questions.append(self._ask(cell, told[key], cast, seed))
+        return Draft(
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction"),
+            filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
+            facts=tuple(fact for one in told.values() for fact in one.facts),
+            questions=tuple(questions),
+            one_end=True,
+        )
+
+    def _tell(self, cell: Cell, cast: _Cast, seed: int, first: int, number: int) -> _ToldStory:
+        draw = rng(seed, "story", *cell.coordinates[:3], first, number)
+        people, things = cast.people(2, cell.task), cast.things(THINGS_OF_STORY, cell.task)
+        story = make_story((people[0], people[1]), things, EARLY, LATE, draw)
+        if cell.depth is None:
+            depths = sorted(draw.random() for _ in story.events)
+        else:
+            late = spread_depths(cell.depth, self.spread, LATE, draw)
+            depths = [*sorted(draw.random() * late[0] for _ in range(EARLY)), *late]
+        facts = tuple(
+            Fact(f"{cell.key}#{n}", event.sentence, depth, cell.length)
+            for n, (event, depth) in enumerate(zip(story.events, depths, strict=True))
+        )
+        return _ToldStory(story, facts)
+
+    def _ask(self, cell: Cell, told: _ToldStory, cast: _Cast, seed: int) -> Question:
+        asked = self.ask[cell.sample % len(self.ask)]
+        answer = told.story.answer(asked, rng(seed, "question", *cell.coordinates))
+        assert answer is not None  # make_story sees to it
+        named, is_absent = answer.named, self.is_absent(cell, seed)
+        if is_absent:  # somebody or something that the text never mentions
+            other = {"person": cast.people(1, cell.task)[0], "thing": cast.things(1, cell.task)[0]}
+            named = {k: other.get(k, v) for k, v in named.items()}
+        return Question(
+            cell=cell,
+            text=self.fill(asked, **named),
+            answer_prefix=self.fill("prefix"),
+            targets=answer.targets,
+            allowance=self.answer_tokens,
+            scorers=SCORERS,
+            facts=tuple(told.facts[n].id for n in sorted(set(answer.needed))),
+            distractors=_choices(asked, answer, told.story),
+            labels={
+                "operation": OPERATION[asked],
+                "choices": ",".join(dict.fromkeys((*answer.targets, *_choices(asked, answer, told.story)))),
+            },
+            family="worlds",
+            mistakes={STALE: answer.stale} if answer.stale else {},
+            absent=is_absent or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _ToldStory:
+    story: Story
+    facts: tuple[Fact, ...]
+
+
+def _choices(asked: Asked, answer: StoryAnswer, story: Story) -> tuple[str, ...]:
+    """The other answers that a question could have."""
+    every: Sequence[str] = PLACES
+    if asked == "list":
+        every = story.things
+    elif asked == "giver":
+        every = story.people
+    elif asked in ("count", "yes_no"):
+        every = NUMBERS if asked == "count" else ("yes", "no")
+    return tuple(name for name in every if name not in answer.targets)
+
+
+class _Cast:
+    """People and things for the stories of one document, each used once."""
+
+    def __init__(self, task: Worlds, coordinates: Sequence[str], seed: int) -> None:
+        draw = rng(seed, "cast", *coordinates)
+        names, things = list(of_split(pool("first", task.split), task.split)), list(of_split(THINGS, task.split))
+        draw.shuffle(names)
+        draw.shuffle(things)
+        self._names, self._things = iter(names), iter(things)
+
+    def people(self, count: int, where: str) -> list[str]:
+        return self._some(self._names, count, where)
+
+    def things(self, count: int, where: str) -> list[str]:
+        return self._some(self._things, count, where)
+
+    def _some(self, names: object, count: int, where: str) -> list[str]:
+        found = [name for _, name in zip(range(count), names, strict=False)]  # type: ignore[call-overload]
+        if len(found) < count:
+            raise UsageError(
+                "one text has no more people and things for so many stories",
+                where=where,
+                fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
+            )
+        return found
