@@ -213,7 +213,7 @@ class SimulatedModel:
             return self._unanswerable(document, probe, draw), "stop"
         known = [value for values in probe.mistakes.values() for value in values]
         if known and self.options.mistake and draw.random() < self.options.mistake:
-            return f" {draw.choice(known)}.", "stop"
+            return _say(probe, [draw.choice(known)]), "stop"
         return draw_answer(document, probe, lambda depth: self._chance(length, depth, probe.family), draw), "stop"
 
     def _unanswerable(self, document: Document, probe: Probe, draw: random.Random) -> str:

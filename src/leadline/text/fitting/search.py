@@ -30,6 +30,8 @@ COMPOSITIONS = 12
 """How often a composer is asked again, with the tokens that joints took or gave."""
 FEW = 16
 """Tokens that joints may take or give in total while the bank's counts are still trusted."""
+SAME_SCALE = 0.05
+"""Attempts whose sizes differ by a smaller share have their facts at the same places."""
 
 
 def search_document(draft: Draft, counted: CountedBank, frame: Frame) -> Document:
@@ -185,7 +187,9 @@ class DocumentSearch:
             if off is not None and tokens >= off:
                 # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
-                wanted = _wanted(facts, begun, tokens / max(room, 1))
+                # Many facts must not move between attempts, or their joints would take and give tokens every time.
+            scale = tokens / max(room, 1)
+            wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
             attempt = layout.attempt + 1
         return False
 
