@@ -188,8 +188,8 @@ class DocumentSearch:
                 # Joints took or gave tokens: the cut piece makes up for it. Many, if the bank counts too much.
                 tokens -= off if abs(off) < FEW else round(off * tokens / max(tokens + off, 1))
                 # Many facts must not move between attempts, or their joints would take and give tokens every time.
-            scale = tokens / max(room, 1)
-            wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
+                scale = tokens / max(room, 1)
+                wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
             attempt = layout.attempt + 1
         return False
 
