@@ -9,6 +9,7 @@ from leadline.cli.main import run_command as say
 from leadline.core import registry
 from leadline.core.records import Completion, Failure, Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
+from leadline.core.turns import Turns
 from leadline.core.types import Cell, Document, Frame, Probe
 from leadline.results.run import logprob_results as measured
 from leadline.run.documents import jobs
@@ -36,6 +37,7 @@ __all__ = [
     "Receipt",
     "Score",
     "TaskSpec",
+    "Turns",
     "agreement",
     "beta_binomial_sequence",
     "classify",

@@ -16,6 +16,7 @@ from golden.doors import (
     Fitter,
     Frame,
     TaskSpec,
+    Turns,
     jobs,
     make_spec,
     open_tokenizer,
@@ -25,11 +26,18 @@ from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
 from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, pile_row, write_rows
 from support.question_data import hotpot, squad
 
+
+def turns_of(before: str, after: str, answer: str, ask: str) -> Turns:
+    return Turns(before, after, (("user", "assistant", answer), ("assistant", "user", ask)))
+
+
 FRAMES = {
     "completion": Frame("", "", "completion", True, "completion"),
-    "chat": Frame("<|user|>\n", "<|end|>\n<|assistant|>\n", "chat", True, "chat"),
-    "appended": Frame("[INST] ", " [/INST]", "chat", False, "appended"),
-}
+    "chat": Frame("<|user|>\n", "<|end|>\n<|assistant|>\n", "chat", True, "chat", turns=turns_of(
+        "<|user|>\n", "<|end|>\n<|assistant|>\n", "<|end|>\n<|assistant|>\n", "<|end|>\n<|user|>\n")),
+    "appended": Frame("[INST] ", " [/INST]", "chat", False, "appended", turns=turns_of(
+        "[INST] ", " [/INST]", " [/INST] ", " [INST] ")),
+}  # fmt: skip
 
 
 class Counting(NamedTuple):

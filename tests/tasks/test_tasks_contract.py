@@ -26,6 +26,7 @@ from leadline.run.engine import measure
 from leadline.stats.effective import effective_length
 from leadline.stats.observations import observations
 from leadline.store.runs import read_records
+from leadline.tasks.mrcr_items import ORDINALS
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fiction_reader import read_answer
@@ -229,7 +230,7 @@ def test_one_document_answers_all_its_cells_where_the_task_says_so(name: str, pl
 def assert_answer_is_in_the_text_alone(document: Document, probe: Probe) -> None:
     before = document.text[: document.body_start_characters].lower()
     body = document.text[document.body_start_characters : probe.cut_characters]
-    present = [target in body for target in probe.targets]
+    present = [target.removeprefix(probe.opening).strip() in body for target in probe.targets]
     assert any(present) if probe.match == "any" else all(present)
     assert not any(target.lower() in before + probe.tail.lower() for target in probe.targets)
 
@@ -337,6 +338,20 @@ def work_out(document: Document, probe: Probe) -> None:
         assert probe.targets == (str(total),)
 
 
+def read_conversation(document: Document, probe: Probe) -> None:
+    """The item that was asked for is the answer to the i-th request of its kind and topic."""
+    *turns, last = document.turns(probe)
+    found = re.search(r"the (\w+) (.+) about (.+) that you wrote.* with (\w+) and a space", last.text)
+    assert found is not None
+    ordinal, kind, topic, code = found.groups()
+    exchanges = list(zip(turns[0::2], turns[1::2], strict=True))
+    assert {(a.role, b.role) for a, b in exchanges} == {("user", "assistant")}
+    alike = [item.text for asked, item in exchanges if re.fullmatch(rf"Write an? {kind} about {topic}\.", asked.text)]
+    assert len(alike) == int(probe.labels["needles"])
+    assert probe.targets == (f"{code} {alike[ORDINALS.index(ordinal)]}",)
+    assert len(set(alike)) == len(alike)
+
+
 def walk(document: Document, probe: Probe) -> None:
     """The answer is walked again along the edges of the text; the facts are the edges that the walk needs."""
     edges = set(re.findall(r"(\w+) -> (\w+)", body_of(document, probe)))
@@ -428,6 +443,7 @@ READERS = {
     "worlds": relive,
     "records": count_records,
     "walks": walk,
+    "mrcr": read_conversation,
     "": work_out,
     "copying": copy_text,
     "needle": read_needles,

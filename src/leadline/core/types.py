@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import digest_text
+from leadline.core.turns import PLAIN_TURNS, Turn, Turns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -179,6 +180,8 @@ class PieceBank:
     """Which pieces end a sentence or a line, so that a fact may follow them; None if all do."""
     ending: str = ""
     """For facts on separate lines: the line breaks between a piece that was cut and a fact after it."""
+    spaced: bool = False
+    """Whether pieces and facts have all the white space that they need, so that none is added between them."""
     alike: bool = False
     """Whether all joints are alike, as between the words and numbers of a list, so that a sample of some thousands is
     enough to check them."""
@@ -198,7 +201,9 @@ Targets = tuple[str, ...] | Callable[[str], tuple[str, ...]]
 Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
 """Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
-Family = Literal["", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying"]
+Family = Literal[
+    "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr"
+]  # fmt: skip
 ValueKind = Literal["words", "numbers", "uuids"]
 
 
@@ -219,7 +224,7 @@ class Question:
     distractors: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     """Notes on the sample (wording number, hops ...) for the record. They decide nothing; the fields below do, and are
-    added to the labels as `family`, `value_kind`, `demonstration` and `absent`."""
+    added to the labels as `family`, `value_kind`, `demonstration`, `opening` and `absent`."""
     match: Match = "all"
     """Whether all targets are needed, or any one of them will do."""
     family: Family = ""
@@ -234,6 +239,8 @@ class Question:
     """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
     mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
     """May be a function of the document text that is sent, as `targets`."""
+    opening: str = ""
+    """What the answer must begin with: a code word."""
     absent: bool | None = None
     """Whether the document has no answer, and to say so is right; None where no question is of that kind."""
 
@@ -242,6 +249,7 @@ class Question:
             "family": self.family,
             "value_kind": self.value_kind or "",
             "demonstration": " ".join(self.demonstration),
+            "opening": self.opening,
             "absent": "" if self.absent is None else str(self.absent).lower(),
         }
         object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
@@ -269,6 +277,9 @@ class Draft:
     one_end: bool = False
     """Whether all questions of a length end the document at one place. A shorter question then has as many tokens more
     for its answer, so that prompt and allowance still add up to the length."""
+    conversation: bool = False
+    """Whether head, pieces, facts and questions are turns of a conversation, with the marks of `leadline.core.turns`:
+    it begins with a user's turn, and every question is the last one."""
     templated: bool = True
     """False sends the text without chat template where the model allows it."""
 
@@ -309,6 +320,30 @@ class Frame:
     """The system text that the template adds, reported because its tokens are counted."""
     extra_tokens: int = 0
     """Tokens that the server adds beyond the texts above, as measured from its receipts."""
+    turns: Turns | None = None
+    """How it wraps the turns of a conversation; None if that is not known."""
+    no_turns: str = ""
+    """Why it is not known."""
+
+    @classmethod
+    def load(cls, values: Mapping[str, Any]) -> Frame:
+        """From a manifest."""
+        turns = values.get("turns")
+        return cls(**{**values, "turns": Turns.load(turns) if turns else None})
+
+    def for_conversation(self, where: str) -> Frame:
+        """The frame of a conversation. Its `before` ends where the first turn begins, unless that is the same in every
+        prompt of this model, where it is the frame's own."""
+        turns = self.turns or (PLAIN_TURNS if self.form == "completion" else None)
+        if turns is None:
+            raise UsageError(
+                f"a conversation cannot be laid out: {self.no_turns or 'the chat template is not known'}",
+                where=where,
+                fix="give template=FILE with the model's chat template, or api=completions",
+            )
+        if self.form == "completion":
+            return replace(self, turns=turns, after=turns.after)
+        return replace(self, turns=turns, before=turns.before, after=turns.after)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,6 +424,7 @@ class Probe:
     demonstration: tuple[str, ...] = ()
     answer_form: str = ""
     mistakes: Mistakes = field(default_factory=dict)
+    opening: str = ""
     absent: bool | None = None
     """Whether the document has no answer; None where no question of the task is of that kind."""
     logprobs: LogprobRequest | None = None
@@ -417,9 +453,20 @@ class Document:
     probes: tuple[Probe, ...]
     passages: tuple[Passage, ...] = ()
     """What is read for probes that ask for log-probabilities; empty if all ask for answers."""
+    conversation: bool = False
+    """Whether its text is a conversation of several turns, up to the question in the last one."""
+
+    def turns(self, probe: Probe) -> list[Turn]:
+        """The conversation as sent to a chat server. Without prefill the answer prefix ends the last turn."""
+        if not self.conversation or self.frame.turns is None:
+            return [Turn("user", self.user_text(probe))]
+        skipped = len(self.frame.turns.before) if self.frame.form == "completion" else 0
+        return self.frame.turns.split(self.user_text(probe)[skipped:])
 
     def user_text(self, probe: Probe) -> str:
-        """The user turn as sent to a chat server. Without prefill the answer prefix ends it."""
+        """The user turn as sent to a chat server. Without prefill the answer prefix ends it.
+
+        Of a conversation: all its turns, as the template writes them."""
         start = len(self.frame.before)
         return self.text[start : probe.cut_characters] + probe.tail
 

@@ -146,7 +146,7 @@ class _EvidenceFinder:
                     self._rows |= {cell.key: (job.task, job.cells) for cell in job.cells}
             tokenizer = _tokenizer_of(spec, manifest)
             if tokenizer is not None and manifest.frame:
-                self._fitter = Fitter(tokenizer, Frame(**manifest.frame))
+                self._fitter = Fitter(tokenizer, Frame.load(manifest.frame))
                 self._fitter.share_text(spec.depths, manifest.added_depths)
         except (LeadlineError, TypeError, KeyError) as error:
             result.notes.append(f"judges see no evidence: the tasks of this run cannot be opened again ({error})")

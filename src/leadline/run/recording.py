@@ -186,6 +186,7 @@ def bare_probe(
     value_kind: ValueKind | None = None,
     demonstration: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
+    opening: str = "",
     absent: bool | None = None,
 ) -> Probe:
     """As much of a probe as scorers look at, for an answer that was given before."""
@@ -193,7 +194,7 @@ def bare_probe(
         cell=cell, cut=0, cut_characters=0, tail="", closing_ids=np.empty(0, np.int32), prompt_tokens=0,
         question=question, answer_prefix="", targets=tuple(targets), distractors=(), facts=(), allowance=0, scorers=(),
         match=match, family=family, value_kind=value_kind, demonstration=tuple(demonstration),
-        labels=labels or {}, absent=absent,
+        labels=labels or {}, opening=opening, absent=absent,
     )  # fmt: skip
 
 
@@ -212,6 +213,7 @@ def probe_of_record(record: Record) -> Probe:
         value_kind=kinds.get(labels.get("value_kind", "")),
         demonstration=labels.get("demonstration", "").split(),
         labels=labels,
+        opening=labels.get("opening", ""),
         absent={"true": True, "false": False}.get(labels.get("absent", "")),
     )
 

@@ -40,6 +40,7 @@ from leadline.scorers.answer_forms import (
     words,
 )
 from leadline.scorers.denials import says_not_found, says_refusal
+from leadline.scorers.mrcr import copied
 from leadline.scorers.normalise import clean
 
 _LENGTH = frozenset(("length", "max_tokens"))
@@ -61,6 +62,8 @@ ANOTHER_CHAIN = "another chain"
 ANOTHER_VALUE = "another planted value"
 HALF = "half of a split needle"
 NOT_JOINED = "all pieces of a split needle, not joined"
+WRONG_ORDINAL = "wrong ordinal"
+NO_CODE_WORD = "right text without its code word"
 DUPLICATES = "duplicates while missing others"
 INCOMPLETE = {"uuids": "incomplete uuid", "numbers": "incomplete number"}
 STOP_WORDS = "stop words"
@@ -96,6 +99,8 @@ def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) 
     answer = _WrongAnswer(probe, outcome, text)
     if probe.absent:
         return _classify_absent(answer)
+    if probe.family == "mrcr":
+        return _classify_copy(answer, outcome)
     if value > 0:
         return ("cut_off", answer.unfinished) if answer.unfinished else ("partial", answer.slip)
     if answer.right or answer.words.in_another_form(probe.targets):
@@ -120,6 +125,19 @@ def _classify_wording(answer: _WrongAnswer) -> Classification | None:
     if says_refusal(answer.text):
         return "refused", ""
     return None
+
+
+def _classify_copy(answer: _WrongAnswer, outcome: Completion) -> Classification:
+    """Which of several texts was copied, whatever share of it."""
+    found = copied(answer.probe, answer.text)
+    if found.right:
+        if outcome.finish in _LENGTH:
+            return "cut_off", INSIDE_THE_VALUE
+        begins = answer.text.strip().startswith(answer.probe.opening)
+        return ("partial", "") if begins else ("wrong_format", NO_CODE_WORD)
+    if not found.none:
+        return "distractor", WRONG_ORDINAL if found.ordinal else ANOTHER_VALUE
+    return _classify_wording(answer) or ("wrong", answer.slip)
 
 
 def _classify_absent(answer: _WrongAnswer) -> Classification:

@@ -121,7 +121,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def compared(self) -> dict[str, Any]:
         """What is compared with another run: the identity, and how a turn was wrapped."""
-        return self.identity() | {"frame": self.frame}
+        known = {name: value for name, value in self.frame.items() if name not in ("turns", "no_turns")}
+        return self.identity() | {"frame": known}
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -1,4 +1,5 @@
-"""Chat templates: the text that a model's template puts around one user turn, and thinking in its output."""
+"""Chat templates: the text that a model's template puts around a user turn and between the turns of a conversation, and
+thinking in its output."""
 
 from __future__ import annotations
 
@@ -8,18 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, wraps
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from leadline.core.errors import TokenizerError
+from leadline.core.errors import LeadlineError, TokenizerError
 from leadline.core.files import parse_json, read_text
 from leadline.core.seeds import digest
+from leadline.core.turns import Role, Turns
 from leadline.core.types import Frame
 
 MAX_STEPS = 2_000_000
@@ -122,6 +125,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _USER = "\u2063user-turn\u2063"
 _SYSTEM = "\u2063system-turn\u2063"
+_EXCHANGE: tuple[Role, ...] = ("user", "assistant", "user", "assistant", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,13 @@ class ChatTemplate:
     bos: str = ""
     eos: str = ""
     where: str = "chat template"
+
+    further_turns: ClassVar[tuple[tuple[Role, ...], ...]] = (
+        ("user", "user"),
+        ("user", "assistant", "tool", "assistant", "user"),
+        ("user", "assistant", "tool", "user"),
+    )
+    """Turns that many templates refuse, and most conversations do without."""
 
     @classmethod
     def load(cls, path: Path) -> ChatTemplate | None:
@@ -161,6 +172,7 @@ class ChatTemplate:
     def frame(self, *, thinking: bool | None = None, prefill: bool = True) -> Frame:
         """The text around one user turn, and the system text that the template adds by default."""
         before, after = self._around([{"role": "user", "content": _USER}], thinking)
+        turns, problem = self._turns(thinking)
         return Frame(
             before=before,
             after=after,
@@ -168,7 +180,43 @@ class ChatTemplate:
             prefill=prefill,
             fingerprint=digest([self.source, self.bos, self.eos, thinking, prefill]),
             system=self._default_system_text(before, thinking),
+            turns=turns,
+            no_turns=problem,
         )
+
+    def _turns(self, thinking: bool | None) -> tuple[Turns | None, str]:
+        """What the template writes around the turns of a conversation, or why that cannot be said."""
+        try:
+            before, *between, after = self._between(_EXCHANGE, thinking)
+            padded = self._between(_EXCHANGE, thinking, " \n")
+        except LeadlineError as error:
+            return None, error.what
+        if between[:2] != between[2:]:
+            return None, "the chat template writes the turns of a conversation differently by their place"
+        found = dict(zip(pairwise(_EXCHANGE), between, strict=True))
+        for roles in self.further_turns:
+            try:
+                texts = self._between(roles, thinking)
+            except TokenizerError:
+                continue
+            found = dict(zip(pairwise(roles), texts[1:-1], strict=True)) | found
+        joints = tuple((role, following, text) for (role, following), text in found.items())
+        return Turns(before, after, joints, strips=padded == [before, *between, after]), ""
+
+    def _between(self, roles: tuple[Role, ...], thinking: bool | None, padding: str = "") -> list[str]:
+        """The texts before, between and after the turns of a conversation. `padding` is put around each turn, and
+        expected around it."""
+        marks = [f"\u2063turn-{number}\u2063" for number in range(len(roles))]
+        turns = [
+            {"role": role, "content": f"{padding}{mark}{padding}"} for role, mark in zip(roles, marks, strict=True)
+        ]
+        rest, found = self.render(turns, thinking=thinking), list[str]()
+        for mark in marks:
+            text, written, rest = rest.partition(mark)
+            if not written or (found and not text):
+                raise TokenizerError("the chat template does not write every turn of a conversation", where=self.where)
+            found.append(text)
+        return [*found, rest]
 
     def _around(self, messages: list[dict[str, str]], thinking: bool | None) -> tuple[str, str]:
         before, found, after = self.render(messages, thinking=thinking).partition(_USER)

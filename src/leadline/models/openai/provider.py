@@ -29,6 +29,7 @@ from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.secrets import remember
 from leadline.core.seeds import digest, digest_bytes
 from leadline.core.spec import parse_length
+from leadline.core.turns import Turn
 from leadline.core.types import Document, Frame, Probe
 from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
 from leadline.models.openai.http import HttpClient, RequestFailed
@@ -331,13 +332,14 @@ class OpenAIModel:
 
     def _request(self, document: Document, probe: Probe, prefix: str) -> tuple[bytes, Sent]:
         text = document.user_text(probe)
+        turns = document.turns(probe) if self._chat else []
         if not self._chat:
             text += document.frame.after + prefix
         decoding = self._decoding(self._options.max_tokens or probe.allowance)
         if self._cache_keys:
             decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
         schema = self.server.schema_fields(probe.schema, chat=self._chat) if probe.schema and self._schemas else {}
-        body = self._body(text, prefix, {**decoding, **schema})
+        body = self._body(turns or text, prefix, {**decoding, **schema})
         further = {
             k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in self._options.extra.items()
         }
@@ -351,13 +353,13 @@ class OpenAIModel:
         )
         return body, sent
 
-    def _body(self, text: str, prefix: str, decoding: dict[str, Any]) -> bytes:
+    def _body(self, asked: str | Sequence[Turn], prefix: str, decoding: dict[str, Any]) -> bytes:
         fields: dict[str, Any] = {"model": self.server.model}
         if self._chat:
-            fields["messages"] = conversation(text, prefix)
+            fields["messages"] = conversation(asked, prefix)
             fields |= self._chat_fields | (prefill_fields(self.server.kind) if prefix else {})
         else:
-            fields["prompt"] = text
+            fields["prompt"] = asked
         return msgspec.json.encode({**fields, **decoding, **self._options.extra})
 
     def _decoding(self, allowance: int) -> dict[str, float | int | str | bool | None]:

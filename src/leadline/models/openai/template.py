@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.seeds import digest
+from leadline.core.turns import Role, Turn
 from leadline.core.types import Frame
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
@@ -46,6 +47,7 @@ class ServerTemplate(ChatTemplate):
     ask: Callable[[Messages], str] = field(default=lambda messages: "")
     prefill: bool = False
     """Render with a prefilled answer, as in the requests: templates may write that differently."""
+    further_turns: ClassVar[tuple[tuple[Role, ...], ...]] = ()
 
     def render(self, messages: Messages, *, thinking: bool | None = None) -> str:
         if not self.prefill:
@@ -163,10 +165,11 @@ class FrameFinder:
         return replace(frame, extra_tokens=extra, fingerprint=fingerprint), notes
 
 
-def conversation(text: str, prefix: str = "") -> Messages:
-    """One user turn, followed by the prefilled answer if there is a prefix."""
-    user = [{"role": "user", "content": text}]
-    return [*user, {"role": "assistant", "content": prefix}] if prefix else user
+def conversation(asked: str | Sequence[Turn], prefix: str = "") -> Messages:
+    """One user turn or several turns, followed by the prefilled answer if there is a prefix."""
+    turns = [Turn("user", asked)] if isinstance(asked, str) else asked
+    messages = [{"role": str(turn.role), "content": turn.text} for turn in turns]
+    return [*messages, {"role": "assistant", "content": prefix}] if prefix else messages
 
 
 def prefill_fields(kind: str) -> dict[str, bool]:

@@ -219,7 +219,7 @@ class SimulatedModel:
     def _unanswerable(self, document: Document, probe: Probe, draw: random.Random) -> str:
         """The document has no answer: says so, or invents one."""
         value = _invented_value(document, probe, draw) if draw.random() < self.options.invents else ""
-        return f" {value}." if value else draw.choice((*NOT_FOUND, f" {probe.targets[0].capitalize()}."))
+        return _say(probe, [value]) if value else draw.choice((*NOT_FOUND, f" {probe.targets[0].capitalize()}."))
 
     def _verdict(self, probe: Probe, draw: random.Random) -> str:
         """The verdict that a judge's probe has as its target, with this judge's errors."""

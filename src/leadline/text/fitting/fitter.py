@@ -27,6 +27,7 @@ from leadline.core.format import format_list
 from leadline.core.types import Composer, Document, Draft, Filler, Frame, Match, Question
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.bank import CountedBank, count_bank
+from leadline.text.fitting.conversation import rendered_bank, rendered_draft, verbatim_conversation
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
 from leadline.text.fitting.verbatim import verbatim_document
@@ -66,13 +67,24 @@ class Fitter:
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
         with self._lock:
-            if draft.filler is None:
+            filler = draft.filler
+            if filler is None and draft.conversation:
+                return verbatim_conversation(draft, self.tokenizer, self._frame_for(draft).for_conversation(draft.id))
+            if filler is None:
                 return verbatim_document(draft, self.tokenizer, self._frame_for(draft))
-            enough = tuple(map(self._with_enough_tokens, draft.questions))
-            counted, filler = self._bank(draft.filler), draft.filler
+            draft = replace(draft, questions=tuple(map(self._with_enough_tokens, draft.questions)))
+            if draft.conversation:
+                return self._fitted_conversation(draft, filler)
+            counted = self._bank(filler)
             if isinstance(filler, Stretch | Shuffled):
                 filler = filler.placed(counted.starts, self.depths, self.added_depths)
-            return self._fitted(replace(draft, questions=enough, filler=filler), counted)
+            return self._fitted(replace(draft, filler=filler), counted, self._frame_for(draft))
+
+    def _fitted_conversation(self, draft: Draft, filler: Filler | Composer) -> Document:
+        """A conversation as a body whose pieces are turns, as the chat template writes them."""
+        frame = self._frame_for(draft).for_conversation(draft.id)
+        counted = self._bank(filler, frame)
+        return replace(self._fitted(rendered_draft(draft, frame), counted, frame), conversation=True)
 
     def starts(self, stretches: Iterable[Stretch]) -> tuple[list[int], Indices]:
         """The first pieces of stretches of one text, and the tokens before each of its pieces and in all."""
@@ -117,14 +129,14 @@ class Fitter:
                 self._corpora[key] = CorpusTokens(corpus, self.tokenizer, self.plain, least=least, most=most, seed=seed)
             return self._corpora[key]
 
-    def _bank(self, filler: Filler | Composer) -> CountedBank:
-        digest = filler.bank.digest
-        if digest not in self._banks:
-            self._banks[digest] = count_bank(filler.bank, self._context)
-        return self._banks[digest]
+    def _bank(self, filler: Filler | Composer, turns: Frame | None = None) -> CountedBank:
+        """The counted pieces; as `turns` writes them if they are those of a conversation."""
+        key = f"{filler.bank.digest} {turns.fingerprint}" if turns else filler.bank.digest
+        if key not in self._banks:
+            self._banks[key] = count_bank(rendered_bank(filler.bank, turns) if turns else filler.bank, self._context)
+        return self._banks[key]
 
-    def _fitted(self, draft: Draft, counted: CountedBank) -> Document:
-        frame = self._frame_for(draft)
+    def _fitted(self, draft: Draft, counted: CountedBank, frame: Frame) -> Document:
         document = search_document(draft, counted, frame)
         counted.documents += 1
         if self._is_checked(counted.documents, document) and not self._is_exact(document):

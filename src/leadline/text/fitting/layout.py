@@ -264,12 +264,17 @@ class StretchWriter:
         Indentation is kept."""
         if self._at_start:
             return text.lstrip()
+        if self.counted.bank.spaced:
+            return text
         if self.assembly.ends_with_space():
             return text if text.startswith("  ") else text.lstrip(" ")
         return text if text[:1].isspace() and not text.startswith("  ") else self.counted.separator + text
 
     def _plant(self, fact: Fact, following: str) -> None:
         """Adds a fact as a sentence among sentences, or as a line among lines. `following` is the text after it."""
+        if self.counted.bank.spaced:
+            self.assembly.add_text(self._respaced(fact.text), span=fact.id)
+            return
         separator = self.counted.separator
         if not self._at_start and not self.assembly.ends_with_space():
             if separator == " ":

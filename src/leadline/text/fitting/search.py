@@ -103,7 +103,10 @@ class DocumentSearch:
         asks = [self._ask(q) for q in draft.questions]
         self.asks = sorted(_with_one_end(asks) if draft.one_end else asks, key=lambda a: (a.length, a.cut))
         self.lengths = sorted({a.length for a in self.asks})
-        self.facts = [self._sized(fact) for fact in draft.facts]
+        sizes = [self._tokens_of(fact) for fact in draft.facts]
+        self.longest_fact = max(sizes, default=0) if counted.bank.spaced else 0
+        """Of a conversation: items in an order that is asked for must not change places because one is longer."""
+        self.facts = [self._sized(fact, tokens) for fact, tokens in zip(draft.facts, sizes, strict=True)]
         self.assembly = Assembly(counted)
         order = PieceOrder(counted, np.empty(0, np.int64)) if composer else self._order()
         self.writer = StretchWriter(counted, order, self.assembly, len(self.opening))
@@ -132,14 +135,18 @@ class DocumentSearch:
             question, tail, closing, prompt, prompt - len(encode(line + closing)) + len(encode(line, followed=True))
         )
 
-    def _sized(self, fact: Fact) -> SizedFact:
+    def _tokens_of(self, fact: Fact) -> int:
+        ending = self.counted.bank.ending if self.draft.one_end else ""
+        if self.counted.bank.spaced:
+            return len(self.counted.context.encode(fact.text, followed=True))
+        text = fact.text + ending if ending else " " + fact.text
+        return len(self.counted.context.encode(text, followed=bool(ending)))
+
+    def _sized(self, fact: Fact, tokens: int) -> SizedFact:
         cuts = [a.cut for a in self.asks if a.length == fact.length]
         if not cuts:
             raise ValueError(f"fact {fact.id} has length {fact.length}, which no question has")
-        ending = self.counted.bank.ending if self.draft.one_end else ""
-        text = fact.text + ending if ending else " " + fact.text
-        tokens = len(self.counted.context.encode(text, followed=bool(ending)))
-        room = min(cuts) - self.opening_tokens - tokens
+        room = min(cuts) - self.opening_tokens - (self.longest_fact or tokens)
         return SizedFact(fact, tokens, self.opening_tokens + fact.depth * max(room, 0))
 
     def _order(self) -> PieceOrder:
@@ -158,7 +165,11 @@ class DocumentSearch:
         for length in self.lengths:
             asks = [a for a in self.asks if a.length == length]
             last, end = length == self.lengths[-1], min(a.cut for a in asks)
-            here = [f for f in waiting if last or f.fact.length <= length or f.target + f.tokens <= end]
+            here = [
+                f
+                for f in waiting
+                if last or f.fact.length <= length or f.target + (self.longest_fact or f.tokens) <= end
+            ]
             taken = {f.fact.id for f in here}
             waiting = [f for f in waiting if f.fact.id not in taken]
             if not self._fill_stretch(asks, sorted(here, key=lambda f: f.target)):
@@ -171,8 +182,9 @@ class DocumentSearch:
         """Fills the document up to where `asks` end it, so that all their prompts are exact; False if no layout did."""
         begun = self.assembly.token_count
         room = asks[0].cut - begun - sum(f.tokens for f in facts)
-        least = self.composer.least(self.counted.counts) if self.composer and not self.rooms else 0
-        if room < least:
+        first = not self.rooms or self.draft.conversation
+        least = self.composer.least(self.counted.counts) if self.composer and first else 0
+        if room < least and not (room == 0 and self.draft.conversation):
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, attempt, self.composed = self.assembly.checkpoint(), room, 0, Counter()
         wanted = _wanted(facts, begun, 1.0 if room else 0.0)

@@ -160,6 +160,7 @@ def make_probe(
         demonstration=question.demonstration,
         answer_form=question.answer_form,
         mistakes=mistakes(read) if callable(mistakes) else mistakes,
+        opening=question.opening,
         absent=question.absent,
         body_tokens=body_tokens,
     )

@@ -1,0 +1,127 @@
+"""Conversations: how a chat template writes several turns, and turns in the texts of a draft.
+
+A task writes a conversation as texts with marks at the boundaries of turns. The fitter puts the template's own text in
+their place, so that a conversation is a body like any other: pieces, facts, cuts, tokens. A boundary has two marks, one
+that ends a turn and one that begins the next, because the next turn may be in another piece: white space of the
+template before a turn must stand with its first word, as tokenizers join them.
+
+    opens("user") + "Write a poem." + closes("user") | opens("assistant") + "Tall reeds ..." + closes("assistant")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
+
+from leadline.core.errors import TokenizerError
+
+Role = Literal["user", "assistant", "tool"]
+_FOLLOWS: tuple[tuple[Role, Role], ...] = (
+    ("user", "assistant"),
+    ("assistant", "user"),
+    ("user", "user"),
+    ("assistant", "tool"),
+    ("tool", "assistant"),
+    ("tool", "user"),
+)
+"""The turns that may follow each other. The first two are those of every conversation."""
+_FIRST_MARK = 0xE0A0  # private use: no text has these characters
+
+
+USER: Role = "user"
+ASSISTANT: Role = "assistant"
+
+
+class Turn(NamedTuple):
+    role: Role
+    text: str
+
+
+def closes(role: Role, following: Role) -> str:
+    """The mark after the text of a turn."""
+    return chr(_FIRST_MARK + 2 * _FOLLOWS.index((role, following)))
+
+
+def opens(role: Role, after: Role) -> str:
+    """The mark before the text of a turn that is not the first."""
+    return chr(_FIRST_MARK + 2 * _FOLLOWS.index((after, role)) + 1)
+
+
+def joined(turns: Sequence[Turn]) -> str:
+    """Turns as one text with marks between them."""
+    texts = [turns[0].text] if turns else []
+    for before, turn in pairwise(turns):
+        texts += [closes(before.role, turn.role), opens(turn.role, before.role), turn.text]
+    return "".join(texts)
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """What a chat template writes around the turns of a conversation that begins and ends with a user's."""
+
+    before: str
+    after: str
+    """From the end of the last turn to where the answer begins."""
+    between: tuple[tuple[Role, Role, str], ...]
+    """Role, following role, and the text from the end of one turn to the beginning of the next."""
+    strips: bool = False
+    """Whether white space around the text of a turn is removed."""
+
+    @classmethod
+    def load(cls, values: Mapping[str, Any]) -> Turns:
+        """From a manifest."""
+        return cls(**{**values, "between": tuple((a, b, text) for a, b, text in values["between"])})
+
+    def marks(self) -> dict[int, str]:
+        """The template's text for every mark, for `str.translate`."""
+        found = {}
+        for role, following, text in self.between:
+            head = text.rstrip(" ")
+            found[ord(closes(role, following))] = head
+            found[ord(opens(following, role))] = text[len(head) :]
+        return found
+
+    def rendered(self, text: str, where: str) -> str:
+        """A text with the template's own text in place of the marks."""
+        found = text.translate(self.marks())
+        for role, following in _FOLLOWS:
+            if closes(role, following) in found:
+                raise TokenizerError(
+                    f"the chat template takes no {following} turn after a turn of the {role}",
+                    where=where,
+                    fix="use api=completions, or another template with template=FILE",
+                )
+        return found
+
+    def split(self, text: str) -> list[Turn]:
+        """The turns of a rendered conversation, from the text of the first to that of the last."""
+        found: list[Turn] = []
+        role, start = USER, 0
+        while True:
+            ends = [
+                (place, -len(joint), following)
+                for of, following, joint in self.between
+                if of == role and (place := text.find(joint, start)) >= 0
+            ]
+            if not ends:
+                return [*found, Turn(role, text[start:])]
+            end, size, following = min(ends)
+            found.append(Turn(role, text[start:end]))
+            role, start = following, end - size
+
+
+PLAIN_TURNS = Turns(
+    before="User: ",
+    after="\n\nAssistant:",
+    between=(
+        ("user", "assistant", "\n\nAssistant: "),
+        ("assistant", "user", "\n\nUser: "),
+        ("user", "user", "\n\nUser: "),
+        ("assistant", "tool", "\n\nTool: "),
+        ("tool", "assistant", "\n\nAssistant: "),
+        ("tool", "user", "\n\nUser: "),
+    ),
+)
+"""A conversation without chat template, for completions."""
