@@ -23,7 +23,7 @@ from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
-from leadline.tasks.wording import with_templates
+from leadline.tasks.wording import WordedTask, with_templates
 
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 MAX_SAMPLES_UNTIL = 100
@@ -288,6 +288,8 @@ def parse_choices(task: Task, key: str, text: str) -> list[Any]:
     A JSON list is the value of a list option, and several values of any other. Commas separate the items of a list
     option and several values of a number, choice or haystack; text options keep theirs.
     """
+    if key == "wording" and text.strip() == "all" and isinstance(task, WordedTask):
+        return [str(number + 1) for number in range(task.wordings)]
     annotation = type(task).model_fields[key].annotation
     origin = get_origin(annotation)
     is_list = origin in (tuple, list)

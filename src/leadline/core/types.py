@@ -237,6 +237,8 @@ class Question:
     """Whether the allowance stays as it is where the answer has more tokens, as in a published protocol."""
     answer_form: str = ""
     """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
+    asked: str = ""
+    """The question itself, where it stands before the document and `text` only asks for the answer."""
     mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
     """May be a function of the document text that is sent, as `targets`."""
     opening: str = ""

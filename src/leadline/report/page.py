@@ -37,7 +37,7 @@ from leadline.report.comparison import differences_from_first, effective_cell, l
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.judged import judged_html, judged_link
-from leadline.report.score_tables import ABSENT_COLUMNS, absent_cells, suite_table
+from leadline.report.score_tables import ABSENT_COLUMNS, WORDING_COLUMNS, absent_cells, suite_table, wording_cells
 from leadline.report.terminal import footnotes
 from leadline.results.cache_use import format_seconds_saved
 from leadline.results.run import Run, format_interval_kind
@@ -265,6 +265,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "suite": suite_table(run) if grid and run.suite else None,
         "details": detail_rows(run.table),
         "absent": {"columns": ABSENT_COLUMNS, "rows": absent_cells(run)},
+        "wordings": {"columns": WORDING_COLUMNS, "rows": wording_cells(run)},
         "judged": judged_html(run.folder, at),
         "footnotes": footnotes(run),
         "provenance": provenance(run),

@@ -278,6 +278,30 @@ def absent_table(run: Run, *, plain: bool) -> Grid:
     return grid
 
 
+# --- the spread over wordings ---
+
+WORDING_COLUMNS = ("mean (95%)", "lowest", "highest", "deviation")
+
+
+def wording_cells(run: Run) -> list[tuple[str, ...]]:
+    """Task, length, and the WORDING_COLUMNS in percent, the lowest and highest with the number of the wording."""
+    rows = []
+    for one in run.wordings:
+        mean = f"{format_percent(one.mean.mean)} ({format_percent_range(one.mean.interval)})"
+        ends = [f"{format_percent(score)} (no. {number})" for number, score in (one.lowest, one.highest)]
+        length = "all" if one.length is None else format_length(one.length)
+        rows.append((sanitise(one.task, 40), length, mean, *ends, format_percent(one.deviation)))
+    return rows
+
+
+def wording_table(run: Run, *, plain: bool) -> Grid:
+    grid = grid_of("task", "length", *WORDING_COLUMNS, plain=plain)
+    grid.title = "spread over wordings, percent; the same samples in every wording"
+    for row in wording_cells(run):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
 def _rate(found: Estimate | None) -> str:
     if found is None:
         return NO_NUMBER

@@ -25,7 +25,7 @@ from leadline.core.format import (
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.report.judged import show_judged
-from leadline.report.score_tables import SUITE_TASKS, absent_table, grid_of, published_table, suite_grid
+from leadline.report.score_tables import SUITE_TASKS, absent_table, grid_of, published_table, suite_grid, wording_table
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
@@ -60,6 +60,8 @@ def show_run(run: Run, console: Console) -> None:
         console.print(published_table(run, plain=not colour))
     if run.absent:
         console.print(absent_table(run, plain=not colour))
+    if run.wordings:
+        console.print(wording_table(run, plain=not colour))
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
 

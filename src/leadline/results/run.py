@@ -20,6 +20,7 @@ from leadline.results.progress import Progress, SampleCounter, finished_if_whole
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.verdict import Verdict, verdict
+from leadline.results.wording_spread import WordingSpread, wording_spreads
 from leadline.stats.effective import Line
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of
@@ -357,6 +358,11 @@ class Run:
     def absent(self) -> list[AbsentRates]:
         """False alarms and false abstentions by task and length; empty without questions that have no answer."""
         return absent_rates(self._absent)
+
+    @cached_property
+    def wordings(self) -> list[WordingSpread]:
+        """The spread of scores over wordings; empty where no task was asked in several."""
+        return wording_spreads(self.table)
 
     def category(self, task: str) -> str:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))

@@ -19,6 +19,7 @@ from leadline.results.verdict import (
     length_range,
     shapes,
 )
+from leadline.results.wording_spread import WordingSpread
 from leadline.stats.effective import VERSION, EffectiveLength
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import design_effect
@@ -73,6 +74,7 @@ def summary(run: Run) -> dict[str, Any]:
         ],
         **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
         **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
+        **({"wordings": [wording_values(one) for one in run.wordings]} if run.wordings else {}),
         **({"published": [published_values(one) for one in run.published]} if run.published else {}),
         "cells": [{**place._asdict(), **tally_values(tally)} for place, tally in table.cells.items()],
     }
@@ -103,6 +105,18 @@ def published_values(one: GroupScore) -> dict[str, Any]:
         "not_sent": one.not_sent,
         "score_of_whole": estimate_values(one.whole),
         "score_without_text": estimate_values(one.memory),
+    }
+
+
+def wording_values(one: WordingSpread) -> dict[str, Any]:
+    return {
+        "task": one.task,
+        "length": one.length,
+        "mean": estimate_values(one.mean),
+        "means": one.means,
+        "lowest": one.lowest[1],
+        "highest": one.highest[1],
+        "standard_deviation": one.deviation,
     }
 
 

@@ -396,4 +396,8 @@ class _CellNeedles:
         return {k: v for k, v in form.items() if v} | {"overlap": f"{lexical_overlap(question, told):.2f}"}
 
     def _wording(self) -> str:
-        return "own" if "needle" in self.task.wording else str(self.asked[0].wording)
+        own = self.task.wording.get("needle")
+        defaults = self.task.parts()["needle"].default if own else ()
+        if own and len(own) == 1 and own[0] in defaults:
+            return str(defaults.index(own[0]))
+        return "own" if own else str(self.asked[0].wording)

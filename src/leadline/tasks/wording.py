@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -23,7 +23,7 @@ from leadline.core.errors import UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Match
+from leadline.core.types import Cell, Draft, Match
 from leadline.tasks.words import listed
 from leadline.text.sources import TextSource, Unit, open_source
 
@@ -76,12 +76,58 @@ class WordedTask(Task):
     """A task whose texts can be replaced: the option `wording`, or a file for `--templates`."""
 
     wording: dict[str, tuple[str, ...]] = Field(
-        {}, description="your own texts in place of the defaults, as printed by `tasks show NAME --template`"
+        {},
+        description="your own texts in place of the defaults, as printed by `tasks show NAME --template`; a number for "
+        "one of several defaults, or all with --set for a sweep over them",
     )
+    question_at: Literal["", "after", "before", "both"] = Field(
+        "", description="the question stands after the document (the default), before it, or both"
+    )
+
+    later_options: ClassVar[frozenset[str]] = Task.later_options | {"question_at"}
+    reminder: ClassVar[str] = "\n\nNow answer the question that was asked before the text."
+    """What ends the prompt where the question stands before the document only."""
 
     def parts(self) -> Mapping[str, PromptPart]:
         """Every text that the task uses with these options."""
         raise NotImplementedError
+
+    @model_validator(mode="before")
+    @classmethod
+    def _numbered_wording(cls, data: Any) -> Any:
+        """A number in place of texts is the default text of that number, from 1, of every part that has several."""
+        number = data.get("wording") if isinstance(data, Mapping) else None
+        if not isinstance(number, str | int) or isinstance(number, bool):
+            return data
+        plain = cls.model_validate({k: v for k, v in data.items() if k != "wording"})
+        if not str(number).isdecimal() or not 1 <= int(number) <= plain.wordings:
+            raise ValueError(f"there is no wording {number}: give texts by part, or 1 to {plain.wordings}")
+        several = {name: part.default for name, part in plain.parts().items() if len(part.default) > 1}
+        chosen = {name: (texts[(int(number) - 1) % len(texts)],) for name, texts in several.items()}
+        return {**data, "wording": chosen}
+
+    @property
+    def wordings(self) -> int:
+        """How many default wordings there are: each text of a part is used in at least one of them."""
+        return max((len(part.default) for part in self.parts().values()), default=1)
+
+    def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        draft = super().write(cells, seed=seed)
+        if self.question_at in ("", "after"):
+            return draft if not self.question_at else _labelled(draft, "after")
+        if len(draft.questions) > 1:
+            raise UsageError(
+                "a question before the document needs a document of its own",
+                where=cells[0].task,
+                fix="use --reading fresh, or question_at=after",
+            )
+        if self.no_context or draft.filler is None:
+            raise UsageError("there is no document to ask before", where=cells[0].task, fix="leave out question_at")
+        [question] = draft.questions
+        head = f"{draft.head}{question.text.strip()}\n\n"
+        if self.question_at == "before":
+            question = replace(question, text=self.reminder, asked=question.text)
+        return _labelled(replace(draft, head=head, questions=(question,)), self.question_at)
 
     @field_validator("wording", mode="before")
     @classmethod
@@ -113,6 +159,11 @@ class WordedTask(Task):
     def fill(self, part: str, **values: object) -> str:
         """The single text of a part, with its placeholders filled in."""
         return self.texts(part)[0].format(**values)
+
+
+def _labelled(draft: Draft, where: str) -> Draft:
+    noted = [replace(q, labels={**q.labels, "question_at": where}) for q in draft.questions]
+    return replace(draft, questions=tuple(noted))
 
 
 def check_wording(parts: Mapping[str, PromptPart], given: Mapping[str, Sequence[str]], *, where: str) -> None:

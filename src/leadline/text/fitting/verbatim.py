@@ -146,7 +146,7 @@ def make_probe(
         tail=tail,
         closing_ids=closing_ids,
         prompt_tokens=prompt_tokens,
-        question=question.text.strip(),
+        question=(question.asked or question.text).strip(),
         answer_prefix=question.answer_prefix,
         targets=targets(read) if callable(targets) else targets,
         distractors=question.distractors,
