@@ -103,11 +103,11 @@ def test_the_spread_over_wordings_is_beside_the_mean(tmp_path: Path, capsys: pyt
     shown = json.loads(capsys.readouterr().out)
     [*lengths, whole] = shown["wordings"]
     assert [one["length"] for one in lengths] == [512, 1024]
-    means = {t: sum(r.score or 0 for r in rs) / len(rs) for t, rs in by_wording.items()}
-    assert whole["means"] == pytest.approx({str(n): means[f"niah[wording={n}]"] for n in range(1, 6)})
-    assert whole["lowest"] == pytest.approx(min(means.values()))
-    assert whole["mean"]["value"] == pytest.approx(sum(means.values()) / 5)
-    assert whole["standard_deviation"] == pytest.approx(float(np.std(list(means.values()), ddof=1)))
+    means = {t: 100 * sum(r.score or 0 for r in rs) / len(rs) for t, rs in by_wording.items()}
+    assert whole["percent_by_wording"] == pytest.approx({str(n): means[f"niah[wording={n}]"] for n in range(1, 6)})
+    assert whole["lowest_percent"] == pytest.approx(min(means.values()))
+    assert whole["mean"]["percent"] == pytest.approx(sum(means.values()) / 5)
+    assert whole["standard_deviation_percent"] == pytest.approx(float(np.std(list(means.values()), ddof=1)))
     assert run_command(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
     assert "Spread over wordings" in (tmp_path / "page.html").read_text()
     assert load_run(folder).wordings[-1].length is None

@@ -113,10 +113,10 @@ def wording_values(one: WordingSpread) -> dict[str, Any]:
         "task": one.task,
         "length": one.length,
         "mean": estimate_values(one.mean),
-        "means": one.means,
-        "lowest": one.lowest[1],
-        "highest": one.highest[1],
-        "standard_deviation": one.deviation,
+        "percent_by_wording": {number: 100 * mean for number, mean in one.means.items()},
+        "lowest_percent": 100 * one.lowest[1],
+        "highest_percent": 100 * one.highest[1],
+        "standard_deviation_percent": 100 * one.deviation,
     }
 
 
