@@ -64,6 +64,13 @@ OWN: dict[str, dict[str, str]] = {
     "math_find": {"instruction": "List: ", "question": "\nThe {rank}?", "prefix": " It is"},
     "math_calc": {"instruction": "Sum: ", "question": "\nAll results?", "prefix": " They are"},
     "code_run": {"instruction": "Code:\n", "question": "\nAnd {call}?", "prefix": " It is"},
+    "agent_log": {
+        "instruction": "Session:\n",
+        "line": "{job} ran {command}: {status}",
+        "question": "\nFirst failure of {job}?",
+        "prefix": " In {job}: ",
+    },
+    "copy_words": {"instruction": "Copy: ", "question": "\nAgain:", "prefix": ""},
     "lines": {"instruction": "Lines:\n", "line": "{key} has {value}", "question": "\nWhat has {key}?", "prefix": ""},
     "kv": {"instruction": "Pairs {{}}:\n", "line": "{key} = {value};", "question": "\n{key}=?", "prefix": "{key}="},
 }
