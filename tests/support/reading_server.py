@@ -9,7 +9,6 @@ counts what it reads, caches prefixes in whole blocks, gives log-probabilities, 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import json
 import re
@@ -67,6 +66,8 @@ class Planted:
     limited_every: int = 0
     rewrite: Literal["", "spaces", "mask", "quotes", "footer", "reply_cache", "similar"] = ""
     model: Literal["", "other", "alternates", "fingerprint"] = ""
+    hangs: bool = False
+    """Requests are accepted and never answered."""
 
 
 class ReadingServer(FakeServer):
@@ -83,6 +84,10 @@ class ReadingServer(FakeServer):
         self._numbers = itertools.count(1)
         self._blocks: set[int] = set()
         self._replies: dict[str, Response] = {}
+        self.asked = 0
+        """Requests for answers so far."""
+        self.longest = 0
+        """Bytes of the longest prompt so far."""
 
     # --- how texts are counted
 
@@ -109,6 +114,9 @@ class ReadingServer(FakeServer):
 
     async def _answered(self, path: str, raw: bytes) -> Response | None:
         planted, number = self.planted, next(self._numbers)
+        self.asked = number
+        if planted.hangs:
+            await asyncio.sleep(3600)
         if planted.limited_every and number % planted.limited_every == 0:
             return _limited()
         self._in_flight += 1
@@ -130,6 +138,7 @@ class ReadingServer(FakeServer):
             return self._replies[key]
         prompt = self._prompt(body)
         sent = self.count(prompt)
+        self.longest = max(self.longest, len(prompt.encode()))
         limit = planted.real_window or self.window
         if limit and sent + (body.get("max_tokens") or 0) > limit:
             if planted.beyond != 400:
@@ -315,7 +324,3 @@ def _other_tokens(text: str) -> list[int]:
 
 def _limited() -> Response:
     return json_response(429, {"error": {"message": "Too many requests"}}, {"Retry-After": "0.05"})
-
-
-def planted_fields(planted: Planted) -> dict[str, Any]:
-    return dataclasses.asdict(planted)
