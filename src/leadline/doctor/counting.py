@@ -24,11 +24,14 @@ SMALL_ADDITION = 8
 UNKNOWN_TEMPLATE = 64
 """Tokens that templates with their default system texts may add, where the template is not known."""
 SCALE = 0.02
-CACHE_TOKENS = 1024
+CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
+"""Prompt tokens for the check of the prefix cache: hosted servers keep nothing that is shorter than 1,024 to 4,096."""
 CACHE_SHARE = 0.5
 FASTER, SLOW_SECONDS = 0.6, 0.5
 """A cached text takes less than this share of the time, which shows only where reading takes longer than that."""
 COMMON_WORDS = 6
+FEW = 8
+"""Tokens of an answer that is not looked at: with one, a model that thinks may return nothing that can be read."""
 CODE = "code"
 COUNTED_ANSWER = 48
 """Tokens of the answer whose count is checked."""
@@ -54,7 +57,7 @@ class TextCount:
 
 
 def counts(session: Session) -> list[TextCount]:
-    """Every text is sent once, for one token of an answer."""
+    """Every text is sent once, for a few tokens of an answer."""
     session.need_server()
     names = ("prose", "four times the prose", "other scripts") if session.cheap else tuple(COUNTED)
     return [_count(session, name, COUNTED[name]) for name in names]
@@ -65,7 +68,7 @@ def rewritable_counts(session: Session) -> list[TextCount]:
 
 
 def _count(session: Session, name: str, text: str) -> TextCount:
-    said = session.ask(text, max_tokens=1)
+    said = session.ask(text, max_tokens=FEW)
     remote = _remote(session)
     tokenized = None if remote is None else len(remote.encode(text))
     return TextCount(name, session.expected_tokens(text), said.completion.prompt_tokens, session.count(text), tokenized)
@@ -110,7 +113,7 @@ def pattern(session: Session) -> CountPattern:
         return CountPattern(True, constant=True, tokenizes_differently=apart)
     base, long = found[0], found[1]
     factor = (receipts[1] - receipts[0]) / (long.expected - base.expected)
-    allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
+    allowed = _allowed(session, found)
     if abs(factor - 1) <= SCALE:
         odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
         if odd == (CODE,):
@@ -120,6 +123,13 @@ def pattern(session: Session) -> CountPattern:
     fits = all(abs(r - added - factor * c.expected) <= max(2, SCALE * r) for r, c in zip(receipts, found, strict=True))
     odd = () if fits else tuple(c.name for c in found if abs(c.difference) > allowed)
     return CountPattern(True, scaled=factor if fits else 1.0, odd=odd, tokenizes_differently=apart)
+
+
+def _allowed(session: Session, found: Sequence[TextCount]) -> int:
+    """By how many tokens counts may differ: the ends of a text can merge with a template that is not known."""
+    frame = session.need_server().frame
+    known = bool(frame.before or frame.after) and all(c.tokenized == c.ours for c in found)
+    return 0 if known else ALLOWED_DIFFERENCE
 
 
 def _show(found: Sequence[TextCount]) -> str:
@@ -338,7 +348,7 @@ def rewritten_texts(session: Session) -> str:
     if not (seen.is_true or seen.respaced) or seen.tokenizes_differently:
         return ""
     found = [*session.once(rewritable_counts), *(c for c in session.once(counts) if c.name == CODE)]
-    allowed = 0 if all(c.tokenized == c.ours for c in found) else ALLOWED_DIFFERENCE
+    allowed = _allowed(session, found)
     odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
     return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
 
@@ -348,14 +358,17 @@ def rewritten_texts(session: Session) -> str:
 
 def check_prefix_cache(session: Session) -> Ok | Finding | NotMade:
     """A text that was never sent, then the same text with another question."""
-    session.need_server()
-    length = min(CACHE_TOKENS, session.longest or CACHE_TOKENS, session.model.card.window or CACHE_TOKENS)
+    said = session.need_server().prefix_cache
     fix = "start the server with its prefix cache (vLLM --enable-prefix-caching, SGLang without --disable-radix-cache, "
     fix += "llama.cpp with cache_prompt), or plan with --reading fresh"
+    if said.off:
+        return Finding("the server states that its prefix cache is off", fix)
+    enough = CACHE_TOKENS if said.least <= 1 else HOSTED_TOKENS
+    length = min(enough, session.longest or enough, session.model.card.window or enough)
     pairs = []
     for _ in range(2):
         planted = plant(session, length)
-        first, second = (session.ask(planted.text(p), planted.prefix(p), max_tokens=1) for p in ("harbour", "museum"))
+        first, second = (session.ask(planted.text(p), planted.prefix(p), max_tokens=FEW) for p in ("harbour", "museum"))
         pairs.append((first, second))
     shared = length - 4 * ALLOWANCE
     fresh = [first.completion.cached_tokens for first, _ in pairs]

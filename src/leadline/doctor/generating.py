@@ -175,7 +175,7 @@ def check_thinking_budget(session: Session) -> Ok | Finding | NotMade:
     said = session.once(short_answer)
     told = said.completion
     if said.text.strip() or not said.is_cut_off:
-        return Ok(f"a short answer fits into {ALLOWANCE} tokens"
+        return Ok(f"a short answer fits into {session.need_server().max_tokens or ALLOWANCE} tokens"
                   + (f", {session.count(told.thinking)} of thinking among them" if told.thinking else ""))  # fmt: skip
     spent = told.completion_tokens or session.count(told.thinking)
     needed = ""

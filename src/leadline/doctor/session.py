@@ -134,7 +134,7 @@ class Session:
         for attempt in range(attempts):
             found = self.server.exchange(text, prefix, fields={"max_tokens": max_tokens, **fields})
             said = self.note(found)
-            if isinstance(said, Said) or not said.transient or attempt == attempts - 1:
+            if isinstance(said, Said) or not said.transient or said.why == "timeout" or attempt == attempts - 1:
                 return said
             time.sleep(min(said.retry_after or FIRST_WAIT_SECONDS * 2**attempt, LONGEST_WAIT_SECONDS))
         raise AssertionError  # the last attempt returns

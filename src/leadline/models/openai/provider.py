@@ -290,6 +290,11 @@ class OpenAIModel:
     def address(self) -> str:
         return self._client.base_url
 
+    @property
+    def max_tokens(self) -> int | None:
+        """Output tokens of every request, in place of the task's."""
+        return self._options.max_tokens
+
     def close(self) -> None:
         self._client.close()
 
