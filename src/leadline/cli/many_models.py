@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 import leadline
-from leadline.cli.options import RunOptions, spec_of
+from leadline.cli.options import RunOptions, spec_of, thinking_settings, with_thinking
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
@@ -65,6 +65,9 @@ def listed_models(
         if "models" in values and "model" in values:
             raise UsageError("a spec has either model or models", where=flags.what, fix="remove one of them")
         models = parse_models(values["models"], where=flags.what) if "models" in values else []
+    settings = thinking_settings(flags.thinking) if flags.thinking else []
+    if len(settings) > 1:
+        models = _thinking_sweep(models or [_only_model(flags)], settings)
     if shard and not models:
         raise UsageError("--shard needs a list of models", where="--shard", fix="add --models FILE")
     if include and not models:
@@ -73,6 +76,33 @@ def listed_models(
     if models and not part:
         raise UsageError("this shard has no models", where="--shard", fix="use no more shards than models")
     return part
+
+
+def _only_model(flags: RunOptions) -> NamedModel:
+    model = flags.model
+    if model is None and flags.what and flags.what.endswith(".toml"):
+        model = load_spec(Path(flags.what)).get("model")
+    if not model:
+        raise UsageError("no model given", where="--thinking", fix="add --model openai:NAME?base_url=...")
+    return NamedModel(model, model)
+
+
+def _thinking_sweep(models: Sequence[NamedModel], settings: Sequence[str]) -> list[NamedModel]:
+    """Each model with each way to think. One model is named by the setting alone."""
+    if fixed := next((one for one in models if "thinking=" in one.model.partition("?")[2]), None):
+        raise UsageError(
+            "the model's name says how it thinks, and --thinking does too",
+            where=fixed.model,
+            fix="leave out thinking= in the model's name",
+        )
+    return [
+        NamedModel(
+            f"thinking {setting}" if len(models) == 1 else f"{one.name}, thinking {setting}",
+            with_thinking(one.model, setting),
+        )
+        for one in models
+        for setting in settings
+    ]
 
 
 def _included(models: Sequence[NamedModel], patterns: Sequence[str]) -> list[NamedModel]:

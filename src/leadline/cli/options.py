@@ -47,6 +47,14 @@ SET_HELP = (
     'lists are JSON, as in answers=["x","y"]; qa_1.data=FILE is for one task of several. Repeatable.'
 )
 JUDGES_HELP = "A model that grades the answers at the end, as `leadline judge RUN --with MODEL` does later. Repeatable."
+THINKING_HELP = (
+    "How a served model is to think: on, off, low, medium, high, or a budget of tokens. Several, such as off,low,high, "
+    "give a run each and one page."
+)
+ALLOWANCE_HELP = (
+    "Tokens for thinking, as part of the length; auto grows them until fewer than 1 % of the answers are cut off. "
+    "[default with --thinking: auto]"
+)
 TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --template` prints one to start from."
 
 
@@ -93,6 +101,8 @@ class RunOptions:
     samples: Annotated[int | None, typer.Option(metavar="N", help=SAMPLES_HELP)] = None
     reading: Annotated[str | None, typer.Option(metavar="MODE", help=READING_HELP)] = None
     seed: Annotated[int | None, typer.Option(metavar="N", help=SEED_HELP)] = None
+    thinking: Annotated[str | None, typer.Option(metavar="SETTINGS", help=THINKING_HELP)] = None
+    allowance: Annotated[str | None, typer.Option(metavar="TOKENS|auto", help=ALLOWANCE_HELP)] = None
     workers: Annotated[int | None, typer.Option(metavar="N", help="Concurrent requests to a server. [default: 16]")] = (
         None
     )
@@ -136,7 +146,7 @@ class RunOptions:
     json_: Annotated[bool, typer.Option("--json", help="Print the result as JSON to stdout.")] = False
 
 
-_SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed")
+_SPEC_FLAGS = ("model", "lengths", "depths", "samples", "reading", "seed", "allowance")
 _LIMIT_FLAGS = ("workers", "attempts", "timeout", "rate_limit_wait", "ray", "anyway", "prices", "tier", "budget")
 
 
@@ -179,11 +189,31 @@ def spec_of(flags: RunOptions) -> Spec:
     if "model" not in values:
         what = "this spec has a list of models, and one model is needed here" if models else "no model given"
         raise UsageError(what, fix="add --model, for example --model sim:perfect; see `leadline models`")
+    if flags.thinking:
+        [setting] = thinking_settings(flags.thinking)[:1]
+        values["model"] = with_thinking(str(values["model"]), setting)
+        if "thinking=off" not in values["model"]:
+            values.setdefault("allowance", "auto")
     spec = make_spec(values, where="flags" if where == "task" else f"{where}, flags" if given or limits else where)
     if flags.templates is not None:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
     tasks = make_spec({**spec.identity(), "tasks": _configured(spec.tasks, flags.set_ or [])}, where="flags").tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
+
+
+def thinking_settings(text: str) -> list[str]:
+    """The settings of --thinking, without repeats."""
+    settings = list(dict.fromkeys(part.strip().lower() for part in text.split(",") if part.strip()))
+    if not settings:
+        raise UsageError("no setting is given", where="--thinking", fix="write --thinking off,low,high")
+    return settings
+
+
+def with_thinking(model: str, setting: str) -> str:
+    """The model with this way to think, unless its name says one."""
+    if "thinking=" in model.partition("?")[2]:
+        return model
+    return f"{model}{'&' if '?' in model else '?'}thinking={setting}"
 
 
 def with_rule(spec: Spec, until: str) -> Spec:

@@ -117,8 +117,15 @@ class Spec(FrozenModel):
     seed: int = 0
     until: str = ""
     """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
+    allowance: str = ""
+    """Tokens for thinking, beyond those of the task's answer and part of the length: a number, or auto to find it."""
     judges: Judging = Judging()
     limits: Limits = Limits()
+
+    @field_validator("allowance", mode="before")
+    @classmethod
+    def _allowance(cls, value: Any) -> Any:
+        return value if value in ("", "auto", None) else str(parse_length(value))
 
     @field_validator("lengths", mode="before")
     @classmethod
@@ -153,10 +160,10 @@ class Spec(FrozenModel):
         return self
 
     def identity(self) -> dict[str, Any]:
-        """The spec without limits and judges, as plain values. An empty `until` is omitted: older runs have the same
-        digest."""
-        aside = {"limits", "judges"}
-        return self.model_dump(mode="json", exclude=aside if self.until else {*aside, "until"})
+        """The spec without limits and judges, as plain values. An empty `until` or `allowance` is omitted: older runs
+        have the same digest."""
+        aside = {"limits", "judges", *(name for name in ("until", "allowance") if not getattr(self, name))}
+        return self.model_dump(mode="json", exclude=aside)
 
     @property
     def digest(self) -> str:

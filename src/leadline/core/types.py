@@ -257,6 +257,9 @@ class Question:
         object.__setattr__(self, "labels", {**{k: v for k, v in noted.items() if v}, **self.labels})
 
 
+EXTRA_ALLOWANCE = "extra_allowance"
+"""The label with the tokens that a question is allowed beyond its answer, for thinking."""
+
 Overlong = Literal["send", "middle", "refuse", "drop"]
 """Send it all the same; cut its middle; count it as failed; leave it out."""
 

@@ -318,6 +318,8 @@ def cost(run: Run) -> Pairs:
         ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
         ("attempts", f"{totals.attempts:,} for {format_count(totals.asked, 'sample')}"),
     ]
+    if totals.thinking_tokens:
+        pairs.insert(2, ("of these, thinking", format_number(totals.thinking_tokens)))
     if totals.cache.stated:
         pairs.insert(1, ("of these, from a cache", format_number(totals.cache.cached_tokens)))
     if totals.cache.hit_share is not None:

@@ -19,6 +19,7 @@ from leadline.results.cache_use import CacheUse
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
+from leadline.results.thinking import ThinkingByLength, ThinkingUse
 from leadline.results.verdict import Verdict, verdict
 from leadline.results.wording_spread import WordingSpread, wording_spreads
 from leadline.stats.effective import Line
@@ -91,6 +92,8 @@ class Totals:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cache: CacheUse = field(default_factory=CacheUse)
+    thinking_tokens: int = 0
+    thinking: ThinkingByLength = field(default_factory=dict)
     attempts: int = 0
     retried: int = 0
     """Samples that took more than one attempt."""
@@ -116,6 +119,8 @@ class Totals:
             self.receipts.add(record.receipt)
             self.completion_tokens += outcome.completion_tokens or 0
             self.cache.add(record, outcome)
+            self.thinking_tokens += outcome.thinking_tokens or 0
+            self.thinking.setdefault(record.cell.length, ThinkingUse()).add(record, outcome)
             if not record.failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking

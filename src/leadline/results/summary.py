@@ -11,6 +11,7 @@ from leadline.results.judged_summary import judged_values
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
+from leadline.results.thinking import is_shown, thinking_values
 from leadline.results.verdict import (
     effective_in,
     effective_parts,
@@ -195,6 +196,11 @@ def totals_values(run: Run) -> dict[str, Any]:
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
         "cache": totals.cache.values(),
+        **(
+            {"thinking_tokens": totals.thinking_tokens, "thinking": thinking_values(totals.thinking)}
+            if is_shown(totals.thinking)
+            else {}
+        ),
         **({"money": run.money, "currency": run.tariff.currency, "prices": run.tariff.says} if run.tariff else {}),
     }
 

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,9 @@ from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Spec
 from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.results.run import Run, load_run
+from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.budget import budget_of
-from leadline.run.documents import Job, drafted, jobs
+from leadline.run.documents import Job, cells_of, drafted, jobs
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
@@ -433,6 +435,10 @@ def carry_out(
     folder = made.folder if out is None else Path(out)
     check_room(folder, made.planned)
     with open_run(folder, made.manifest) as writer:
+        if made.spec.allowance == AUTO:
+            ask = partial(execute, made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
+            cells = list(cells_of(made.spec, made.tasks))
+            find_allowance(cells, made.fitter, writer.folder, lambda some: ask(only=some), listen)
         execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
     return folder
 

@@ -38,6 +38,7 @@ from leadline.core.errors import LengthError, SourceError, StoreError, UsageErro
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Cell, Document, Frame
+from leadline.run.allowance import first_allowances
 from leadline.run.documents import count_cells, count_documents, depths_of, first_rows, jobs, overlap_notes, samples_of
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
@@ -81,15 +82,15 @@ class Cost:
         return (self.prompt_tokens * price_in + self.output_tokens * price_out) / 1e6
 
 
-def allowances(spec: Spec, title: str, task: Task) -> dict[int, int]:
-    """By length: the tokens an answer may have, from drafts, which need no tokenizer."""
+def allowances(spec: Spec, title: str, task: Task, extra: Mapping[int, int]) -> dict[int, int]:
+    """By length: the tokens an answer may have, from drafts, which need no tokenizer, and `extra` for thinking."""
     if task.request == "logprobs":
         return dict.fromkeys(spec.lengths, 0)
     found: dict[int, int] = {}
     for row in first_rows(spec, title, task):
         for question in task.write(row, seed=spec.seed).questions:
             length = question.cell.length
-            found[length] = max(found.get(length, 0), question.allowance)
+            found[length] = max(found.get(length, 0), question.allowance + extra.get(length, 0))
     return found
 
 
@@ -304,6 +305,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
     refuse_secrets(spec)
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     _check_readings(spec, tasks)
+    _check_allowance(spec)
     tariff = _tariff(spec, planning=planning)
     model = (open_ or open_model)(spec)
     try:
@@ -312,7 +314,8 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
             raise SourceError(model.card.plan_only, where=spec.model, fix=fix)
         fitter = _make_fitter(spec, tasks, model)
         notes = (*model.card.notes, *_check_card(spec, model.card))
-        allowed = {title: allowances(spec, title, task) for title, task in tasks.items()}
+        fitter.extra_allowance = first_allowances(spec.allowance, spec.lengths)
+        allowed = {title: allowances(spec, title, task, fitter.extra_allowance) for title, task in tasks.items()}
         patient = Retrier(model, spec.limits, Stop(), listen)
         built = {title: _smallest_and_largest(spec, title, task, fitter, patient) for title, task in tasks.items()}
         _allow_what_was_built(allowed, built)
@@ -399,6 +402,15 @@ def refuse_secrets(spec: Spec) -> None:
             "the model's name contains a secret, and names are written to disk",
             where=redact(unquote(spec.model)),
             fix="set secrets in the environment, such as OPENAI_API_KEY",
+        )
+
+
+def _check_allowance(spec: Spec) -> None:
+    if spec.allowance and "max_tokens=" in spec.model.partition("?")[2]:
+        raise UsageError(
+            "max_tokens in the model's name and an allowance exclude each other",
+            where="--allowance",
+            fix="leave out max_tokens: the allowance is part of the length, which max_tokens is not",
         )
 
 

@@ -17,6 +17,7 @@ from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.decisions import format_saving, format_step
 from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
+from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
 from leadline.run.engine import CheckModel, checked, execute
 from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
@@ -57,6 +58,12 @@ def measure_until(
     `base` and `gate` are for the rule `verdict`. `fixed` is the number of samples per cell that the saving refers to.
     """
     until = parse_until(spec.until)
+    if spec.allowance == AUTO:
+        raise UsageError(
+            "the allowance cannot be found while a rule decides how many samples there are",
+            where="--allowance",
+            fix="give a number, such as --allowance 4096, or leave out --until",
+        )
     if until.rule == "verdict" and (base is None or not gate):
         raise UsageError(
             "the rule `verdict` needs another run and a gate",

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
 import msgspec
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, PrefixCache, Tokenizer, TokenNLL
 from leadline.core.errors import ServerError, TokenizerError, UsageError
@@ -37,6 +37,7 @@ from leadline.models.openai.logprobs import server_nll
 from leadline.models.openai.prefix_cache import ask_prefix_cache
 from leadline.models.openai.replies import decode_json, is_schema_refusal, parse_reply, request_failure
 from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
+from leadline.models.openai.thinking import checked_thinking, thinking_fields
 from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
 from leadline.text.tokenizers import open_tokenizer
@@ -73,7 +74,9 @@ class OpenAI(ModelProvider):
     )
     tokenizer: str = Field("", description="PATH, server, bytes, whitespace or tiktoken:NAME; found if not given")
     template: str = Field("", description="a file or folder with the chat template, where the server cannot render it")
-    thinking: Literal["on", "off"] | None = Field(None, description="whether to ask a thinking model to think")
+    thinking: Annotated[str, AfterValidator(checked_thinking)] | None = Field(
+        None, description="how a thinking model is to think: on, off, low, medium, high, or a budget of tokens"
+    )
     prefill: Literal["auto", "yes", "no"] = Field(
         "auto", description="prefill the start of the answer, or put it into the question"
     )
@@ -189,9 +192,12 @@ class OpenAIModel:
         host = urlsplit(client.base_url).hostname
         self._cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
         """Whether each document's prompt_cache_key is sent; False once the server refused it."""
+        self._thinking = thinking_fields(options.thinking, server.kind, host or "", chat=self._chat)
         self._schemas = True
         """Whether the server is asked to enforce the schema of a probe; False once it refused one."""
         self._notes: list[str] = list(server.notes)
+        if self._thinking.note:
+            self._notes.append(self._thinking.note)
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
         self.tokenizer: Tokenizer = self._find_tokenizer()
@@ -345,9 +351,8 @@ class OpenAIModel:
             decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
         schema = self.server.schema_fields(probe.schema, chat=self._chat) if probe.schema and self._schemas else {}
         body = self._body(turns or text, prefix, {**decoding, **schema})
-        further = {
-            k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in self._options.extra.items()
-        }
+        also = {**(self._thinking.template | self._thinking.request if self._chat else {}), **self._options.extra}
+        further = {k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in also.items()}
         appended: Literal["appended", "none"] = "appended" if probe.answer_prefix else "none"
         sent = Sent(
             form="chat" if self._chat else "completion",
@@ -362,7 +367,8 @@ class OpenAIModel:
         fields: dict[str, Any] = {"model": self.server.model}
         if self._chat:
             fields["messages"] = conversation(asked, prefix)
-            fields |= self._chat_fields | (prefill_fields(self.server.kind) if prefix else {})
+            fields |= self._thinking.template | self._thinking.request
+            fields |= prefill_fields(self.server.kind) if prefix else {}
         else:
             fields["prompt"] = asked
         return msgspec.json.encode({**fields, **decoding, **self._options.extra})
@@ -375,13 +381,6 @@ class OpenAIModel:
         if self.server.kind in ("vllm", "sglang"):
             fields["min_tokens"] = 1
         return fields
-
-    @property
-    def _chat_fields(self) -> dict[str, Any]:
-        """Template switches, for servers that pass them on."""
-        if self._options.thinking is None or self.server.kind == "plain":
-            return {}
-        return {"chat_template_kwargs": {"enable_thinking": self._options.thinking == "on"}}
 
     def _find_tokenizer(self) -> Tokenizer:
         """The tokenizer, which must give a test text as many tokens as the server's own, where that can be asked."""
@@ -405,14 +404,12 @@ class OpenAIModel:
         folder = Path(named).expanduser() if named and Path(named).expanduser().exists() else self.server.folder
         if options.template and folder is None:
             raise TokenizerError(f"there is no chat template at {options.template}", where="template")
-        thinking = None if options.thinking is None else options.thinking == "on"
-        if thinking is not None and self.server.kind == "plain":
-            self._notes.append(f"thinking={options.thinking} is not sent: this kind of server has no switch for it")
+        thinking = None if options.thinking is None else options.thinking != "off"
         finder = FrameFinder(
             self._client,
             self.server,
             self.tokenizer,
-            self._chat_fields,
+            self._thinking.template,
             thinking,
             folder,
             self._prompt_tokens,

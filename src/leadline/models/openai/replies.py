@@ -151,10 +151,19 @@ def _completion(
     if content is None and _text(message.get("refusal")):
         content = _text(message.get("refusal"))
     if content is None:
-        return _no_content(finish, thinking, facts)
+        return _no_content(finish, thinking, _with_thinking(facts, thinking, ""))
     if not thinking:
         thinking, content = split_thinking(content, opened=opened)
+    facts = _with_thinking(facts, thinking, content)
     return Completion(_without_echo(content, prefix), finish, thinking, **facts)
+
+
+def _with_thinking(facts: dict[str, Any], thinking: str, content: str) -> dict[str, Any]:
+    """The facts with the tokens of thinking: where the server does not count them, by their share of the characters."""
+    written = facts.get("completion_tokens")
+    if not thinking or written is None or facts.get("thinking_tokens"):
+        return facts
+    return {**facts, "thinking_tokens": round(written * len(thinking) / (len(thinking) + len(content)))}
 
 
 def _no_content(finish: str, thinking: str, facts: dict[str, Any]) -> Completion | Failure:

@@ -24,7 +24,7 @@ import numpy as np
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import TokenizerError
 from leadline.core.format import format_list
-from leadline.core.types import Composer, Document, Draft, Filler, Frame, Match, Question
+from leadline.core.types import EXTRA_ALLOWANCE, Composer, Document, Draft, Filler, Frame, Match, Question
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.conversation import rendered_bank, rendered_draft, verbatim_conversation
@@ -59,6 +59,8 @@ class Fitter:
         """Those the run began with, which share a text so that no two documents have the same stretch of it."""
         self.added_depths: tuple[float, ...] = ()
         """And those it was extended by."""
+        self.extra_allowance: dict[int, int] = {}
+        """By length: tokens for the thinking of a model, beyond the allowance of its answer."""
         self._context = ContextTokenizer(tokenizer)
         self._banks: dict[str, CountedBank] = {}
         self._corpora: dict[tuple[str, str, int, int, int], CorpusTokens] = {}
@@ -66,6 +68,8 @@ class Fitter:
 
     def fit(self, draft: Draft) -> Document:
         """The draft as a document of its exact length. A draft without filler is used verbatim."""
+        if self.extra_allowance:
+            draft = replace(draft, questions=tuple(map(self._with_thinking, draft.questions)))
         with self._lock:
             filler = draft.filler
             if filler is None and draft.conversation:
@@ -103,6 +107,13 @@ class Fitter:
             return 0
         text = f" {format_list(targets)}." if match == "all" else f" {min(targets, key=len)}."
         return len(self.tokenizer.encode(text)) + 1
+
+    def _with_thinking(self, question: Question) -> Question:
+        """The question with room for thinking, in addition to what its answer needs in this tokenizer."""
+        extra = self.extra_allowance.get(question.cell.length, 0)
+        enough = self._with_enough_tokens(question)
+        labels = {**question.labels, EXTRA_ALLOWANCE: str(extra)}
+        return replace(enough, allowance=enough.allowance + extra, labels=labels)
 
     def _with_enough_tokens(self, question: Question) -> Question:
         """The question with an allowance that is enough for its answer in this tokenizer, unless it is fixed."""

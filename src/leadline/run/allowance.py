@@ -1,0 +1,136 @@
+"""The allowance of thinking models, found by asking: grown until fewer than 1 % of the answers are cut off.
+
+Thinking needs an unknown number of tokens, and they are part of the length: prompt and allowance together fill it. The
+first documents of each length are asked with a small allowance; while answers are cut off it is doubled and they are
+asked again, up to half of the length. Then everything else is asked, and what is cut off there after all is asked again
+with more. What was found is kept in the run folder, so a resumed run goes on with it. Each record says how much it was
+allowed beyond the task's own answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from leadline.core.errors import StoreError
+from leadline.core.format import format_length
+from leadline.core.records import Completion, Record
+from leadline.core.types import EXTRA_ALLOWANCE, Cell
+from leadline.run.events import Listener, Note
+from leadline.store.files import replace_file
+from leadline.store.runs import read_records
+from leadline.text.fitting import Fitter
+
+AUTO = "auto"
+FILE = "allowances.json"
+FIRST_TOKENS = 1024
+CUT_SHARE = 0.01
+"""Of the answers of a length: with as many cut off, the allowance is too small."""
+LARGEST_SHARE = 0.5
+"""Of a length that may be allowance; the rest is what is measured."""
+
+Allowances = dict[int, int]
+"""By length: tokens beyond the task's own allowance."""
+
+
+def first_allowances(asked: str, lengths: Collection[int]) -> Allowances:
+    """Before anything is known. A number is for all lengths, and stays."""
+    if not asked:
+        return {}
+    if asked != AUTO:
+        return dict.fromkeys(lengths, int(asked))
+    return {length: min(FIRST_TOKENS, largest(length)) for length in lengths}
+
+
+def largest(length: int) -> int:
+    return int(LARGEST_SHARE * length)
+
+
+def is_cut_off(record: Record) -> bool:
+    """Whether the output ended because its allowance did."""
+    return isinstance(record.outcome, Completion) and record.outcome.finish == "length" and not record.failed
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """What to ask now, by cell key, with these allowances; nothing when it is over."""
+
+    ask: frozenset[str]
+    allowances: Allowances
+    notes: tuple[str, ...] = ()
+
+
+def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances: Allowances) -> NextStep:
+    """From the newest record of every cell. A step that was interrupted is the same again."""
+    grown, ask, notes = dict(allowances), set[str](), []
+    for length in sorted({cell.length for cell in cells}):
+        here = [cell for cell in cells if cell.length == length]
+        pilot = {cell.key for cell in here if cell.sample == 0}
+        asked = {cell.key: records[cell.key] for cell in here if cell.key in records}
+        only_pilot = not asked.keys() - pilot
+        if only_pilot and (missing := {key for key in pilot if key not in asked or asked[key].failed}):
+            # A failed sample is asked once in a run: what was asked with this allowance and failed is left to the end.
+            ask |= {key for key in missing if key not in asked or _allowed(asked[key]) != grown[length]}
+        cut = {key for key, record in asked.items() if is_cut_off(record)}
+        again = set(asked) if only_pilot else cut
+        stale = {key for key in again if _allowed(asked[key]) < grown[length]}
+        answered = sum(not record.failed for record in asked.values())
+        if not stale and answered and len(cut) >= CUT_SHARE * answered and grown[length] < largest(length):
+            before, grown[length] = grown[length], min(2 * grown[length], largest(length))
+            stale = again
+            notes.append(
+                f"at {format_length(length)} {len(cut)} of {answered} answers are cut off with {before:,} tokens for "
+                f"thinking: {format_growth(grown[length], len(again))}"
+            )
+        ask |= stale
+    if not ask:
+        ask = {cell.key for cell in cells if cell.key not in records}
+    return NextStep(frozenset(ask), grown, tuple(notes))
+
+
+def find_allowance(
+    cells: Sequence[Cell], fitter: Fitter, folder: Path, ask: Callable[[frozenset[str]], None], listen: Listener
+) -> None:
+    """Asks in rounds until hardly an answer is cut off. A sample that fails is not asked again here."""
+    lengths = {cell.key: cell.length for cell in cells}
+    fitter.extra_allowance |= read_allowances(folder)
+    tried: set[tuple[str, int]] = set()
+    while True:
+        records = {record.cell.key: record for record in read_records(folder)}
+        step = next_step(cells, records, fitter.extra_allowance)
+        fitter.extra_allowance = step.allowances
+        write_allowances(folder, step.allowances)
+        for note in step.notes:
+            listen(Note(note))
+        new = {(key, step.allowances[lengths[key]]) for key in step.ask} - tried
+        if not new:
+            return
+        tried |= new
+        ask(frozenset(key for key, _ in new))
+
+
+def format_growth(tokens: int, again: int) -> str:
+    return f"{tokens:,} tokens from now on, and {again} asked again"
+
+
+def _allowed(record: Record) -> int:
+    text = record.labels.get(EXTRA_ALLOWANCE, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def read_allowances(folder: Path) -> Allowances:
+    """What an earlier start of the run has found; empty if there was none."""
+    path = folder / FILE
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[int, int])
+    except (OSError, msgspec.DecodeError) as error:
+        raise StoreError(f"the allowances cannot be read: {error}", where=str(path), fix="delete the file") from None
+
+
+def write_allowances(folder: Path, allowances: Allowances) -> None:
+    replace_file(folder / FILE, msgspec.json.encode(allowances))
