@@ -33,16 +33,20 @@ from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
+from leadline.report.charts.thinking import thinking_curves
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.judged import judged_html, judged_link
 from leadline.report.score_tables import ABSENT_COLUMNS, WORDING_COLUMNS, absent_cells, suite_table, wording_cells
 from leadline.report.terminal import footnotes
+from leadline.report.thinking import COLUMNS as THINKING_COLUMNS
+from leadline.report.thinking import thinking_cells
 from leadline.results.cache_use import format_seconds_saved
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
+from leadline.results.thinking import is_shown
 from leadline.results.verdict import READING_WORDS, Verdict, verdict
 from leadline.store.runs import read_records
 
@@ -217,6 +221,7 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
         "intervals": format_interval_kind(*runs),
         "curves": PageFigure(run_curves(runs, names), "run-curves"),
         "phone_curves": PageFigure(run_curves(runs, names, narrow=True), "phone-run-curves"),
+        "thinking": _thinking_figures(runs, names),
         "differences": [
             {
                 "name": item.name,
@@ -227,6 +232,14 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
             for at, item in enumerate(differences_from_first(runs, names))
         ],
     }
+
+
+def _thinking_figures(runs: Sequence[Run], names: Sequence[str]) -> tuple[PageFigure, PageFigure] | None:
+    """Wide and narrow; None where no model has thought."""
+    if not any(is_shown(run.totals.thinking) for run in runs):
+        return None
+    wide, narrow = thinking_curves(runs, names), thinking_curves(runs, names, narrow=True)
+    return PageFigure(wide, "thinking"), PageFigure(narrow, "phone-thinking")
 
 
 def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
@@ -266,6 +279,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "details": detail_rows(run.table),
         "absent": {"columns": ABSENT_COLUMNS, "rows": absent_cells(run)},
         "wordings": {"columns": WORDING_COLUMNS, "rows": wording_cells(run)},
+        "thinking": {"columns": THINKING_COLUMNS, "rows": thinking_cells(run)},
         "judged": judged_html(run.folder, at),
         "footnotes": footnotes(run),
         "provenance": provenance(run),

@@ -26,6 +26,7 @@ from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.report.judged import show_judged
 from leadline.report.score_tables import SUITE_TASKS, absent_table, grid_of, published_table, suite_grid, wording_table
+from leadline.report.thinking import thinking_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
@@ -55,6 +56,8 @@ def show_run(run: Run, console: Console) -> None:
         console.print(part)
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
+    if (thinking := thinking_grid([run], [run.label], plain=not colour)) is not None:
+        console.print(thinking)
     show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
@@ -277,6 +280,8 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
         for board in leaderboards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
             console.print(_leaderboard(board, plain=plain))
         console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
+    if (thinking := thinking_grid(runs, names, plain=plain)) is not None:
+        console.print(thinking)
     for table in _metric_tables(runs, names, plain=plain):
         console.print(table)
     for line in dict.fromkeys(line for run in runs for line in footnotes(run)):

@@ -142,7 +142,7 @@ class Totals:
         Such a run is no measurement of the model."""
         if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
             did, count = "used the whole allowance for thinking", self.only_thinking
-            fix = "allow more output with max_tokens=4096 in the model's name, or switch thinking off with thinking=off"
+            fix = "allow more with --allowance auto and longer lengths, or switch thinking off with thinking=off"
         elif self.empty + self.only_thinking and self.empty + self.only_thinking >= UNANSWERED_SHARE * self.done:
             did, count = "returned an empty text", self.empty + self.only_thinking
             fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log"

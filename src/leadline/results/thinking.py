@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from leadline.core.records import Completion, Record
@@ -72,11 +71,3 @@ def thinking_values(found: ThinkingByLength) -> list[dict[str, float | int | Non
         }
         for length, use in sorted(found.items())
     ]
-
-
-def thinking_rows(found: ThinkingByLength) -> list[tuple[int, ThinkingUse]]:
-    return sorted(found.items()) if is_shown(found) else []
-
-
-def any_thinking(many: Sequence[ThinkingByLength]) -> bool:
-    return any(map(is_shown, many))

@@ -19,7 +19,7 @@ from leadline.core.errors import StoreError
 from leadline.core.format import format_length
 from leadline.core.records import Completion, Record
 from leadline.core.types import EXTRA_ALLOWANCE, Cell
-from leadline.run.events import Listener, Note
+from leadline.run.events import Listener, Note, without_started
 from leadline.store.files import replace_file
 from leadline.store.runs import read_records
 from leadline.text.fitting import Fitter
@@ -71,9 +71,8 @@ def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances
         pilot = {cell.key for cell in here if cell.sample == 0}
         asked = {cell.key: records[cell.key] for cell in here if cell.key in records}
         only_pilot = not asked.keys() - pilot
-        if only_pilot and (missing := {key for key in pilot if key not in asked or asked[key].failed}):
-            # A failed sample is asked once in a run: what was asked with this allowance and failed is left to the end.
-            ask |= {key for key in missing if key not in asked or _allowed(asked[key]) != grown[length]}
+        if only_pilot:
+            ask |= pilot - asked.keys()
         cut = {key for key, record in asked.items() if is_cut_off(record)}
         again = set(asked) if only_pilot else cut
         stale = {key for key in again if _allowed(asked[key]) < grown[length]}
@@ -92,24 +91,35 @@ def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances
 
 
 def find_allowance(
-    cells: Sequence[Cell], fitter: Fitter, folder: Path, ask: Callable[[frozenset[str]], None], listen: Listener
+    cells: Sequence[Cell],
+    fitter: Fitter,
+    folder: Path,
+    ask: Callable[[frozenset[str], Listener], None],
+    listen: Listener,
 ) -> None:
-    """Asks in rounds until hardly an answer is cut off. A sample that fails is not asked again here."""
+    """Asks every cell, in rounds until hardly an answer is cut off. A sample that fails in a round is not asked again
+    in it; those that failed in an earlier start of the run are asked once more."""
+    heard = listen
     lengths = {cell.key: cell.length for cell in cells}
     fitter.extra_allowance |= read_allowances(folder)
     tried: set[tuple[str, int]] = set()
     while True:
-        records = {record.cell.key: record for record in read_records(folder)}
+        here = {key for key, _ in tried}
+        found = ((record.cell.key, record) for record in read_records(folder))
+        records = {key: record for key, record in found if record.settled or key in here}
         step = next_step(cells, records, fitter.extra_allowance)
         fitter.extra_allowance = step.allowances
         write_allowances(folder, step.allowances)
         for note in step.notes:
             listen(Note(note))
         new = {(key, step.allowances[lengths[key]]) for key in step.ask} - tried
-        if not new:
+        if tried and not new:
             return
         tried |= new
-        ask(frozenset(key for key, _ in new))
+        ask(frozenset(key for key, _ in new), heard)
+        if not new:
+            return
+        heard = without_started(listen)
 
 
 def format_growth(tokens: int, again: int) -> str:

@@ -436,10 +436,11 @@ def carry_out(
     check_room(folder, made.planned)
     with open_run(folder, made.manifest) as writer:
         if made.spec.allowance == AUTO:
-            ask = partial(execute, made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
+            ask = partial(execute, made, writer, keep_prompts=keep_prompts, stop=stop)
             cells = list(cells_of(made.spec, made.tasks))
-            find_allowance(cells, made.fitter, writer.folder, lambda some: ask(only=some), listen)
-        execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
+            find_allowance(cells, made.fitter, writer.folder, lambda some, heard: ask(only=some, listen=heard), listen)
+        else:
+            execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
     return folder
 
 

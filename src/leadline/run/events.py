@@ -87,6 +87,16 @@ def ignore(event: Event) -> None:
     """The listener that does nothing."""
 
 
+def without_started(listen: Listener) -> Listener:
+    """Without Started events: later rounds are not new runs."""
+
+    def heard(event: Event) -> None:
+        if not isinstance(event, Started):
+            listen(event)
+
+    return heard
+
+
 class PendingWatch:
     """Says that the program waits, after 5 s without an event, 10 s, 20 s and so on."""
 

@@ -20,7 +20,7 @@ from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
 from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
 from leadline.run.engine import CheckModel, checked, execute
-from leadline.run.events import Event, Listener, RuleChecked, Started, ignore
+from leadline.run.events import Listener, RuleChecked, ignore, without_started
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.stats.allocate import Design, Step, Until, parse_until, until_cells, until_effective, until_verdict
 from leadline.stats.comparability import comparability
@@ -108,7 +108,7 @@ def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, 
         missing = frozenset(k for k in wanted if k not in asked and (k not in recorded or recorded[k].failed))
         if missing:
             listen(RuleChecked(format_step(step), len(missing)))
-            heard = listen if first else _without_started(listen)
+            heard = listen if first else without_started(listen)
             execute(made, writer, listen=heard, keep_prompts=keep_prompts, only=missing)
             first = False
             recorded = _by_key(writer.folder)
@@ -148,13 +148,3 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
     refuse_unmeasured(base, totals_of(read_records(base)))
     old, clauses = observations(read_records(base)), parse_gate(gate)
     return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
-
-
-def _without_started(listen: Listener) -> Listener:
-    """Without Started events: later rounds are not new runs."""
-
-    def heard(event: Event) -> None:
-        if not isinstance(event, Started):
-            listen(event)
-
-    return heard

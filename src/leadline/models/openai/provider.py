@@ -262,7 +262,7 @@ class OpenAIModel:
             sent.pop("temperature", None)
         if chat:
             assert isinstance(text, str)
-            shape = {"messages": conversation(text, prefix), **self._chat_fields}
+            shape = {"messages": conversation(text, prefix), **self._thinking.template, **self._thinking.request}
             shape |= prefill_fields(self.server.kind) if prefix else {}
         else:
             shape = {"prompt": text + self.frame.after + prefix if isinstance(text, str) else list(text)}
