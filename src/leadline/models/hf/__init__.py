@@ -76,6 +76,13 @@ class HF(ModelProvider):
     shared: bool = Field(True, description="read each document once; off: one prompt per probe")
     reuse: bool = Field(True, description="keep the last document for the next one with the same beginning")
     chunk: Annotated[int, BeforeValidator(parse_length)] | None = Field(None, description="tokens read per pass")
+    store: Literal["exact", "fp8"] = Field(
+        "exact",
+        description="fp8 rounds keys and values to 8 bits: half the memory, other answers; records say so",
+    )
+    resident: float | None = Field(
+        None, ge=0, description="GiB of keys and values on each GPU, the rest in host memory; by default what is free"
+    )
     fused: bool = Field(True, description="on a GPU with Triton: fused kernels between the matrix products")
     trust_remote_code: bool = Field(False, description="run Python code from the checkpoint")
 

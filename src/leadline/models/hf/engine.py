@@ -21,11 +21,12 @@ import torch
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.attention import STEP
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
-from leadline.models.hf.memory import ROWS_BYTES, DecoderShape, Speed
+from leadline.models.hf.memory import OVERHEAD, ROWS_BYTES, STAGING_BYTES, DecoderShape, Speed
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
 from leadline.models.hf.sdpa import Scoring
+from leadline.models.hf.spill import SpillingStore
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
 
 if TYPE_CHECKING:
@@ -73,12 +74,17 @@ class Engine:
         shared: bool = True,
         reuse: bool = True,
         fused: bool = True,
+        resident: int | None = None,
+        fp8: bool = False,
     ) -> None:
+        """`resident` limits the bytes of keys and values on each device; the rest goes to host memory."""
         self.model = model
         self.vocabulary = int(model.get_input_embeddings().weight.shape[0])
         self.stops = tuple(stop for stop in stops if 0 <= stop < self.vocabulary)
         self.reuse = reuse
+        self.resident, self.fp8 = resident, fp8
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
+        self._store_notes: tuple[str, ...] = ()
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
         self.fused: list[str] = []
         self.support = SharedReadingSupport(0, "shared reading is switched off")
@@ -87,6 +93,7 @@ class Engine:
                 self.fused = fuse_if_equal(model, self.reader)
             if shared:
                 self.reader, self.support = choose_reader(model, self.reader)
+        self.reader.new_store = lambda: SpillingStore(self._room_for_store, fp8=self.fp8)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
@@ -123,7 +130,7 @@ class Engine:
         if isinstance(self.reader, OwnCacheReader):  # every row has the whole document in its cache
             held = (rows[0].base + width) * max(1, self.kv_bytes) + self.reader.row_bytes
             return max(1, int((ROWS_BYTES if free is None else max(ROWS_BYTES, free // 3)) // held))
-        size = max(1, ROWS_BYTES // max(1, width * self.kv_bytes))
+        size = max(1, ROWS_BYTES // max(1, width * self._shape.row_bytes(self._dtype)))
         if self.reader.keeper is None or not self.reader.keeper.row_bytes:
             return size
         # Scans work on whole chunks of some hundred tokens, however few a row has.
@@ -132,26 +139,40 @@ class Engine:
     @property
     def reading_notes(self) -> tuple[str, ...]:
         """What a record should say of how its document was read."""
-        return (self.support.way,) if self.support.way else ()
+        return (*((self.support.way,) if self.support.way else ()), *self._store_notes)
+
+    def _room_for_store(self, device: torch.device, used: int) -> int | None:
+        """Bytes that the store may take beyond those it has on this device."""
+        left = [] if self.resident is None else [self.resident - used]
+        if device.type == "cuda":
+            activations = self._shape.activation_bytes(self.chunk, self._dtype)
+            reserve = activations + ROWS_BYTES + STAGING_BYTES + OVERHEAD
+            left.append(free_bytes(device) - reserve)
+        return min(left, default=None)
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of one token in the KV cache; 0 for a model that keeps a state instead."""
-        shape = DecoderShape.of(self.model.config.to_dict())
-        return shape.kv_bytes(str(self.model.dtype).removeprefix("torch."))
+        """What the KV cache grows by with every token; 0 for a model that keeps a state instead."""
+        return self._shape.kv_bytes(self._dtype, fp8=self.fp8)
+
+    @property
+    def _shape(self) -> DecoderShape:
+        return DecoderShape.of(self.model.config.to_dict())
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.model.dtype).removeprefix("torch.")
 
     def free_bytes(self) -> int | None:
         """Free memory of a CUDA device; None elsewhere."""
         if self.reader.device.type != "cuda":
             return None
-        free, _ = torch.cuda.mem_get_info(self.reader.device)
-        unused = torch.cuda.memory_reserved(self.reader.device) - torch.cuda.memory_allocated(self.reader.device)
-        return int(free + unused)
+        return free_bytes(self.reader.device)
 
     def measure_speed(self, longest: int) -> Speed:
         """From reading random tokens, enough to keep the device busy, and decoding. The fastest of two: other programs
         can only make it slower."""
-        shape, new = DecoderShape.of(self.model.config.to_dict()), 8
+        shape, new = self._shape, 8
         count = TRIAL_FLOPS.get(self.reader.device.type, math.inf) / shape.flops_read(1)
         count = int(max(32, min(count, self.chunk, longest)))
         # Ordinary tokens: markers for images and the like stand at the beginning or the end of a vocabulary.
@@ -173,6 +194,7 @@ class Engine:
             (shape.flops_read(count) - shape.flops_attention(count)) / max(spent, reading / 4),
             attention,
             (weights + count * self.kv_bytes) / decoding,
+            self._host_bytes_per_second(),
         )
 
     def _attention_flops_per_second(self, shape: DecoderShape, longest: int) -> float:
@@ -186,6 +208,17 @@ class Engine:
             work = partial(attend, query, key, value, Scoring(shape.width**-0.5), planned=True)
             seconds = min(self._seconds(work) for _ in range(3))
         return 4.0 * shape.heads * queries * keys * shape.width / seconds
+
+    def _host_bytes_per_second(self) -> float:
+        """From pinned host memory to the device."""
+        if self.reader.device.type != "cuda":
+            return math.inf
+        try:
+            source = torch.empty(128 << 20, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError:
+            source = torch.empty(128 << 20, dtype=torch.uint8)
+        target = torch.empty_like(source, device=self.reader.device)
+        return source.numel() / min(self._seconds(lambda: target.copy_(source, non_blocking=True)) for _ in range(3))
 
     def _trial(self, ids: Ids, request: EngineRequest, *, afresh: bool = False) -> float:
         if afresh:
@@ -226,6 +259,7 @@ class Engine:
         allowances = [requests[i].allowance for i in some]
         batch = self.batch_size(rows, max(allowances))
         answers = generate(self.reader, rows, allowances, self.stops, batch=batch)
+        self._store_notes = () if self.reader.store is None else self.reader.store.notes
         if not self.reuse:
             self.reader.forget()
         return {some[index]: answer for index, answer in answers.items()}
@@ -278,6 +312,12 @@ class Engine:
     def _empty_cache(self) -> None:
         if self.reader.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of a CUDA device, with what torch has reserved and does not use."""
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
 def default_chunk(model: Any, device: torch.device) -> int:

@@ -1,17 +1,22 @@
 """Forecast of the memory and time of a run on a device, from the model's configuration and its measured speed.
 
 Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and visible key
-(two products). The KV cache holds 2 x layers x key heads x width values per token. Activations are those of one chunk:
+(two products). The KV cache holds 2 x key heads x width values per token and layer with full attention, and those of a
+window before every cut for layers with one; other layers have states that do not grow. What does not fit on the device
+goes to host memory and is copied back for every chunk and every decoding step. Activations are those of one chunk:
 the four buffers of the feed-forward part, or attention's float32 totals, whichever is larger. The speed is that of the
 model itself on a few tokens: matrix products of other shapes say little about it on a CPU.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,7 +34,8 @@ OVERHEAD = GIB
 
 @dataclass(frozen=True, slots=True)
 class DecoderShape:
-    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all.
+    """The sizes of a decoder that determine its cost. `experts` are those used per token, and all. `full` layers attend
+    to everything, `local` ones to a `window`, and the others keep a state.
 
     Models that keep a state instead of keys and values (Mamba, RWKV) have no attention heads and no KV cache; their
     layers cost what a gated feed-forward layer of their inner width does.
@@ -45,6 +51,13 @@ class DecoderShape:
     experts: tuple[int, int] = (1, 1)
     gated: bool = True
     tied: bool = False
+    full: int = -1
+    local: int = 0
+    window: int = 0
+
+    def __post_init__(self) -> None:
+        if self.full < 0:
+            object.__setattr__(self, "full", self.layers - self.local)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> DecoderShape:
@@ -53,8 +66,16 @@ class DecoderShape:
         hidden = _first(text, "hidden_size", "n_embd", "d_model")
         heads = _first(text, "num_attention_heads", "n_head", default=0)
         kinds = text.get("layer_types") or text.get("layers_block_type") or ()
+        layers = _first(text, "num_hidden_layers", "n_layer", default=len(kinds) or None)
+        window = _first(text, "sliding_window", "attention_chunk_size", default=0)
+        everywhere = "sliding_attention" if window and text.get("use_sliding_window", True) else "full_attention"
+        kinds = kinds or [everywhere] * layers
+        local = sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds) if window else 0
         return cls(
-            layers=_first(text, "num_hidden_layers", "n_layer", default=len(kinds) or None),
+            layers=layers,
+            full=sum(kind not in _WITHOUT_KEYS for kind in kinds) - local if heads else 0,
+            local=local if heads else 0,
+            window=window,
             hidden=hidden,
             intermediate=_first(
                 text,
@@ -87,9 +108,18 @@ class DecoderShape:
         per_layer = self._attention_weights + self._feed_forward_weights(self.experts[1]) + 2 * self.hidden
         return self.layers * per_layer + self.vocabulary * self.hidden * (1 if self.tied else 2)
 
-    def kv_bytes(self, dtype: str) -> int:
-        """KV cache per token."""
-        return 2 * self.layers * self.key_heads * self.width * BYTES[dtype]
+    def kv_bytes(self, dtype: str, *, fp8: bool = False) -> int:
+        """What the KV cache grows by with every token; with `fp8`, a byte for each number and a scale for each head."""
+        each = self.width + BYTES[dtype] if fp8 else self.width * BYTES[dtype]
+        return 2 * self.full * self.key_heads * each
+
+    def window_bytes(self, dtype: str, cuts: int) -> int:
+        """The keys and values of all windows: those before every cut, and before and after the chunk being read."""
+        return 2 * self.local * self.key_heads * self.width * BYTES[dtype] * self.window * (cuts + 2)
+
+    def row_bytes(self, dtype: str) -> int:
+        """Keys and values of one token of a row, in all layers that have any."""
+        return 2 * (self.full + self.local) * self.key_heads * self.width * BYTES[dtype]
 
     def activation_bytes(self, chunk: int, dtype: str) -> int:
         """What one chunk needs besides weights and cache."""
@@ -105,8 +135,9 @@ class DecoderShape:
 
     def flops_attention(self, tokens: int, *, start: int = 0) -> float:
         """The part of `flops_read` that grows with the square of the length."""
-        pairs = (tokens * (tokens + 1) - start * (start + 1)) / 2
-        return 4.0 * self.layers * self.heads * self.width * pairs
+        layers = self.full * (_pairs(tokens) - _pairs(start))
+        layers += self.local * (_pairs(tokens, self.window) - _pairs(start, self.window))
+        return 4.0 * self.heads * self.width * layers
 
     @property
     def flops_head(self) -> float:
@@ -114,6 +145,14 @@ class DecoderShape:
         return 2.0 * self.hidden * self.vocabulary
 
 
+def _pairs(tokens: int, window: int = 0) -> float:
+    """Pairs of a query and a key that it sees, among the first tokens of a text."""
+    inside = min(tokens, window) if window else tokens
+    return inside * (inside + 1) / 2 + (tokens - inside) * window
+
+
+_WITHOUT_KEYS = {"mamba", "linear_attention", "conv", "moe", "mlp", "recurrent"}
+"""Layers of hybrid models that keep a state, or nothing."""
 _UNGATED = {"gpt_neox", "gpt2", "phi", "bloom", "falcon", "opt", "starcoder2"}
 
 
@@ -144,11 +183,13 @@ class DocumentReading:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Operations per second of matrix products and of attention while reading, and bytes per second while decoding."""
+    """Operations per second of matrix products and of attention while reading, and bytes per second: while decoding,
+    and from host memory to the device."""
 
     products: float
     attention: float
     decoding: float
+    host: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,60 +204,99 @@ class DeviceCost:
     flops: float
     attention: float
     traffic: float
+    passes: float = 0.0
+    """How often the cache of the longest document is read as a whole: for its chunks, and for decoding steps."""
+    steps: int = 0
 
     @property
     def memory(self) -> int:
         return self.weights + self.cache + self.activations + self.rows + OVERHEAD
 
-    def seconds(self, speed: Speed) -> tuple[float, float]:
-        """For reading, and for answers that use their whole allowance."""
+    def spilled(self, memory: int | None) -> int:
+        """What of the cache is not on a device with this memory."""
+        return 0 if memory is None or self.memory <= memory else min(self.cache, self.memory + STAGING_BYTES - memory)
+
+    def seconds(self, speed: Speed, spilled: int = 0) -> tuple[float, float]:
+        """For reading, and for answers that use their whole allowance. Host memory is copied while attention works."""
         reading = (self.flops - self.attention) / speed.products
-        return reading + (self.attention / speed.attention if self.attention else 0.0), self.traffic / speed.decoding
+        reading += self.attention / speed.attention if self.attention else 0.0
+        copying = spilled * self.passes / speed.host
+        return max(reading, copying), self.traffic / speed.decoding + spilled * self.steps / speed.host
 
 
 def cost(
-    shape: DecoderShape, readings: Iterable[DocumentReading], *, dtype: str, weights: int, chunk: int
+    shape: DecoderShape,
+    readings: Iterable[DocumentReading],
+    *,
+    dtype: str,
+    weights: int,
+    chunk: int,
+    fp8: bool = False,
 ) -> DeviceCost:
     """The cost of these readings. Documents are read one after another, so the longest decides the memory."""
-    flops, attention, traffic, cache, rows = 0.0, 0.0, 0.0, 0, 0
-    per_token = shape.kv_bytes(dtype)
+    flops, attention, traffic, cache, rows, passes, steps = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
+    per_token, per_row = shape.kv_bytes(dtype, fp8=fp8), shape.row_bytes(dtype)
     for reading in readings:
         parts = [(reading.tokens, reading.kept), *((cut + own, cut) for cut, own, _ in reading.probes)]
         flops += sum(shape.flops_read(stop, start=start) for stop, start in parts)
         attention += sum(shape.flops_attention(stop, start=start) for stop, start in parts)
-        held = reading.tokens * per_token
-        traffic += max((new for _, _, new in reading.probes), default=0) * (weights + held)
+        held = reading.tokens * per_token + shape.window_bytes(dtype, len({cut for cut, _, _ in reading.probes}))
+        longest_answer = max((new for _, _, new in reading.probes), default=0)
+        traffic += longest_answer * (weights + held)
         cache = max(cache, held)
-        rows = max(rows, min(ROWS_BYTES, sum(own + new for _, own, new in reading.probes) * per_token))
-    return DeviceCost(weights, cache, shape.activation_bytes(chunk, dtype), rows, flops, attention, traffic)
+        rows = max(rows, min(ROWS_BYTES, sum(own + new for _, own, new in reading.probes) * per_row))
+        passes += (reading.tokens**2 - reading.kept**2) / max(1, reading.tokens) / chunk / 2
+        steps += longest_answer
+    activations = shape.activation_bytes(chunk, dtype)
+    return DeviceCost(weights, cache, activations, rows, flops, attention, traffic, passes, steps)
 
 
+STAGING_BYTES = GIB
+"""Room on the device for what comes back from host memory, and for dequantized keys and values."""
 ROWS_BYTES = 3 * GIB // 4
 """The limit for the rows' own keys and values in one batch; further rows go into the next batch."""
 
 
-def longest_that_fits(shape: DecoderShape, *, dtype: str, weights: int, memory: int, chunk: int = 512) -> int:
-    """Tokens of the longest document that fits into the memory, with chunks of this size."""
-    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype)
-    return max(0, free // (shape.kv_bytes(dtype) or 1))
+def longest_that_fits(
+    shape: DecoderShape, *, dtype: str, weights: int, memory: int, host: int = 0, chunk: int = 512, fp8: bool = False
+) -> int:
+    """Tokens of the longest document that fits into the memory, with chunks of this size. `host` is what keys and
+    values may use of the host's memory."""
+    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype) - shape.window_bytes(dtype, 0)
+    if free <= 0:
+        return 0
+    return max(free, free - STAGING_BYTES + host if host else 0) // (shape.kv_bytes(dtype, fp8=fp8) or 1)
 
 
 def check_fits(
-    shape: DecoderShape, lengths: Sequence[int], *, dtype: str, weights: int, memory: int, where: str
+    shape: DecoderShape,
+    lengths: Sequence[int],
+    *,
+    dtype: str,
+    weights: int,
+    memory: int,
+    where: str,
+    host: int = 0,
+    fp8: bool = False,
 ) -> None:
-    """Raises with the lengths that would fit when the longest does not."""
-    fits = longest_that_fits(shape, dtype=dtype, weights=weights, memory=memory)
-    if max(lengths) <= fits:
+    """Raises with what would fit when the longest length does not: fewer tokens, or rounded keys and values."""
+    longest = max(lengths)
+    fit = partial(longest_that_fits, shape, dtype=dtype, weights=weights, memory=memory, host=host)
+    fits, rounded = fit(fp8=fp8), fit(fp8=True)
+    if longest <= fits:
         return
-    cache = max(lengths) * shape.kv_bytes(dtype)
+    cache = longest * shape.kv_bytes(dtype, fp8=fp8)
     need = weights + cache + shape.activation_bytes(512, dtype) + OVERHEAD
     inside = [n for n in sorted(lengths) if n <= fits]
     fix = f"lengths up to {fits} fit" + (f": --lengths {','.join(map(str, inside))}" if inside else "")
+    if rounded > fits:
+        fix += f"; with store=fp8 (other answers, said on every record) up to {rounded}"
     if fits == 0:
         fix = "the weights alone do not fit: use dtype=bfloat16, device_map=auto over several GPUs, or a server"
+    beside = f", beside {host / GIB:.1f} GiB of host memory for keys and values" if host else ""
     raise UsageError(
-        f"{max(lengths)} tokens need {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, cache {cache / GIB:.1f}), "
-        f"and the device has {memory / GIB:.1f} GiB",
+        f"{longest} tokens need {need / GIB:.1f} GiB (weights {weights / GIB:.1f}, cache {cache / GIB:.1f}), "
+        f"and the device has {memory / GIB:.1f} GiB{beside}",
         where=where,
         fix=fix,
     )
@@ -233,6 +313,29 @@ def device_memory(device: torch.device) -> int | None:
     return None
 
 
+HOST_RESERVE = 4 * GIB
+"""Host memory that keys and values do not use."""
+
+
+def host_memory() -> int | None:
+    """Host memory that this process could still get, within the limit of its container."""
+    found = []
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(found, default=None)
+
+
+def check_host_memory(needed: int) -> None:
+    """Raises MemoryError where keys and values would take what the rest of this machine needs."""
+    has = host_memory()
+    if has is not None and needed > has - HOST_RESERVE:
+        raise MemoryError(f"not enough memory: {needed / GIB:.1f} GiB of keys and values, and {has / GIB:.1f} are free")
+
+
 def forecast(
     shape: DecoderShape,
     readings: Sequence[DocumentReading],
@@ -243,32 +346,44 @@ def forecast(
     chunk: int,
     devices: Sequence[torch.device],
     where: str,
+    fp8: bool = False,
+    resident: int | None = None,
 ) -> tuple[str, ...]:
     """Lines of text about the memory and time of a run.
 
     Layers are spread over `devices` with their part of the cache and run one after another: the memory is that of all
-    devices, the speed that of one. Raises with what would fit when the longest document does not. Without a device the
-    memory is compared with nothing, and the time stays unknown.
+    devices, the speed that of one. On GPUs keys and values may spill to host memory. Raises with what would fit when
+    the longest document does not. Without a device the memory is compared with nothing, and the time stays unknown.
     """
     has = [device_memory(device) for device in devices]
     memory = None if None in has or not has else sum(filter(None, has))
+    host = max(0, (host_memory() or 0) - HOST_RESERVE) if any(device.type == "cuda" for device in devices) else 0
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
-        check_fits(shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where)
-    total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk)
+        check_fits(
+            shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where, host=host, fp8=fp8
+        )  # fmt: skip
+    total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk, fp8=fp8)
+    spilled = total.spilled(memory) if host else 0
+    if resident is not None:
+        spilled = max(spilled, total.cache - resident * max(1, len(devices)))
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
     needed = (
         f"memory {total.memory / GIB:.1f} GiB{of}: weights {total.weights / GIB:.1f}, cache {total.cache / GIB:.1f} "
-        f"({shape.kv_bytes(dtype) / 1024:.0f} KiB a token), {_format_if_visible('activations', total.activations)}"
+        f"({shape.kv_bytes(dtype, fp8=fp8) / 1024:.0f} KiB a token{', rounded to 8 bits' if fp8 else ''}), "
+        f"{_format_if_visible('activations', total.activations)}"
         f"{_format_if_visible('rows of answers', total.rows)}all else {OVERHEAD / GIB:.1f}"
     )
+    if spilled > 0:
+        stays = (total.cache - spilled) / GIB
+        needed += f"; {stays:.1f} of the cache stay on the device, {spilled / GIB:.1f} go to host memory"
     if measure_speed is None:
         hours = format_duration(total.flops / ASSUMED_FLOPS)
         time = f"{total.flops:.2g} operations for reading, such as {hours} at {format_flops(ASSUMED_FLOPS)}"
         return needed, f"time not known without the weights: {time}"
     speed = measure_speed()
-    reading, answers = total.seconds(speed)
+    reading, answers = total.seconds(speed, max(0, spilled))
     return (
         needed,
         f"time about {format_duration(reading)} for reading and up to {format_duration(answers)} for answers: "

@@ -51,6 +51,8 @@ class HFModel:
             shared=options.shared,
             reuse=options.reuse,
             fused=options.fused,
+            resident=None if options.resident is None else int(options.resident * GIB),
+            fp8=options.store == "fp8",
         )
         self._options = options
         self.card: ModelCard = self._describe(name, loaded)
@@ -96,6 +98,8 @@ class HFModel:
             chunk=engine.chunk,
             devices=[engine.reader.device, *others],
             where=self.card.name,
+            fp8=engine.fp8,
+            resident=engine.resident,
         )
 
     def _readings(
@@ -198,6 +202,7 @@ class HFModel:
                 "dtype": loaded.dtype,
                 "rope": options.rope,
                 "decoding": f"greedy, stop at {','.join(map(str, self.engine.stops))}",
+                **({"store": options.store} if options.store != "exact" else {}),
             },
             notes=tuple(notes),
             nested_problem=support.nested_problem,
@@ -247,6 +252,7 @@ class UnloadedModel:
             chunk=self._options.chunk or PLANNED_CHUNK,
             devices=[],
             where=self.card.name,
+            fp8=self._options.store == "fp8",
         )
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:

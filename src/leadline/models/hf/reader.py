@@ -121,13 +121,8 @@ class Reader:
         """Read `ids`; yields start and hidden states of each chunk with a `wanted` token. At most `keep` tokens of the
         store's present content are reused."""
         store = self.store = self.store or self.new_store()
-        common = min(common_prefix(self.ids, ids), keep)
-        if self.keeper is not None:
-            common = self.keeper.rewind(common, cuts or ())
-        store.length = store.prepare(len(ids), common, cuts)
-        if self.keeper is not None:  # the store may hold less
-            store.length = self.keeper.rewind(store.length)
-        self.ids = ids[: store.length]
+        start = self._rewind(store, len(ids), min(common_prefix(self.ids, ids), keep), cuts)
+        self.ids = ids[:start]
         while store.length < len(ids):
             start, stop = store.length, self._end_of_chunk(store.length, len(ids), cuts)
             hidden = self._read_chunk(store, ids[start:stop], wanted=bool(wanted[start:stop].any()))
@@ -138,6 +133,16 @@ class Reader:
             self.tokens_read += stop - start
             if hidden is not None:
                 yield start, hidden[: stop - start]
+
+    def _rewind(self, store: Store, length: int, common: int, cuts: Sequence[int] | None) -> int:
+        """Go back to the last token within the first `common` from which store and states can both go on."""
+        while True:
+            store.length = store.prepare(length, common, cuts)
+            if self.keeper is None:
+                return store.length
+            common = self.keeper.rewind(store.length, cuts or ())
+            if common == store.length:
+                return common
 
     def _end_of_chunk(self, start: int, length: int, cuts: Sequence[int] | None) -> int:
         """States are kept at cuts, so a chunk ends at the next one."""

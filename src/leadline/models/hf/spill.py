@@ -3,7 +3,7 @@
     SpillingStore  decides for every layer where its keys and values live, when the layer first writes
     WindowLayer    a layer with local attention: only what the next token, or a row after a cut, still sees
     DeviceLayer    a layer in buffers on its device
-    HostLayer      a layer in blocks of pinned host memory, brought back span by span ahead of its use
+    HostLayer      a layer in blocks of pinned host memory, brought back span by span (host_memory.py)
 
 A span of a host layer is copied into one of two buffers on the device by a stream of its own, while attention works on
 the span before it. Attention gets the same numbers in the same spans as from a resident layer, so the results are equal
@@ -14,21 +14,16 @@ and other results, which is why every record says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from leadline.models.hf.host_memory import BLOCK_TOKENS, Fetcher, HostLayer, HostMemory, Planes
+from leadline.models.hf.memory import check_host_memory
 from leadline.models.hf.store import KeysAndValues, LocalAttention
 
-BLOCK_TOKENS = 1 << 14
-ARENA_BYTES = 256 << 20
-"""Pinned memory is taken in pieces of this size: torch rounds every piece up to a power of two."""
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
-
-Planes = tuple[Tensor, ...]
-"""What is stored of keys (or values): the numbers, and their scales where there are any; [1, heads, tokens, n] each."""
 
 
 def encode_fp8(numbers: Tensor) -> Planes:
@@ -38,39 +33,6 @@ def encode_fp8(numbers: Tensor) -> Planes:
 
 def decode_fp8(planes: Planes) -> Tensor:
     return planes[0].to(planes[1].dtype) * planes[1]
-
-
-def _aligned(size: int) -> int:
-    """Bytes up to where the next tensor may begin in a shared piece of memory."""
-    return -(-size // 64) * 64
-
-
-class HostMemory:
-    """Pieces of host memory, pinned if that is possible; `problem` says why not."""
-
-    def __init__(self, *, pin: bool) -> None:
-        self.pin = pin
-        self.problem = ""
-        self.bytes = 0
-        self._arena: Tensor | None = None
-        self._used = 0
-
-    def take(self, heads: int, tokens: int, width: int, dtype: torch.dtype) -> Tensor:
-        size = heads * tokens * width * dtype.itemsize
-        if self._arena is None or self._used + size > self._arena.numel():
-            self._arena, self._used = self._allocate(max(ARENA_BYTES if self.pin else 0, size)), 0
-        piece = self._arena[self._used : self._used + size]
-        self._used += _aligned(size)
-        return piece.view(dtype).view(heads, tokens, width)
-
-    def _allocate(self, size: int) -> Tensor:
-        self.bytes += size
-        if self.pin:
-            try:
-                return torch.empty(size, dtype=torch.uint8, pin_memory=True)
-            except RuntimeError as error:
-                self.pin, self.problem = False, str(error).splitlines()[0][:120]
-        return torch.empty(size, dtype=torch.uint8)
 
 
 class DeviceLayer:
@@ -89,44 +51,6 @@ class DeviceLayer:
     @property
     def bytes(self) -> int:
         return sum(held.numel() * held.element_size() for held in self.planes)
-
-
-class HostLayer:
-    """Blocks [heads, block, n] in host memory."""
-
-    def __init__(self, like: Planes, memory: HostMemory, block: int) -> None:
-        self.device = like[0].device
-        self._memory, self._block = memory, block
-        self.shapes = [(plane.shape[1], plane.shape[3], plane.dtype) for plane in like]
-        self._blocks: list[list[Tensor]] = [[] for _ in like]
-
-    def write(self, start: int, planes: Planes) -> None:
-        self.reserve(start + planes[0].shape[2])
-        for blocks, plane in zip(self._blocks, planes, strict=True):
-            for block, inside, outside in self._pieces(start, start + plane.shape[2]):
-                for head in range(plane.shape[1]):  # a head of a block is contiguous on both sides
-                    blocks[block][head, inside].copy_(plane[0, head, outside], non_blocking=True)
-
-    def reserve(self, tokens: int) -> None:
-        for blocks, (heads, width, dtype) in zip(self._blocks, self.shapes, strict=True):
-            while len(blocks) * self._block < tokens:
-                blocks.append(self._memory.take(heads, self._block, width, dtype))
-
-    def copy_to(self, targets: Planes, start: int, stop: int) -> None:
-        """Copy a span into tensors [1, heads, stop - start, n] on the device."""
-        for blocks, target in zip(self._blocks, targets, strict=True):
-            for block, inside, outside in self._pieces(start, stop):
-                for head in range(target.shape[1]):
-                    target[0, head, outside].copy_(blocks[block][head, inside], non_blocking=True)
-
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, slice, slice]]:
-        """(block, tokens inside it, the same tokens counted from `start`)"""
-        at = start
-        while at < stop:
-            block, first = divmod(at, self._block)
-            end = min(stop, (block + 1) * self._block)
-            yield block, slice(first, first + end - at), slice(at - start, end - start)
-            at = end
 
 
 class WindowLayer:
@@ -179,24 +103,20 @@ class WindowLayer:
 class SpillingStore:
     """Keys and values of a document: windows and resident layers on the device, the others in host memory.
 
-    `budget` says how many bytes are left for keys and values on a device, None for no limit.
+    `room` says how many further bytes of keys and values a device can take, given those it has; None for no limit.
     """
 
     def __init__(
-        self,
-        budget: Callable[[torch.device], int | None] = lambda device: None,
-        *,
-        fp8: bool = False,
-        block: int = BLOCK_TOKENS,
+        self, room: Callable[[torch.device, int], int | None], *, fp8: bool = False, block: int = BLOCK_TOKENS
     ) -> None:
         self.length = 0
         self.capacity = 0
         self.cuts: tuple[int, ...] | None = None
         self.fp8 = fp8
-        self.host = HostMemory(pin=torch.cuda.is_available())
-        self._budget, self._block = budget, block
+        self.host = HostMemory()
+        self._room, self._block = room, block
         self._layers: dict[int, DeviceLayer | HostLayer | WindowLayer] = {}
-        self._fetchers: dict[torch.device, _Fetcher] = {}
+        self._fetchers: dict[torch.device, Fetcher] = {}
 
     @property
     def steady(self) -> bool:
@@ -212,16 +132,19 @@ class SpillingStore:
         return layers + sum(fetcher.bytes for fetcher in self._fetchers.values())
 
     @property
+    def host_bytes(self) -> int:
+        return self.host.bytes
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What a record should say about where and how keys and values were kept."""
         found = []
         if self.fp8:
             found.append("keys and values rounded to float8_e4m3")
         if self.spilled_layers:
-            memory = f"memory that is not pinned ({self.host.problem})" if self.host.problem else "memory"
-            found.append(
-                f"keys and values of {len(self.spilled_layers)} of {len(self._layers)} layers in host {memory}"
-            )
+            found.append(f"keys and values of {len(self.spilled_layers)} of {len(self._layers)} layers in host memory")
+            problems = [self.host.problem, *(fetcher.problem for fetcher in self._fetchers.values())]
+            found.extend(sorted({problem for problem in problems if problem}))
         return tuple(found)
 
     def prepare(self, tokens: int, common: int, cuts: Sequence[int] | None = None) -> int:
@@ -235,7 +158,7 @@ class SpillingStore:
             fetcher.cancel()
         if kept == 0 and tokens > self.capacity:
             self._layers, self._fetchers = {}, {}
-            self.host = HostMemory(pin=self.host.pin)
+            self.host = HostMemory()
         self.length, self.cuts = kept, wanted
         self._regrow(tokens)
         return kept
@@ -271,16 +194,19 @@ class SpillingStore:
         """On the device if there is room, otherwise in host memory."""
         device = planes[0].device
         needed = sum(p.shape[1] * self.capacity * p.shape[3] * p.element_size() for p in planes)
-        budget = self._budget(device)
-        if budget is None or needed <= budget:
+        held = [layer for layer in self._layers.values() if isinstance(layer, DeviceLayer)]
+        room = self._room(device, sum(layer.bytes for layer in held if layer.planes[0].device == device))
+        if room is None or needed <= room:
             try:
                 return DeviceLayer(planes, self.capacity)
             except torch.OutOfMemoryError:
                 pass
+        check_host_memory(needed)
+        self.host.pin = device.type == "cuda" and not self.host.problem
         layer = HostLayer(planes, self.host, self._block)
         layer.reserve(self.capacity)
         if device not in self._fetchers:
-            self._fetchers[device] = _Fetcher(device)
+            self._fetchers[device] = Fetcher(device)
         return layer
 
     def blocks(self, layer: int, spans: Sequence[tuple[int, int]]) -> Iterator[KeysAndValues]:
@@ -302,69 +228,3 @@ class SpillingStore:
         found = self._layers[number]
         assert isinstance(found, HostLayer)
         return number, found
-
-
-class _Fetcher:
-    """Copies spans of host layers to one device, one span ahead of their use."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._stream: Any = torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        self._buffers: list[Tensor] = [torch.empty(0, dtype=torch.uint8, device=device) for _ in range(2)]
-        self._ready: list[Any] = [None, None]
-        self._holds: list[tuple[int, int, int] | None] = [None, None]  # layer, start, stop
-        self._next = 0
-
-    def stream(
-        self, number: int, layer: HostLayer, spans: Sequence[tuple[int, int]], following: tuple[int, HostLayer]
-    ) -> Iterator[Planes]:
-        """Each span in turn; the one after it, or the first of the layer that follows, is copied meanwhile."""
-        for i, (start, stop) in enumerate(spans):
-            wanted = number, start, stop
-            if wanted not in self._holds:
-                self._fetch(self._next, layer, wanted)
-            slot = self._holds.index(wanted)
-            self._next = 1 - slot
-            (after, held), span = ((number, layer), spans[i + 1]) if i + 1 < len(spans) else (following, spans[0])
-            if (after, *span) not in self._holds:
-                self._fetch(self._next, held, (after, *span))
-            if self._stream is not None:
-                torch.cuda.current_stream(self.device).wait_event(self._ready[slot])
-            yield self._views(slot, layer, stop - start)
-
-    def _fetch(self, slot: int, layer: HostLayer, wanted: tuple[int, int, int]) -> None:
-        _, start, stop = wanted
-        needed = sum(_aligned(heads * (stop - start) * width * dtype.itemsize) for heads, width, dtype in layer.shapes)
-        if self._buffers[slot].numel() < needed:
-            self._buffers[slot] = torch.empty(0, dtype=torch.uint8, device=self.device)  # free the old one first
-            self._buffers[slot] = torch.empty(needed, dtype=torch.uint8, device=self.device)
-            if self._stream is not None:  # never given to others while a copy is under way
-                self._buffers[slot].record_stream(self._stream)
-        targets = self._views(slot, layer, stop - start)
-        self._holds[slot] = wanted
-        if self._stream is None:
-            layer.copy_to(targets, start, stop)
-            return
-        # Everything enqueued so far: the attention that used this buffer, and the writing of these blocks.
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(self._stream):
-            layer.copy_to(targets, start, stop)
-            self._ready[slot] = self._stream.record_event()
-
-    def _views(self, slot: int, layer: HostLayer, tokens: int) -> Planes:
-        found, at = [], 0
-        for heads, width, dtype in layer.shapes:
-            size = heads * tokens * width * dtype.itemsize
-            found.append(self._buffers[slot][at : at + size].view(dtype).view(1, heads, tokens, width))
-            at += _aligned(size)
-        return tuple(found)
-
-    def cancel(self) -> None:
-        """Forget what was copied ahead; the host memory may be written again."""
-        self._holds = [None, None]
-        if self._stream is not None:
-            torch.cuda.current_stream(self.device).wait_stream(self._stream)
-
-    @property
-    def bytes(self) -> int:
-        return sum(buffer.numel() for buffer in self._buffers)

@@ -49,6 +49,16 @@ class Store(Protocol):
         """Memory on the devices."""
         ...
 
+    @property
+    def host_bytes(self) -> int:
+        """Memory on the host, for what is not on a device."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What records should say of where and how keys and values are kept."""
+        ...
+
     def prepare(self, tokens: int, common: int, cuts: Sequence[int] | None = None) -> int:
         """Make room for a document of this length that begins with the first `common` tokens read before. Returns how
         many of those are kept; the rest is read (again).
@@ -72,6 +82,8 @@ class DeviceStore:
     """Two buffers [1, key heads, capacity, width] per layer, allocated when the layer first writes, on its device."""
 
     steady = True
+    host_bytes = 0
+    notes: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.capacity = 0
