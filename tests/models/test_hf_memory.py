@@ -10,6 +10,7 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
+from leadline.models.hf import memory
 from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, Speed, check_fits, cost, longest_that_fits
 from support.tiny_models import model_folder
 
@@ -100,6 +101,50 @@ def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
     with pytest.raises(UsageError) as caught:
         check_fits(LLAMA_8B, [4096], dtype="float32", weights=32 * GIB, memory=24 * GIB, where="model")
     assert "device_map" in caught.value.fix
+
+
+def test_a_million_tokens_spill_to_host_memory_and_the_plan_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(memory, "device_memory", lambda device: 139 * GIB)
+    monkeypatch.setattr(memory, "host_memory", lambda: 120 * GIB)
+    lengths = [4096 * 2**i for i in range(9)]
+    nested = [DocumentReading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))]
+    speed = Speed(products=6e14, attention=6e14, decoding=3e12, host=51 * GIB)
+
+    def words(**more: Any) -> tuple[str, ...]:
+        return memory.forecast(
+            LLAMA_8B, nested, lambda: speed, dtype="bfloat16", weights=LLAMA_8B.parameters * 2, chunk=8192,
+            devices=[torch.device("cuda")], where="8B", **more,
+        )  # fmt: skip
+
+    needed, time = words()
+    assert "cache 128.0 (128 KiB a token)" in needed
+    assert "120.0 of the cache stay on the device, 8.0 go to host memory" in needed
+    assert "time about 8 min 26 s for reading" in time
+    assert "host memory" not in words(fp8=True)[0]
+    assert "64.0 of the cache stay on the device" in words(resident=64 * GIB)[0]
+    monkeypatch.setattr(memory, "host_memory", lambda: 6 * GIB)
+    with pytest.raises(UsageError, match=r"beside 2\.0 GiB of host memory") as caught:
+        words()
+    assert "store=fp8" in caught.value.fix
+    assert "lengths up to" in caught.value.fix
+
+
+def test_windows_and_states_do_not_grow_with_the_document() -> None:
+    sizes = {
+        "num_hidden_layers": 34, "hidden_size": 2560, "intermediate_size": 10240, "num_attention_heads": 8,
+        "num_key_value_heads": 4, "head_dim": 256, "vocab_size": 262208, "sliding_window": 1024,
+        "layer_types": ["full_attention" if i % 6 == 5 else "sliding_attention" for i in range(34)],
+    }  # fmt: skip
+    gemma = DecoderShape.of(sizes)
+    assert (gemma.full, gemma.local) == (5, 29)
+    assert gemma.kv_bytes("bfloat16") == 5 * 4096
+    assert gemma.window_bytes("bfloat16", 9) == 29 * 4096 * 1024 * 11
+    every = DecoderShape.of({**sizes, "layer_types": None, "sliding_window": None})
+    assert gemma.flops_attention(1 << 20) < 0.16 * every.flops_attention(1 << 20)
+    assert gemma.flops_attention(1000) == every.flops_attention(1000)
+    hybrid = DecoderShape.of({**sizes, "layer_types": ["mamba"] * 30 + ["attention"] * 4, "sliding_window": None})
+    assert (hybrid.full, hybrid.local) == (4, 0)
 
 
 def test_a_configuration_without_its_sizes_is_refused() -> None:

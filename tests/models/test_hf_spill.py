@@ -9,10 +9,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import spill  # noqa: E402
+from leadline.models.hf import host_memory  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
+from leadline.models.hf.host_memory import HostLayer, HostMemory  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
-from leadline.models.hf.spill import HostLayer, HostMemory, SpillingStore, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
+from leadline.models.hf.spill import SpillingStore, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
 from leadline.models.hf.store import DeviceStore, LocalAttention  # noqa: E402
 from leadline.models.hf.trial import choose_reader  # noqa: E402
 from support.architectures import architecture  # noqa: E402
@@ -139,7 +140,7 @@ def test_memory_that_cannot_be_pinned_is_used_as_it_is_and_said(monkeypatch: pyt
             raise RuntimeError("CUDA error: out of memory\nmore")
         return own(*size, **more)
 
-    monkeypatch.setattr(spill.torch, "empty", refused)
+    monkeypatch.setattr(host_memory.torch, "empty", refused)
     memory = HostMemory()
     memory.pin = True
     layer = HostLayer((torch.ones(1, 2, 5, 4),), memory, 4)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.own_cache import OwnCacheReader  # noqa: E402
 from leadline.models.hf.states import keeper_of, map_tensors  # noqa: E402
@@ -69,3 +73,36 @@ def test_structures_are_copied_and_nothing_of_the_original_is_changed() -> None:
     assert original["a"][0].shape == (1, 2)
     joined = map_tensors(lambda x, y: torch.cat([x, torch.zeros_like(x) if y is None else y]), original, None)
     assert joined["a"][0].tolist() == [[1, 1], [0, 0]]
+
+
+@pytest.mark.parametrize("rope", ["dynamic", "longrope"])
+def test_positions_that_depend_on_the_length_are_read_once_per_length(rope: str) -> None:
+    factors = {"short_factor": [1.0, 1.1, 1.3, 1.5], "long_factor": [2.0, 2.5, 3.0, 4.0]}
+    more = factors | {"original_max_position_embeddings": 64} if rope == "longrope" else {}
+    model = tiny("dynamic", rope_parameters={"rope_type": rope, "factor": 2.0, "rope_theta": 10000.0, **more})
+    engine = Engine(model, [STOP], chunk=32)
+    assert engine.support.nested_problem
+    for total in (120, 133):
+        cuts = [total - n for n in (9, 12, 5)]
+        asks = [EngineRequest(cut, random_ids(cut, total - cut), 6) for cut in cuts]
+        before = engine.reader.tokens_read
+        found = engine.answer(DOCUMENT, asks)
+        assert 0 < engine.reader.tokens_read - before <= total
+        assert all(f"prompts of {total} tokens" in one.notes[0] and not one.plain_reason for one in found)
+        engine.reader.use_own_attention()
+        for ask, one in zip(asks, found, strict=True):
+            prompt = np.concatenate([DOCUMENT[: ask.cut], ask.closing])
+            assert one.answer == generate_plain(model, prompt, 6, [STOP])
+
+
+def test_one_reading_per_length_is_given_up_when_its_first_answer_is_not_the_plain_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = tiny("dynamic")
+    engine = Engine(model, [STOP], chunk=32)
+    monkeypatch.setattr("leadline.models.hf.engine.positions_as_of", lambda model, length: nullcontext())
+    asks = [EngineRequest(120 - n, random_ids(n, n), 6) for n in (9, 12, 5)]
+    found = engine.answer(DOCUMENT, asks)
+    assert all(one.plain_reason for one in found)
+    for ask, one in zip(asks, found, strict=True):
+        assert one.answer == generate_plain(model, np.concatenate([DOCUMENT[: ask.cut], ask.closing]), 6, [STOP])

@@ -18,6 +18,7 @@ from transformers import GenerationConfig
 
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.reader import PromptRow, Reader, RowBatch, rows_of
+from leadline.models.hf.rope import reset_dynamic_rope
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -151,7 +152,7 @@ def generate_plain(
 ) -> Generated:
     """One prompt through transformers' `generate`: at least one token that is not a stop. `chunk` reads the prompt in
     pieces, to save memory."""
-    _reset_dynamic_rope(model)
+    reset_dynamic_rope(model)
     device = model.get_input_embeddings().weight.device
     prompt = torch.from_numpy(ids.astype(np.int64))[None].to(device)
     # Replaces the checkpoint's configuration, whose sampling, penalties and lengths would change the answers.
@@ -164,14 +165,6 @@ def generate_plain(
     new = out[0, prompt.shape[1] :].tolist()
     end = next((i for i, token in enumerate(new) if token in set(stops)), None)
     return Generated(new if end is None else new[:end], stopped=end is not None)
-
-
-def _reset_dynamic_rope(model: Any) -> None:
-    """Dynamic position encodings keep the scaling of the longest text so far; every prompt must start without it."""
-    for module in model.modules():
-        if hasattr(module, "max_seq_len_cached") and hasattr(module, "original_inv_freq"):
-            module.max_seq_len_cached = module.original_max_seq_len
-            module.register_buffer("inv_freq", module.original_inv_freq.to(module.inv_freq.device), persistent=False)
 
 
 # --- NLL ----------------------------------------------------------------------------------------

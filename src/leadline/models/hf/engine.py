@@ -25,6 +25,7 @@ from leadline.models.hf.memory import OVERHEAD, ROWS_BYTES, STAGING_BYTES, Decod
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.rope import positions_as_of, reset_dynamic_rope
 from leadline.models.hf.sdpa import Scoring
 from leadline.models.hf.spill import SpillingStore
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
@@ -85,6 +86,7 @@ class Engine:
         self.resident, self.fp8 = resident, fp8
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
         self._store_notes: tuple[str, ...] = ()
+        self._by_length: bool | None = None  # whether reading once per length is exact; None before the first try
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
         self.fused: list[str] = []
         self.support = SharedReadingSupport(0, "shared reading is switched off")
@@ -104,8 +106,10 @@ class Engine:
             if shared:
                 answers = self._within_memory(lambda some: self._answer_shared(ids, requests, some), shared, requests)
                 found |= {i: EngineAnswer(answer, notes=self.reading_notes) for i, answer in answers.items()}
+            for some in self._of_one_length(requests, [i for i, reason in enumerate(refusals) if reason]):
+                found |= self._answer_at_length(ids, requests, some)
             for i, reason in enumerate(refusals):
-                if reason:
+                if reason and i not in found:
                     found[i] = self._answer_plain(ids, requests, i, reason)
         return [found[i] for i in range(len(requests))]
 
@@ -263,6 +267,33 @@ class Engine:
         if not self.reuse:
             self.reader.forget()
         return {some[index]: answer for index, answer in answers.items()}
+
+    def _of_one_length(self, requests: Sequence[EngineRequest], some: Sequence[int]) -> list[list[int]]:
+        """Requests whose position encoding is that of one length, where it depends on the length: those of `shared`
+        reading. Up to the original length they need none of this."""
+        groups: dict[int, list[int]] = {}
+        for i in some:
+            prompt = requests[i].cut + len(requests[i].closing)
+            if self.support.nested_problem and prompt > self.support.max_tokens and self._by_length is not False:
+                groups.setdefault(prompt, []).append(i)
+        return [group for group in groups.values() if len(group) > 1]
+
+    def _answer_at_length(
+        self, ids: Ids, requests: Sequence[EngineRequest], some: Sequence[int]
+    ) -> dict[int, EngineAnswer]:
+        """One reading for prompts of one length, with the position encoding of that length. The first time, one answer
+        is compared with the plain path's; nothing is returned if they differ."""
+        self.reader.forget()
+        reset_dynamic_rope(self.model)
+        length = requests[some[0]].cut + len(requests[some[0]].closing)
+        with positions_as_of(self.model, length):
+            answers = self._within_memory(lambda part: self._answer_shared(ids, requests, part), some, requests)
+        self.reader.forget()
+        if self._by_length is None and answers[some[0]] is not None:
+            plain = self._answer_plain(ids, requests, some[0], "")
+            self._by_length = plain.answer == answers[some[0]]
+        notes = (*self.reading_notes, f"read once for prompts of {length} tokens: {self.support.nested_problem}")
+        return {i: EngineAnswer(answer, notes=notes) for i, answer in answers.items()} if self._by_length else {}
 
     def _answer_plain(self, ids: Ids, requests: Sequence[EngineRequest], i: int, reason: str) -> EngineAnswer:
         prompt = np.concatenate([ids[: requests[i].cut], requests[i].closing])

@@ -366,7 +366,9 @@ def forecast(
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk, fp8=fp8)
     spilled = total.spilled(memory) if host else 0
     if resident is not None:
-        spilled = max(spilled, total.cache - resident * max(1, len(devices)))
+        spilled = max(0, spilled, total.cache - resident * max(1, len(devices)))
+    layer = max(1, total.cache // max(1, shape.full))
+    spilled = min(total.cache, -(-spilled // layer) * layer)  # whole layers
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
     needed = (
@@ -383,7 +385,7 @@ def forecast(
         time = f"{total.flops:.2g} operations for reading, such as {hours} at {format_flops(ASSUMED_FLOPS)}"
         return needed, f"time not known without the weights: {time}"
     speed = measure_speed()
-    reading, answers = total.seconds(speed, max(0, spilled))
+    reading, answers = total.seconds(speed, spilled)
     return (
         needed,
         f"time about {format_duration(reading)} for reading and up to {format_duration(answers)} for answers: "

@@ -44,7 +44,7 @@ class OwnCacheReader(Reader):
         self, ids: Ids, *, keep: int, wanted: npt.NDArray[np.bool_], cuts: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Tensor]]:
         self.use_own_attention()
-        start = self._rewind(min(common_prefix(self.ids, ids), keep), cuts or ())
+        start = self._go_back(min(common_prefix(self.ids, ids), keep), cuts or ())
         stops = sorted({cut for cut in cuts or () if start < cut < len(ids)} | {len(ids)})
         for stop in stops:
             for begin, end in self._passes(start, stop):
@@ -64,7 +64,7 @@ class OwnCacheReader(Reader):
         for begin in range(start, stop, self.chunk):
             yield begin, min(begin + self.chunk, stop)
 
-    def _rewind(self, tokens: int, cuts: Sequence[int]) -> int:
+    def _go_back(self, tokens: int, cuts: Sequence[int]) -> int:
         """Go back to the last cut within the first `tokens` from which reading can go on to all `cuts`; returns it."""
         anywhere = self._cache is not None and not self.stepwise and not tensor_bytes(_without_growing(self._cache))
         if not anywhere:
