@@ -7,7 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from transformers import AutoModelForCausalLM, Gemma3TextConfig, GptOssConfig, LlamaConfig
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GptOssConfig,
+    GraniteMoeHybridConfig,
+    LlamaConfig,
+    Qwen3NextConfig,
+)
 
 LENGTHS = tuple(1024 * 2**i for i in range(8))
 DEPTHS = 11
@@ -46,7 +53,32 @@ def config_gpt_oss_20b() -> GptOssConfig:
     )  # fmt: skip
 
 
-SHAPES = {"llama-8b": config_8b, "gemma-3-4b": config_gemma_4b, "gpt-oss-20b": config_gpt_oss_20b}
+def config_qwen3_next() -> Qwen3NextConfig:
+    """Qwen 3 Next 80B-A3B with 12 of its 48 layers and 128 of its 512 experts: 3 of 4 layers are linear attention."""
+    return Qwen3NextConfig(
+        vocab_size=151936, hidden_size=2048, intermediate_size=5120, num_hidden_layers=12, num_attention_heads=16,
+        num_key_value_heads=2, head_dim=256, num_experts=128, num_experts_per_tok=10, moe_intermediate_size=512,
+        shared_expert_intermediate_size=512, max_position_embeddings=262144, tie_word_embeddings=False,
+        linear_num_value_heads=32, linear_num_key_heads=16, linear_key_head_dim=128, linear_value_head_dim=128,
+        layer_types=["full_attention" if i % 4 == 3 else "linear_attention" for i in range(12)],
+    )  # fmt: skip
+
+
+def config_granite_hybrid() -> GraniteMoeHybridConfig:
+    """Granite 4.0 H Micro: 36 of 40 layers are Mamba 2."""
+    return GraniteMoeHybridConfig(
+        vocab_size=100352, hidden_size=2048, intermediate_size=8192, shared_intermediate_size=8192,
+        num_hidden_layers=40, num_attention_heads=32, num_key_value_heads=8, num_local_experts=0,
+        num_experts_per_tok=0, mamba_n_heads=64, mamba_d_head=64, mamba_d_state=128, mamba_n_groups=1,
+        mamba_chunk_size=256, max_position_embeddings=131072, tie_word_embeddings=True, position_embedding_type=None,
+        layer_types=["attention" if i in (5, 15, 25, 35) else "mamba" for i in range(40)],
+    )  # fmt: skip
+
+
+SHAPES = {
+    "llama-8b": config_8b, "gemma-3-4b": config_gemma_4b, "gpt-oss-20b": config_gpt_oss_20b,
+    "qwen3-next": config_qwen3_next, "granite-4-h": config_granite_hybrid,
+}  # fmt: skip
 
 
 def model_of(shape: str, device: str = "cuda", like: Any = None) -> Any:
