@@ -37,6 +37,15 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
     "llama4": ("Llama4TextConfig", {
         "attention_chunk_size": 1024, "intermediate_size_mlp": 768, "num_local_experts": 4,
         "interleave_moe_layer_step": 7}),
+    "qwen3_next": ("Qwen3NextConfig", {
+        "layer_types": ["linear_attention", "linear_attention", "full_attention"] * 2, "num_experts": 8,
+        "num_experts_per_tok": 2, "moe_intermediate_size": 256, "shared_expert_intermediate_size": 256,
+        "linear_num_value_heads": 8, "linear_num_key_heads": 4, "linear_key_head_dim": 32,
+        "linear_value_head_dim": 32}),
+    "granite_hybrid": ("GraniteMoeHybridConfig", {
+        "layer_types": ["mamba", "mamba", "attention"] * 2, "num_local_experts": 0, "shared_intermediate_size": 768,
+        "mamba_n_heads": 16, "mamba_d_head": 32, "mamba_n_groups": 1, "mamba_d_state": 32, "mamba_chunk_size": 128}),
+    "bloom": ("BloomConfig", {"n_head": 8, "n_layer": 6}),
 }  # fmt: skip
 
 

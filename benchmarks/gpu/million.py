@@ -50,9 +50,7 @@ def main(shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bo
     model = shapes.model_of(shape)
     weights = torch.cuda.memory_allocated()
     engine = Engine(model, [], resident=resident, fp8=fp8)
-    say(
-        f"{shape}, opened in {time.perf_counter() - begin:.1f} s, {engine.support}, steps recorded: {engine.reader.records}"
-    )
+    say(f"{shape}, opened in {time.perf_counter() - begin:.1f} s, {engine.support}")
     lengths = tuple(tokens >> power for power in reversed(range(LENGTHS)))
     ends = shapes.closings(0, LENGTHS * DEPTHS)
     cuts, document = shapes.cuts(lengths, ends), shapes.document(0, tokens)
@@ -76,13 +74,12 @@ def main(shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bo
     probing = time.perf_counter() - begin
     store = engine.reader.store
     assert store is not None
-    say(
-        f"| {shape}, {tokens:,} tokens, {LENGTHS} x {DEPTHS} probes | {whole:.1f} s in all | probes alone {probing:.1f} s |"
-    )
+    say(f"| {shape}, {tokens:,} tokens, {LENGTHS} x {DEPTHS} | {whole:.1f} s in all | probes alone {probing:.1f} s |")
     peak, most = torch.cuda.max_memory_allocated() / GIB, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    extra = peak - (weights + store.bytes) / GIB
     say(
         f"store {store.bytes / GIB:.1f} GiB on the device, {store.host_bytes / GIB:.1f} GiB on the host; peak "
-        f"{peak:.1f} GiB ({peak - (weights + store.bytes) / GIB:.2f} beyond weights and store); host process {most:.1f} GiB"
+        f"{peak:.1f} GiB ({extra:.2f} beyond weights and store); host process {most:.1f} GiB"
     )
     say(f"notes: {answers[0].notes}; answered {sum(one.answer is not None for one in answers)} of {len(answers)}; "
         f"the same twice: {sum(a.answer == b.answer for a, b in zip(answers, again, strict=True))}")  # fmt: skip
