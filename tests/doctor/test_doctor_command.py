@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import ServerAway
+from leadline.core.registry import ModelName, provider
 from leadline.doctor import serving
 from leadline.doctor.checks import CHECKS, examine
 from leadline.doctor.serving import is_same_model
@@ -73,6 +74,19 @@ def test_a_model_in_this_process_has_the_checks_that_make_sense(say: Say, model:
     assert done.code == 0, done.out
     made = {r["check"] for r in json.loads(done.out)["results"] if r["status"] == "ok"}
     assert made >= {"truncation", "determinism", "logprobs"}
+
+
+def test_a_real_checkpoint_in_this_process_is_checked_for_what_makes_sense(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    from support.tiny_models import model_folder
+
+    name = ModelName.parse(f"hf:{model_folder(tmp_path / 'tiny')}")
+    found = examine(provider(name).open(name.name), longest=512, seed=1)
+    statuses = {result.check: result.status for result in found.results}
+    assert not found.findings
+    assert {check for check, status in statuses.items() if status == "ok"} == {
+        "window", "truncation", "determinism", "logprobs",
+    }  # fmt: skip
 
 
 def test_the_longest_prompt_is_limited(say: Say) -> None:

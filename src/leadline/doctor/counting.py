@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from leadline.core.contracts import LogprobModel, Model
 from leadline.core.errors import LeadlineError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
@@ -236,7 +237,9 @@ def _template_differs(session: Session) -> TemplateComparison | None:
 
 
 def check_template(session: Session) -> Ok | Finding | NotMade:
-    server = session.need_server()
+    if session.server is None:
+        return _check_own_template(session.model)
+    server = session.server
     frame, seen = server.frame, session.once(pattern)
     fix = "start the server with the model's own chat template, or give template=FOLDER if it is that of the server"
     twice = _doubled_bos(session)
@@ -264,6 +267,18 @@ def check_template(session: Session) -> Ok | Finding | NotMade:
     if not known and frame.form == "chat":
         return NotMade("the server does not show its chat template; give template=FOLDER to compare with")
     return Ok("prompts have exactly the tokens of the template" + (f"; {compared.evidence}" if compared else ""))
+
+
+def _check_own_template(model: Model) -> Ok | Finding | NotMade:
+    """Of a model in this process: the text that we put around a turn ourselves."""
+    bos = model.plain.before if isinstance(model, LogprobModel) else ""
+    if model.frame.form != "chat" or not bos:
+        return NotMade("no chat template or no beginning-of-text token is used")
+    if model.frame.before.startswith(2 * bos):
+        return Finding(
+            f"the template begins with {model.frame.before[:40]!r}: {bos!r} stands twice", "give template=FILE"
+        )
+    return Ok(f"the template begins with {model.frame.before[:40]!r}")
 
 
 def _addition(session: Session) -> int:
