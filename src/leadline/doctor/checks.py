@@ -10,7 +10,7 @@ from leadline.core.contracts import Model
 from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.findings import CheckResult, Checkup, Finding, NotMade, Ok
 from leadline.core.secrets import redact
-from leadline.doctor import counting, generating, reading, serving
+from leadline.doctor import counting, generating, reading, serving, templates
 from leadline.doctor.session import CannotCheck, Session
 
 Found = Ok | Finding | NotMade
@@ -36,10 +36,10 @@ CHECKS: tuple[Check, ...] = (
           "truncated prompts go unnoticed, and the bill is not what was read", counting.check_receipts, cheap=True),
     Check("template", "chat template",
           "the model reads a form it was not trained on; scores fall for reasons that are not the context",
-          counting.check_template, cheap=True),
+          templates.check_template, cheap=True),
     Check("system_prompt", "hidden system prompt",
           "instructions that nobody sees change answers, and take room in every window",
-          counting.check_system_prompt, cheap=True),
+          templates.check_system_prompt, cheap=True),
     Check("prefix", "answer prefix",
           "answers start anew, in another form than the task expects, and are graded differently",
           generating.check_prefix, cheap=True),

@@ -1,4 +1,4 @@
-"""Checks of token counts: tokenizer, receipts, template, hidden system prompt, rewritten text, prefix cache.
+"""Checks of token counts: tokenizer, receipts, rewritten text, prefix cache.
 
 All but the last come from one experiment: texts of several kinds are sent, and the server's counts of them (receipts)
 are compared with ours. What the difference depends on says what is wrong: a constant is text that was added, a factor
@@ -7,37 +7,27 @@ is another way of counting, a difference for some kinds of text is another token
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leadline.core.contracts import LogprobModel, Model
-from leadline.core.errors import LeadlineError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
-from leadline.doctor.session import TINY_DIFFERENCE, CannotCheck, Said, Session, logprob_difference
-from leadline.doctor.texts import ALLOWANCE, COUNTED, LEAKS, LONG_ANSWERS, PROSE, REWRITABLE, plant
+from leadline.doctor.session import Said, Session
+from leadline.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
 
-SMALL_ADDITION = 8
-"""Tokens: a system prompt has more, another template or a second BOS has fewer."""
-UNKNOWN_TEMPLATE = 64
-"""Tokens that templates with their default system texts may add, where the template is not known."""
 SCALE = 0.02
 CACHE_TOKENS, HOSTED_TOKENS = 1024, 4608
 """Prompt tokens for the check of the prefix cache: hosted servers keep nothing that is shorter than 1,024 to 4,096."""
 CACHE_SHARE = 0.5
 FASTER, SLOW_SECONDS = 0.6, 0.5
 """A cached text takes less than this share of the time, which shows only where reading takes longer than that."""
-COMMON_WORDS = 6
 FEW = 8
 """Tokens of an answer that is not looked at: with one, a model that thinks may return nothing that can be read."""
 CODE = "code"
 COUNTED_ANSWER = 48
 """Tokens of the answer whose count is checked."""
-_INSTRUCTION = re.compile(r"\b(you are|you're|your (name|role|task|job)|always|never|must|do not)\b", re.IGNORECASE)
-_DENIAL = re.compile(r"\b(I|I'm|I am|sorry|can't|cannot|nothing|no text|no previous)\b")
 NO_COUNTS = "the server reports no token counts (usage.prompt_tokens)"
 
 
@@ -70,12 +60,12 @@ def rewritable_counts(session: Session) -> list[TextCount]:
 
 def _count(session: Session, name: str, text: str) -> TextCount:
     said = session.ask(text, max_tokens=FEW)
-    remote = _remote(session)
+    remote = remote_tokenizer(session)
     tokenized = None if remote is None else len(remote.encode(text))
     return TextCount(name, session.expected_tokens(text), said.completion.prompt_tokens, session.count(text), tokenized)
 
 
-def _remote(session: Session) -> ServerTokenizer | None:
+def remote_tokenizer(session: Session) -> ServerTokenizer | None:
     server = session.need_server()
     return server.server_tokenizer() if server.server.kind != "plain" else None
 
@@ -190,168 +180,6 @@ def _completion_problem(said: Said, session: Session) -> str:
     hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too
     wrong = abs(counted - ours) > allowed and not hides_thinking
     return f"an answer of {ours} tokens is counted as {counted}" if wrong else ""
-
-
-# --- template, system prompt
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateComparison:
-    """The same prompt as messages, and as the token ids that the template makes of it."""
-
-    differs: bool
-    evidence: str
-
-
-def templates_compared(session: Session) -> TemplateComparison:
-    """Whether the chat endpoint reads what the server's template says. Raises CannotCheck where that is not known."""
-    server = session.need_server()
-    frame = server.frame
-    if frame.form != "chat" or not (frame.before or frame.after):
-        raise CannotCheck("the server does not show its chat template")
-    fields = session.logprob_fields or {}
-    ids = server.tokenizer.encode(frame.before + PROSE + frame.after).tolist()
-    chat = session.ask(PROSE, max_tokens=12, **fields)
-    numeric = {"logprobs": fields["top_logprobs"]} if fields else {}
-    plain = session.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
-    again = session.ask(PROSE, max_tokens=12, **fields)
-    if not isinstance(plain, Said) or chat.thinks:
-        raise CannotCheck("the server answers no completion of token ids to compare the chat with")
-    apart, noise = logprob_difference(chat, plain), logprob_difference(chat, again)
-    if (noise or 0.0) > TINY_DIFFERENCE or (noise is None and chat.text != again.text):
-        raise CannotCheck("the same messages are answered differently: nothing can be compared with them")
-    if apart is not None:
-        differs = apart > TINY_DIFFERENCE
-        return TemplateComparison(differs, f"log-probabilities of the answer's first tokens differ by {apart:.2g} nats")
-    differs = chat.text.split()[:4] != plain.text.split()[:4]
-    return TemplateComparison(differs, f"the answers begin with {chat.text[:40]!r} and {plain.text[:40]!r}")
-
-
-def _template_differs(session: Session) -> TemplateComparison | None:
-    if session.cheap:
-        return None
-    try:
-        return session.once(templates_compared)
-    except CannotCheck:
-        return None
-
-
-def check_template(session: Session) -> Ok | Finding | NotMade:
-    if session.server is None:
-        return _check_own_template(session.model)
-    server = session.server
-    frame, seen = server.frame, session.once(pattern)
-    fix = "start the server with the model's own chat template, or give template=FOLDER if it is that of the server"
-    twice = _doubled_bos(session)
-    if twice:
-        return Finding(
-            twice, "remove the beginning-of-text token from the template, or add_special_tokens from the server"
-        )
-    if seen.tokenizes_differently or seen.odd:
-        return NotMade("the tokenizer is not the server's, so the tokens of a template cannot be compared")
-    if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
-        return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
-    known, added = bool(frame.before or frame.after), _addition(session)
-    if seen.given and not seen.constant and known and added and abs(added) <= SMALL_ADDITION:
-        bos = _bos(session)
-        if bos and added == len(bos):
-            return Finding(f"every prompt has {added} tokens more than its template: the beginning-of-text token is "
-                           "read twice", "remove it from the template, or stop the server from adding it")  # fmt: skip
-        return Finding(f"every prompt has {added:+} tokens against the template {frame.fingerprint[:8]}", fix)
-    if known and added < -SMALL_ADDITION:
-        return Finding(f"every prompt has {-added} tokens fewer than the template makes of it", fix)
-    compared = _template_differs(session)
-    if compared is not None and compared.differs and not _leaked(session) and added <= SMALL_ADDITION:
-        return Finding(f"as messages a prompt is answered differently than as its template writes it: "
-                       f"{compared.evidence}", fix)  # fmt: skip
-    if not known and frame.form == "chat":
-        return NotMade("the server does not show its chat template; give template=FOLDER to compare with")
-    return Ok("prompts have exactly the tokens of the template" + (f"; {compared.evidence}" if compared else ""))
-
-
-def _check_own_template(model: Model) -> Ok | Finding | NotMade:
-    """Of a model in this process: the text that we put around a turn ourselves."""
-    bos = model.plain.before if isinstance(model, LogprobModel) else ""
-    if model.frame.form != "chat" or not bos:
-        return NotMade("no chat template or no beginning-of-text token is used")
-    if model.frame.before.startswith(2 * bos):
-        return Finding(
-            f"the template begins with {model.frame.before[:40]!r}: {bos!r} stands twice", "give template=FILE"
-        )
-    return Ok(f"the template begins with {model.frame.before[:40]!r}")
-
-
-def _addition(session: Session) -> int:
-    """Tokens that every prompt has beyond its template, as measured when the model was opened or now."""
-    frame, seen = session.need_server().frame, session.once(pattern)
-    return seen.addition + frame.extra_tokens
-
-
-def _bos(session: Session) -> list[int]:
-    """The tokens that the server puts before a text; empty where it puts none or does not say."""
-    remote = _remote(session)
-    if remote is None:
-        return []
-    try:
-        plain, special = remote.encode("a").tolist(), remote.special_ids("a")
-    except LeadlineError:
-        return []
-    return special[: len(special) - len(plain)]
-
-
-def _doubled_bos(session: Session) -> str:
-    """Whether the server's own rendering begins with two beginning-of-text tokens, as a sentence."""
-    server, bos = session.need_server(), _bos(session)
-    if not bos or server.frame.form != "chat":
-        return ""
-    ids = server.tokenizer.encode(server.frame.before).tolist()
-    if ids[: 2 * len(bos)] == bos * 2:
-        return f"the template begins with {server.frame.before[:40]!r}: the beginning-of-text token stands twice"
-    return ""
-
-
-def check_system_prompt(session: Session) -> Ok | Finding | NotMade:
-    fix = "ask the operator to remove it, or use an endpoint without it; its tokens are part of every prompt"
-    server = session.need_server()
-    frame, seen = server.frame, session.once(pattern)
-    known, added = bool(frame.before or frame.after), _addition(session)
-    limit = SMALL_ADDITION if known or frame.form == "completion" else UNKNOWN_TEMPLATE
-    if added > limit and (seen.is_true or seen.respaced) and not seen.tokenizes_differently:
-        leaked = _leaked(session)
-        quoted = f"; asked for it, the model answers {leaked[:120]!r}" if leaked else ""
-        return Finding(f"every prompt has {added} tokens that we did not send{quoted}", fix)
-    compared = _template_differs(session)
-    if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(session)):
-        return Finding(f"asked for the text before its message, the model answers twice {leaked[:160]!r}", fix)
-    if not seen.given or seen.constant:
-        return NotMade(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
-    text = f"the template adds {frame.system[:60]!r}" if frame.system else "no system text is added"
-    return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
-
-
-def leaks(session: Session) -> list[Said]:
-    return [session.ask(text, max_tokens=96) for text in LEAKS]
-
-
-def _leaked(session: Session) -> str:
-    """What two different requests for the hidden text both answer, if it is neither our text nor the template's."""
-    if session.cheap:
-        return ""
-    one, two = (said.text.split() for said in session.once(leaks))
-    frame = session.need_server().frame
-    known = f"{frame.before} {' '.join(LEAKS)}"
-    best: list[str] = []
-    for start in range(len(one)):
-        stop = start + len(best) + 1
-        while stop <= len(one) and _holds(two, one[start:stop]):
-            best, stop = one[start:stop], stop + 1
-    text = " ".join(best)
-    instructs = _INSTRUCTION.search(text) is not None and _DENIAL.search(text) is None
-    return text if len(best) >= COMMON_WORDS and instructs and text not in known else ""
-
-
-def _holds(words: list[str], part: list[str]) -> bool:
-    return any(words[i : i + len(part)] == part for i in range(len(words) - len(part) + 1))
 
 
 # --- text that a gateway changes
