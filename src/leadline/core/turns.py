@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
@@ -74,19 +75,14 @@ class Turns:
         """From a manifest."""
         return cls(**{**values, "between": tuple((a, b, text) for a, b, text in values["between"])})
 
-    def marks(self) -> dict[int, str]:
+    def marks(self) -> Mapping[int, str]:
         """The template's text for every mark, for `str.translate`."""
-        found = {}
-        for role, following, text in self.between:
-            head = text.rstrip(" ")
-            found[ord(closes(role, following))] = head
-            found[ord(opens(following, role))] = text[len(head) :]
-        return found
+        return _marks(self.between)
 
     def rendered(self, text: str, where: str) -> str:
         """A text with the template's own text in place of the marks."""
         found = text.translate(self.marks())
-        for role, following in _FOLLOWS:
+        for role, following in _FOLLOWS if any(map(found.__contains__, _ENDS)) else ():
             if closes(role, following) in found:
                 raise TokenizerError(
                     f"the chat template takes no {following} turn after a turn of the {role}",
@@ -112,6 +108,17 @@ class Turns:
             role, start = following, end - size
 
 
+@cache
+def _marks(between: tuple[tuple[Role, Role, str], ...]) -> Mapping[int, str]:
+    found = {}
+    for role, following, text in between:
+        head = text.rstrip(" ")
+        found[ord(closes(role, following))] = head
+        found[ord(opens(following, role))] = text[len(head) :]
+    return found
+
+
+_ENDS = [closes(*pair) for pair in _FOLLOWS]
 PLAIN_TURNS = Turns(
     before="User: ",
     after="\n\nAssistant:",

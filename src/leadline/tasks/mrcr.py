@@ -99,7 +99,7 @@ class Mrcr(RetrievalTask):
             beyond = draw.random() < 0.5
             pair, ordinal = (pair, self.needles) if beyond else (taken.new_pair(items, draw), number)
         others = tuple(f"{code} {text}" for n, text in enumerate(group.texts) if n != number)
-        elsewhere = tuple(f"{code} {text}" for other in groups if other is not group for text in other.texts)
+        elsewhere = tuple(text for other in groups if other is not group for text in other.texts)
         target = f"{code} {group.texts[number]}"
         return Question(
             cell=cell,

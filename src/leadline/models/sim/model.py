@@ -288,7 +288,7 @@ def draw_answer(document: Document, probe: Probe, chance: Chance, draw: random.R
 
 def _say(probe: Probe, values: Sequence[str]) -> str:
     """The values in the form that the question asks for."""
-    said = [value for value in values if value]
+    said = [value if value.startswith(probe.opening) else f"{probe.opening} {value}" for value in values if value]
     if probe.answer_form:
         return " " + probe.answer_form.format(answer=", ".join(said))
     return f" {listed(said)}."

@@ -56,6 +56,13 @@ class ContextTokenizer:
             found = self._encoded[key] = self._encode_first(text, followed) if first else self._inside(text, followed)
         return found
 
+    def encode_ahead(self, texts: Sequence[str]) -> None:
+        """Encodes texts that stand inside a prompt, in one call, for `encode` to find."""
+        new = [text for text in dict.fromkeys(texts) if text and (text, False, text[-1].isspace()) not in self._encoded]
+        if len(self._encoded) + len(new) < CACHED_TEXTS:
+            for text, ids in zip(new, self.encode_pieces(new), strict=True):
+                self._encoded[text, False, text[-1].isspace()] = ids
+
     def encode_pieces(self, pieces: Sequence[str]) -> list[Ids]:
         """The ids of texts that other text precedes and follows, in one call of the tokenizer where possible."""
         found: dict[int, Ids] = {}

@@ -100,6 +100,9 @@ class DocumentSearch:
         self.composer = composer
         self.opening = frame.before + draft.head
         self.opening_tokens = len(counted.context.encode(self.opening, first=True, followed=True))
+        if counted.bank.spaced:
+            closings = [prompt_suffix(question, frame)[1] for question in draft.questions]
+            counted.context.encode_ahead([*closings, *(fact.text for fact in draft.facts)])
         asks = [self._ask(q) for q in draft.questions]
         self.asks = sorted(_with_one_end(asks) if draft.one_end else asks, key=lambda a: (a.length, a.cut))
         self.lengths = sorted({a.length for a in self.asks})
