@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from leadline.cli.main import run_command as run_command
 from leadline.core import registry
+from leadline.core.errors import SourceError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
@@ -16,9 +18,12 @@ from leadline.results.run import load_run
 from leadline.scorers.mrcr import OFFICIAL, STRICT
 from leadline.stats.intervals import mean_interval
 from leadline.tasks.mrcr import Mrcr
+from leadline.tasks.mrcr_dataset import bin_of
 from leadline.tasks.mrcr_items import KINDS, ORDINALS, item_bank, request
 from leadline.text.chat import completion_frame
+from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
+from support.chat_templates import TEMPLATES
 from support.fitting import fit
 
 DEPTHS = tuple(n / 10 for n in range(11))
@@ -151,3 +156,95 @@ def test_a_model_that_invents_items_is_found_out(tmp_path: Path) -> None:
     assert rates.false_alarms.interval.holds(0.2)
     assert rates.accuracy is not None
     assert rates.accuracy.mean == 1
+
+
+# --- OpenAI's own data ---
+
+
+def published_rows() -> list[dict[str, object]]:
+    """Rows in the format of `openai/mrcr`, with white space around some texts."""
+    rows: list[dict[str, object]] = []
+    for number in range(4):
+        texts = [f"Poem {n} of {number}: reeds, rain and {n * 7} herons.\nAnd so on. " for n in range(4)]
+        poem, song = "write a poem about rain", "write a song about snow"
+        asked = [poem, song, poem, poem]
+        turns = [
+            {"role": role, "content": text}
+            for pair in zip(asked, texts, strict=True)
+            for role, text in zip(("user", "assistant"), pair, strict=True)
+        ]
+        last = {"role": "user", "content": "Prepend x7Rt to the 2nd (1 indexed) poem about rain. Nothing else."}
+        rows.append({
+            "prompt": json.dumps([*turns, last]), "answer": f"x7Rt{texts[2]}", "n_needles": 2 + 2 * (number % 2),
+            "random_string_to_prepend": "x7Rt", "n_chars": 300,
+        })  # fmt: skip
+    return rows
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = published_rows()
+    (tmp_path / "data").mkdir()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:2]), tmp_path / "data" / "2needle_0.parquet")
+    (tmp_path / "data" / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[2:]))
+    return tmp_path / "data"
+
+
+@pytest.mark.parametrize("family", [*TEMPLATES, "plain"])
+def test_published_messages_are_sent_as_they_are(published: Path, family: str) -> None:
+    template = TEMPLATES.get(family)
+    fitter = Fitter(WhitespaceTokenizer(), template.frame() if template else completion_frame())
+    task = registry.task(TaskSpec(name="mrcr_dataset", options={"data": str(published)}))
+    assert task.most_samples() == 4
+    for sample in range(4):
+        document = task.document([Cell("mrcr_dataset", 4096, None, sample)], seed=0, fitter=fitter)
+        [probe] = document.probes
+        messages = next(json.loads(str(row["prompt"])) for row in published_rows() if row["answer"] in probe.targets)
+        assert [(t.role, t.text.strip()) for t in document.turns(probe)] == [
+            (m["role"], m["content"].strip()) for m in messages
+        ]
+        if template is not None:
+            assert document.prompt_text(probe) == template.render(messages)
+        assert probe.prompt_tokens == len(WhitespaceTokenizer().encode(document.prompt_text(probe)))
+        assert probe.labels["ordinal"] == "2"
+        assert [text[4:10] for text in probe.mistakes["wrong ordinal"]] == ["Poem 0", "Poem 3"]
+        assert probe.labels["bin"] == "below 4k"
+
+
+def test_published_samples_that_are_too_long_are_left_out_and_counted(published: Path, tmp_path: Path) -> None:
+    arguments = ["run", "mrcr_dataset", "--model", "sim:perfect?tokenizer=bytes", "--set", f"data={published}",
+                 "--set", "needles=2", "--lengths", "300,4k", "--samples", "9", "--out", str(tmp_path / "r"),
+                 "--no-figure"]  # fmt: skip
+    assert run_command(arguments) == 0
+    run = load_run(tmp_path / "r")
+    found = [one for one in run.published if one.group == "all"]
+    assert [(one.length, one.score.n if one.score else 0, one.not_sent) for one in found] == [(300, 0, 2), (4096, 2, 0)]
+    assert {r.failure_class for r in run.records if r.cell.length == 4096} == {"correct"}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [(4095, "below 4k"), (4096, "bin 1: 4k to 8k"), (8192, "bin 1: 4k to 8k"), (8193, "bin 2: 8k to 16k"),
+     (1048576, "bin 8: 512k to 1m"), (1048577, "above 1M")],
+)  # fmt: skip
+def test_the_bins_are_the_published_ones(tokens: int, expected: str) -> None:
+    assert bin_of(tokens) == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [({"prompt": "[]"}, "not a list of messages"), ({"answer": "other"}, "does not begin with"),
+     ({"prompt": '[{"role": "system", "content": "x"}]'}, "has the role 'system'"), ({"n_needles": None}, "n_needles"),
+     ({"prompt": '[{"role": "assistant", "content": "x"}]'}, "begin and end with a user's turn")],
+)  # fmt: skip
+def test_a_row_of_another_kind_is_an_error_that_names_its_line(
+    tmp_path: Path, change: dict[str, object], problem: str
+) -> None:
+    rows = [published_rows()[0], published_rows()[1] | change]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(SourceError, match=problem) as error:
+        registry.task(TaskSpec(name="mrcr_dataset", options={"data": str(tmp_path / "rows.jsonl")})).sources()
+    assert error.value.where.endswith("rows.jsonl:2")

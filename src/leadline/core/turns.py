@@ -10,6 +10,7 @@ template before a turn must stand with its first word, as tokenizers join them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -58,6 +59,11 @@ def joined(turns: Sequence[Turn]) -> str:
     return "".join(texts)
 
 
+def stripped(text: str) -> str:
+    """The text without white space around its turns, as some templates write them."""
+    return _AROUND_MARKS.sub(r"\1", text.strip())
+
+
 @dataclass(frozen=True, slots=True)
 class Turns:
     """What a chat template writes around the turns of a conversation that begins and ends with a user's."""
@@ -82,7 +88,7 @@ class Turns:
     def rendered(self, text: str, where: str) -> str:
         """A text with the template's own text in place of the marks."""
         found = text.translate(self.marks())
-        for role, following in _FOLLOWS if any(map(found.__contains__, _ENDS)) else ():
+        for role, following in _FOLLOWS if any(map(found.__contains__, ENDS)) else ():
             if closes(role, following) in found:
                 raise TokenizerError(
                     f"the chat template takes no {following} turn after a turn of the {role}",
@@ -118,7 +124,8 @@ def _marks(between: tuple[tuple[Role, Role, str], ...]) -> Mapping[int, str]:
     return found
 
 
-_ENDS = [closes(*pair) for pair in _FOLLOWS]
+ENDS = tuple(closes(*pair) for pair in _FOLLOWS)
+_AROUND_MARKS = re.compile(rf"\s*([{chr(_FIRST_MARK)}-{chr(_FIRST_MARK + 2 * len(_FOLLOWS))}])\s*")
 PLAIN_TURNS = Turns(
     before="User: ",
     after="\n\nAssistant:",

@@ -1,8 +1,8 @@
 """Copies of one text among several alike, after a code word (`openai/mrcr`).
 
 mrcr                 the published rule: 0 unless the answer begins with the code word; else the ratio of Python's
-                     difflib between answer and target, both without the code word. White space around the answer is
-                     not counted, as in NeMo Gym
+                     difflib between answer and target, both without the code word. White space around them is not
+                     counted, as in NeMo Gym
 mrcr.all_characters  the same without difflib's junk heuristic, which leaves out of the comparison every character that
                      makes up more than 1 % of a target of 200 characters or more: with it one wrong word can cost half
 mrcr.strict          1 if the answer begins with the code word and is a copy of the right text, at most one word in
@@ -33,7 +33,7 @@ def ratio(answer: str, target: str, opening: str, *, autojunk: bool = True) -> f
     answer = answer.strip()
     if not answer.startswith(opening):
         return 0.0
-    said, right = answer.removeprefix(opening), target.removeprefix(opening)
+    said, right = answer.removeprefix(opening), target.strip().removeprefix(opening)
     return SequenceMatcher(None, said, right, autojunk=autojunk).ratio()
 
 

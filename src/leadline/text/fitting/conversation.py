@@ -10,7 +10,7 @@ from dataclasses import replace
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import UsageError
 from leadline.core.seeds import digest
-from leadline.core.turns import PLAIN_TURNS, Turns
+from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
 from leadline.core.types import Document, Draft, Frame, PieceBank
 from leadline.text.fitting.verbatim import verbatim_document
 
@@ -30,10 +30,25 @@ def rendered_draft(draft: Draft, frame: Frame) -> Draft:
 
 def verbatim_conversation(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
     """A conversation that is sent as it is: its head has all turns before the question."""
+    turns = _turns(frame)
+    if turns.strips:
+        draft = replace(
+            draft,
+            head=stripped(draft.head),
+            questions=tuple(replace(question, text=stripped(question.text)) for question in draft.questions),
+        )
     rendered = rendered_draft(draft, frame)
     opening = frame.before + (_turns(frame).before if frame.form == "completion" else "")
     document = verbatim_document(rendered, tokenizer, frame)
     start = min(len(tokenizer.encode(opening)), len(document.ids))
+    marks = sum(map(draft.head.count, ENDS))
+    document = replace(document, conversation=True)
+    if any(len(document.turns(probe)) != marks + 1 for probe in document.probes):
+        raise UsageError(
+            "a text of this conversation has what the chat template writes between turns",
+            where=draft.id,
+            fix="leave this sample out, or use another template with template=FILE",
+        )
     return replace(document, conversation=True, body_start=start, body_start_characters=len(opening))
 
 
