@@ -99,3 +99,19 @@ def pile_row(dataset: str, number: int, items: int = 12) -> dict[str, Any]:
     answer = "9" if dataset == "passage_count" else f"{word}{gold}"
     asked = "" if dataset == "passage_count" else f"the summary of item {items * number + gold - 1}"
     return longbench_row(number, context=context, input=asked, answers=[answer])
+
+
+def mrcr_row(number: int) -> dict[str, Any]:
+    """A row in the format of `openai/mrcr`, with white space at the end of its texts."""
+    texts = [f"Poem {n} of {number}: reeds, rain and {n * 7} herons.\nAnd so on. " for n in range(4)]
+    poem, song = "write a poem about rain", "write a song about snow"
+    turns = [
+        {"role": role, "content": text}
+        for pair in zip([poem, song, poem, poem], texts, strict=True)
+        for role, text in zip(("user", "assistant"), pair, strict=True)
+    ]
+    last = {"role": "user", "content": "Prepend x7Rt to the 2nd (1 indexed) poem about rain. Nothing else."}
+    return {
+        "prompt": json.dumps([*turns, last]), "answer": f"x7Rt{texts[2]}", "n_needles": 2 + 2 * (number % 2),
+        "random_string_to_prepend": "x7Rt", "n_chars": 300,
+    }  # fmt: skip

@@ -25,6 +25,7 @@ from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.chat_templates import TEMPLATES
 from support.fitting import fit
+from support.published_data import mrcr_row
 
 DEPTHS = tuple(n / 10 for n in range(11))
 
@@ -161,32 +162,12 @@ def test_a_model_that_invents_items_is_found_out(tmp_path: Path) -> None:
 # --- OpenAI's own data ---
 
 
-def published_rows() -> list[dict[str, object]]:
-    """Rows in the format of `openai/mrcr`, with white space around some texts."""
-    rows: list[dict[str, object]] = []
-    for number in range(4):
-        texts = [f"Poem {n} of {number}: reeds, rain and {n * 7} herons.\nAnd so on. " for n in range(4)]
-        poem, song = "write a poem about rain", "write a song about snow"
-        asked = [poem, song, poem, poem]
-        turns = [
-            {"role": role, "content": text}
-            for pair in zip(asked, texts, strict=True)
-            for role, text in zip(("user", "assistant"), pair, strict=True)
-        ]
-        last = {"role": "user", "content": "Prepend x7Rt to the 2nd (1 indexed) poem about rain. Nothing else."}
-        rows.append({
-            "prompt": json.dumps([*turns, last]), "answer": f"x7Rt{texts[2]}", "n_needles": 2 + 2 * (number % 2),
-            "random_string_to_prepend": "x7Rt", "n_chars": 300,
-        })  # fmt: skip
-    return rows
-
-
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
     import pyarrow
     import pyarrow.parquet
 
-    rows = published_rows()
+    rows = [mrcr_row(number) for number in range(4)]
     (tmp_path / "data").mkdir()
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows[:2]), tmp_path / "data" / "2needle_0.parquet")
     (tmp_path / "data" / "more.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows[2:]))
@@ -202,7 +183,9 @@ def test_published_messages_are_sent_as_they_are(published: Path, family: str) -
     for sample in range(4):
         document = task.document([Cell("mrcr_dataset", 4096, None, sample)], seed=0, fitter=fitter)
         [probe] = document.probes
-        messages = next(json.loads(str(row["prompt"])) for row in published_rows() if row["answer"] in probe.targets)
+        messages = next(
+            json.loads(str(row["prompt"])) for row in map(mrcr_row, range(4)) if row["answer"] in probe.targets
+        )
         assert [(t.role, t.text.strip()) for t in document.turns(probe)] == [
             (m["role"], m["content"].strip()) for m in messages
         ]
@@ -243,7 +226,7 @@ def test_the_bins_are_the_published_ones(tokens: int, expected: str) -> None:
 def test_a_row_of_another_kind_is_an_error_that_names_its_line(
     tmp_path: Path, change: dict[str, object], problem: str
 ) -> None:
-    rows = [published_rows()[0], published_rows()[1] | change]
+    rows = [mrcr_row(0), mrcr_row(1) | change]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(SourceError, match=problem) as error:
         registry.task(TaskSpec(name="mrcr_dataset", options={"data": str(tmp_path / "rows.jsonl")})).sources()
