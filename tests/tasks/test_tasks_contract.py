@@ -43,7 +43,7 @@ def asks_questions(name: str) -> bool:
 TASKS = [name for name in registry.names("tasks") if asks_questions(name)]
 PLACEMENTS = ("depth", "anywhere")
 PLAIN_PROSE = ("qa_1", "qa_2")
-COMPUTED = ("math_calc", "code_run", "aggregate")
+COMPUTED = ("math_calc", "code_run", "aggregate", "ladder")
 COUNTED = ("cwe", "fwe", "math_calc", "graphwalks", "aggregate", "copy_words")
 """The answer is worked out from the text that is sent, so there is none without a document."""
 """The answer follows from the text and does not stand in it."""
@@ -439,7 +439,23 @@ def relive(document: Document, probe: Probe) -> None:
 
 
 NUMBERS = ("zero", "one", "two", "three", "four")
+
+
+def climb(document: Document, probe: Probe) -> None:
+    """The question is found by its number and solved again."""
+    lines = dict(re.findall(r"Question (\d{7}): (.+)", body_of(document, probe)))
+    [fact] = document.planted(probe)
+    key, text = re.findall(r"Question (\d{7}): (.+)", fact.text)[0]
+    assert lines[key] == text
+    assert body_of(document, probe).count(key) == 1
+    assert (text if probe.labels["operation"] == "solve" else key) in probe.question
+    numbers = [int(n) for n in re.findall(r"\d+", text)]
+    solved = str(max(numbers) if "largest" in text else min(numbers))
+    assert probe.targets == ((text,) if probe.labels["operation"] == "retrieve" else (solved,))
+
+
 READERS = {
+    "ladder": climb,
     "worlds": relive,
     "records": count_records,
     "walks": walk,

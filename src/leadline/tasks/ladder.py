@@ -1,0 +1,241 @@
+"""A ladder of tasks over one pile of small questions: copy one, copy and solve it, solve it, solve it when it is given.
+
+The idea is that of RULER v2 (NVIDIA-NeMo/Gym, benchmarks/ruler2): a model that fails in one step may find the question
+and not solve it, solve it and not find it, or do each and not both. The questions are generated and simple, so the
+failing step is named. docs/ladder.md says what differs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from leadline.core.errors import UsageError
+from leadline.core.seeds import Split, bulk_rng, digest_text, of_split, rng, seed_of
+from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, Room, document_name
+from leadline.tasks.placement import PAD, SPARE, fact_depths, fill_lines
+from leadline.tasks.wording import PromptPart, WordedTask
+
+if TYPE_CHECKING:
+    from leadline.core.types import Indices
+
+Step = Literal["retrieve", "two_steps", "one_step", "solve"]
+STEPS: tuple[Step, ...] = ("retrieve", "two_steps", "one_step", "solve")
+SCORERS = ("ladder", "ladder.strict")
+ANSWER = "Answer: {answer}"
+SOLVED_WRONG, OTHER_QUESTION = "found, solved wrong", "another question"
+
+KEPT_KEYS = 512
+KEYS = 1 << 17
+NUMBERS = (*range(11, 100), *range(101, 1000, 3), *range(1003, 10_000, 19))
+"""Of several sizes, so that lines differ in tokens in every tokenizer."""
+KINDS = ("largest", "smallest")
+
+INSTRUCTION = (
+    "Below are numbered questions, one on each line. Keep them in mind; you will be asked for one of them.\n\n"
+)
+LAST_LINE = " End with a line of this form:\nAnswer: the number"
+TEXTS: dict[Step, str] = {
+    "retrieve": "\n\nCopy question {key} word for word, without its number, and write nothing else.",
+    "two_steps": "\n\nFirst copy question {key} word for word, then solve it." + LAST_LINE,
+    "one_step": "\n\nSolve question {key}. Do not copy it." + LAST_LINE,
+    "solve": "\n\nSolve this question. {text}" + LAST_LINE,
+}
+
+
+class Ladder(WordedTask):
+    """Copy a question out of many, copy and solve it, solve it at once, or solve it when it is given."""
+
+    version: ClassVar[str] = "1"
+    readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
+    category: ClassVar[str] = "steps"
+
+    steps: tuple[Step, ...] = Field(
+        STEPS, description="what is asked, in turn: retrieve, two_steps (copy, then solve), one_step, solve (control)"
+    )
+    per_document: int = Field(
+        4, ge=1, le=256, description="samples that one pile answers, at each depth, in shared and nested reading"
+    )
+    answer_tokens: int = Field(96, ge=1, description="tokens for the answer")
+
+    @field_validator("steps", mode="after")
+    @classmethod
+    def _some(cls, value: tuple[Step, ...]) -> tuple[Step, ...]:
+        if not value:
+            raise ValueError("give at least one")
+        return value
+
+    def parts(self) -> Mapping[str, PromptPart]:
+        return {
+            "instruction": PromptPart((INSTRUCTION,), opens=True),
+            **{
+                step: PromptPart((text,), needs=("text",) if step == "solve" else ("key",), asks=True)
+                for step, text in TEXTS.items()
+            },
+        }
+
+    @property
+    def samples_per_document(self) -> int:
+        return self.per_document
+
+    def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        cluster = self.cluster(cells)
+        pile = QuestionPile(max(c.length for c in cells), seed_of(seed, "pile", *cluster.coordinates), self.split)
+        planted = [self._plant(cell, key, seed) for cell, key in zip(cells, pile.kept_keys(len(cells)), strict=True)]
+        return Draft(
+            id=document_name(cells),
+            cluster=cluster.name,
+            head=self.fill("instruction"),
+            filler=pile,
+            facts=tuple(one.fact for one in planted),
+            questions=tuple(self._ask(one, planted) for one in planted),
+            one_end=True,
+        )
+
+    def _plant(self, cell: Cell, key: str, seed: int) -> _Planted:
+        draw = rng(seed, "ladder", *cell.coordinates)
+        solved = _draw_question(draw)
+        [depth] = fact_depths(cell, 0.0, 1, draw)
+        return _Planted(cell, key, solved, Fact(f"{cell.key}#0", f"Question {key}: {solved.text}", depth, cell.length))
+
+    def _ask(self, one: _Planted, planted: Sequence[_Planted]) -> Question:
+        step, solved = self.steps[one.cell.sample % len(self.steps)], one.solved
+        copies = step == "retrieve"
+        others = tuple(o.solved.text if copies else o.solved.answer for o in planted if o is not one)
+        mistakes = {OTHER_QUESTION: others} if copies else {SOLVED_WRONG: solved.wrong, OTHER_QUESTION: others}
+        return Question(
+            cell=one.cell,
+            text=self.fill(step, **({"text": solved.text} if step == "solve" else {"key": one.key})),
+            answer_prefix="",
+            targets=(solved.text if copies else solved.answer,),
+            allowance=self.answer_tokens,
+            scorers=SCORERS,
+            facts=(one.fact.id,),
+            labels={"operation": step.replace("_", " ")},
+            family="ladder",
+            answer_form="" if copies else ANSWER,
+            mistakes=mistakes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SolvedQuestion:
+    text: str
+    answer: str
+    wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Planted:
+    cell: Cell
+    key: str
+    solved: _SolvedQuestion
+    fact: Fact
+
+
+def _draw_question(draw: random.Random) -> _SolvedQuestion:
+    kind, numbers = draw.choice(KINDS), draw.sample(NUMBERS, 4)
+    right = (max if kind == "largest" else min)(numbers)
+    listed = ", ".join(map(str, numbers[:3]))
+    return _SolvedQuestion(
+        f"Which of these numbers is the {kind}: {listed} or {numbers[3]}?",
+        str(right),
+        tuple(str(n) for n in numbers if n != right),
+    )
+
+
+# --- the pile -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Bank:
+    bank: PieceBank
+    keys: tuple[str, ...]
+    ranges: tuple[tuple[int, int], ...]
+    """For each part of a line, the pieces that it may be."""
+
+
+@cache
+def _bank(keys: int, split: Split) -> _Bank:
+    drawn = bulk_rng("question keys").choice(9_000_000, 2 * keys, replace=False) + 1_000_000
+    names = of_split(map(str, drawn.tolist()), split)[:keys]
+    columns = [
+        [f"Question {name}:" for name in names],
+        [f" Which of these numbers is the {kind}:" for kind in KINDS],
+        [f" {n}," for n in NUMBERS],
+        [f" {n}" for n in NUMBERS],
+        [f" or {n}?\n" for n in NUMBERS],
+    ]
+    pieces = [*(piece for column in columns for piece in column), PAD]
+    ends = np.cumsum([len(column) for column in columns]).tolist()
+    ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
+    closes = tuple(piece.endswith("\n") for piece in pieces)
+    bank = PieceBank("questions", digest_text("".join(pieces)), pieces, contiguous=False, closes=closes, ending="\n")
+    return _Bank(bank, names, ranges)
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionPile:
+    """The questions of one document, without those that are asked for. A longer pile begins with the shorter one."""
+
+    longest: int
+    seed: int
+    split: Split
+
+    @property
+    def _bank(self) -> _Bank:
+        size = 1 << 12
+        while size < min(self.longest // 12, KEYS) + 2 * SPARE + KEPT_KEYS:
+            size *= 2
+        return _bank(size, self.split)
+
+    @property
+    def bank(self) -> PieceBank:
+        return self._bank.bank
+
+    def kept_keys(self, count: int) -> list[str]:
+        """Keys for planted questions, which no other line has."""
+        if count > KEPT_KEYS:
+            raise UsageError(
+                f"one pile answers at most {KEPT_KEYS} questions, not {count}",
+                where="ladder",
+                fix="ask fewer samples of a document (per_document), at fewer depths",
+            )
+        keys = self._bank.keys
+        return [keys[i] for i in bulk_rng(self.seed, "kept keys").permutation(KEPT_KEYS)[:count].tolist()]
+
+    def least(self, counts: Indices) -> int:
+        return 0
+
+    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+        bank = self._bank
+        typical = sum(float(counts[low:high].mean()) for low, high in bank.ranges) + float(counts[bank.ranges[2][0]])
+        wanted = int(1.1 * sum(room for room, _ in rooms) / typical) + 3 * SPARE * len(rooms)
+        lines, pad, last = self._rows(bank, wanted), int(counts[-1]), len(bank.bank.pieces) - 1
+        sizes = counts[lines].sum(axis=1)
+        used, segments = 0, []
+        for room, again in rooms:
+            start = used + again
+            found = fill_lines(sizes[start:], room, pad)
+            if found is None:
+                return None
+            whole, chosen, pads = found
+            rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen]])
+            segments.append(np.concatenate([rows.reshape(-1), np.full(pads, last)]))
+            used = start + whole + SPARE
+        return segments
+
+    def _rows(self, bank: _Bank, count: int) -> Indices:
+        size = 1 << max(count, 2).bit_length()
+        keys = bulk_rng(self.seed, "keys").permutation(len(bank.keys) - KEPT_KEYS) + KEPT_KEYS
+        columns = [keys[np.arange(count) % len(keys)]]
+        for number, column in enumerate((1, 2, 2, 3, 4)):
+            low, high = bank.ranges[column]
+            columns.append(bulk_rng(self.seed, "column", number).integers(low, high, size)[:count])
+        return np.stack(columns, axis=1)
