@@ -38,7 +38,16 @@ from leadline.report.comparison import differences_from_first, effective_cell, l
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.judged import judged_html, judged_link
-from leadline.report.score_tables import ABSENT_COLUMNS, WORDING_COLUMNS, absent_cells, suite_table, wording_cells
+from leadline.report.score_tables import (
+    ABSENT_COLUMNS,
+    VERDICT_COLUMNS,
+    WORDING_COLUMNS,
+    absent_cells,
+    stratum_cells,
+    suite_table,
+    verdict_cells,
+    wording_cells,
+)
 from leadline.report.terminal import footnotes
 from leadline.report.thinking import COLUMNS as THINKING_COLUMNS
 from leadline.report.thinking import thinking_cells
@@ -277,6 +286,8 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "grid": PageFigure(grid, f"grid-{at}") if grid else None,
         "suite": suite_table(run) if grid and run.suite else None,
         "details": detail_rows(run.table),
+        "verdicts": {"columns": VERDICT_COLUMNS, "rows": verdict_cells(run)},
+        "strata": {"columns": [*map(format_length, run.table.lengths)], "rows": stratum_cells(run)},
         "absent": {"columns": ABSENT_COLUMNS, "rows": absent_cells(run)},
         "wordings": {"columns": WORDING_COLUMNS, "rows": wording_cells(run)},
         "thinking": {"columns": THINKING_COLUMNS, "rows": thinking_cells(run)},

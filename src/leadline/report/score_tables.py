@@ -25,6 +25,7 @@ from leadline.core.format import (
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
+from leadline.results.verdict import length_range, verdict_by_task
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
 
@@ -252,6 +253,54 @@ def _published_score(score: Estimate | None) -> str:
     if score is None:
         return ""
     return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
+
+
+# --- strata and verdicts by task ----------------------------------------------------------------
+
+VERDICT_COLUMNS = ("task", "effective length", "longest", "score there", "weakest stratum there", "usual mistake")
+
+
+def verdict_cells(run: Run) -> list[tuple[str, ...]]:
+    """The VERDICT_COLUMNS of every task, if one of them has strata."""
+    rows = []
+    for one in verdict_by_task(run) if run.strata else ():
+        effective = length_range(one.effective) if one.effective else NO_NUMBER
+        weakest = f"{one.weakest.value}: {_stratum_score(one.weakest_mean)}" if one.weakest else ""
+        mistake = f"{one.mistake} ({one.mistakes:,})" if one.mistake else ""
+        named = (effective, format_length(one.longest), _stratum_score(one.mean), weakest, mistake)
+        rows.append((sanitise(one.task, 40), *(sanitise(text, 80) for text in named)))
+    return rows
+
+
+def stratum_cells(run: Run) -> list[tuple[str, ...]]:
+    """Task, stratum, and its score at every length in percent with the interval."""
+    lengths = run.table.lengths
+    return [
+        (sanitise(s.task, 40), sanitise(s.value, 40), *(_stratum_score(s.by_length.get(n)) for n in lengths))
+        for s in run.strata
+    ]
+
+
+def stratum_table(run: Run, *, plain: bool) -> Grid:
+    grid = grid_of("task", "stratum", *map(format_length, run.table.lengths), plain=plain)
+    grid.title, grid.columns[1].justify = "by what was asked, percent with 95% intervals", "left"
+    for row in stratum_cells(run):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def verdict_table(run: Run, *, plain: bool) -> Grid:
+    grid = grid_of(*VERDICT_COLUMNS, plain=plain)
+    grid.title = "verdict by task"
+    for column in grid.columns[1:]:
+        column.justify, column.no_wrap = "left", False
+    for row in verdict_cells(run):
+        grid.add_row(*map(Text, row))
+    return grid
+
+
+def _stratum_score(found: Estimate | None) -> str:
+    return NO_NUMBER if found is None else f"{format_percent(found.mean)} ({format_percent_range(found.interval)})"
 
 
 # --- questions without an answer ----------------------------------------------------------------

@@ -25,7 +25,16 @@ from leadline.core.format import (
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
 from leadline.report.judged import show_judged
-from leadline.report.score_tables import SUITE_TASKS, absent_table, grid_of, published_table, suite_grid, wording_table
+from leadline.report.score_tables import (
+    SUITE_TASKS,
+    absent_table,
+    grid_of,
+    published_table,
+    stratum_table,
+    suite_grid,
+    verdict_table,
+    wording_table,
+)
 from leadline.report.thinking import thinking_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
@@ -61,6 +70,9 @@ def show_run(run: Run, console: Console) -> None:
     show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
+    if run.strata:
+        console.print(stratum_table(run, plain=not colour))
+        console.print(verdict_table(run, plain=not colour))
     if run.absent:
         console.print(absent_table(run, plain=not colour))
     if run.wordings:

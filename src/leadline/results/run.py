@@ -18,6 +18,7 @@ from leadline.results.absent import AbsentRates, absent_rates
 from leadline.results.cache_use import CacheUse
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
+from leadline.results.strata import Stratum, StratumCounter
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.thinking import ThinkingByLength, ThinkingUse
 from leadline.results.verdict import Verdict, verdict
@@ -238,6 +239,7 @@ class Run:
         """What its records cost at these."""
         self._published: list[Record] = []
         self._absent: list[Record] = []
+        self._strata = StratumCounter()
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
         aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
@@ -257,6 +259,7 @@ class Run:
                         self._published.append(record)
                     if "absent" in record.labels:
                         self._absent.append(record)
+                    self._strata.add(record)
                     yield record
                 else:
                     aside[kind].append(record)
@@ -358,6 +361,11 @@ class Run:
     def published(self) -> list[GroupScore]:
         """Scores of published benchmarks by length bin, difficulty and domain; empty without such tasks."""
         return group_scores(self._published, self._published_alone)
+
+    @cached_property
+    def strata(self) -> list[Stratum]:
+        """The samples of each task by operation or number of needles; empty where all were asked the same."""
+        return self._strata.strata()
 
     @cached_property
     def absent(self) -> list[AbsentRates]:

@@ -10,6 +10,7 @@ from leadline.results.judged import read_judged
 from leadline.results.judged_summary import judged_values
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
+from leadline.results.strata import Stratum, TaskVerdict
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.thinking import is_shown, thinking_values
 from leadline.results.verdict import (
@@ -19,6 +20,7 @@ from leadline.results.verdict import (
     format_truncation,
     length_range,
     shapes,
+    verdict_by_task,
 )
 from leadline.results.wording_spread import WordingSpread
 from leadline.stats.effective import VERSION, EffectiveLength
@@ -74,6 +76,14 @@ def summary(run: Run) -> dict[str, Any]:
             for (task, length), tally in run.no_context.by_task_and_length.items()
         ],
         **({"judged": judged} if (judged := [judged_values(found) for found in read_judged(run.folder)]) else {}),
+        **(
+            {
+                "strata": [stratum_values(one) for one in run.strata],
+                "verdicts": [task_verdict_values(one) for one in verdict_by_task(run)],
+            }
+            if run.strata
+            else {}
+        ),
         **({"absent": [absent_values(one) for one in run.absent]} if run.absent else {}),
         **({"wordings": [wording_values(one) for one in run.wordings]} if run.wordings else {}),
         **({"published": [published_values(one) for one in run.published]} if run.published else {}),
@@ -118,6 +128,27 @@ def wording_values(one: WordingSpread) -> dict[str, Any]:
         "lowest_percent": 100 * one.lowest[1],
         "highest_percent": 100 * one.highest[1],
         "standard_deviation_percent": 100 * one.deviation,
+    }
+
+
+def stratum_values(one: Stratum) -> dict[str, Any]:
+    return {
+        "task": one.task,
+        one.label: one.value,
+        "lengths": [{"length": n, **(estimate_values(found) or {})} for n, found in one.by_length.items()],
+    }
+
+
+def task_verdict_values(one: TaskVerdict) -> dict[str, Any]:
+    return {
+        "task": one.task,
+        "effective_length": effective_values(one.effective) if one.effective else None,
+        "longest": one.longest,
+        "at_longest": estimate_values(one.mean),
+        "weakest": one.weakest.value if one.weakest else None,
+        "weakest_at_longest": estimate_values(one.weakest_mean),
+        "mistake": one.mistake or None,
+        "mistakes": one.mistakes,
     }
 
 

@@ -19,6 +19,7 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
+from leadline.results.strata import TaskVerdict, task_verdicts
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
 from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
@@ -120,6 +121,12 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
     found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
     return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
+
+
+def verdict_by_task(run: Run) -> list[TaskVerdict]:
+    """How far every task holds, and where it fails first."""
+    mine = {task: effective_in(run, samples) for task, samples in parts_by_task(run.table.samples).items()}
+    return task_verdicts(run.table, run.strata, {task: found for task, found in mine.items() if found is not None})
 
 
 def format_truncation(run: Run) -> str:

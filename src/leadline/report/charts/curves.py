@@ -32,9 +32,11 @@ from leadline.report.charts.theme import (
 )
 from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MUTED, colour_at, format_task, selection
 from leadline.results.run import Run, format_interval_kind
+from leadline.results.strata import Stratum
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import length_range
 from leadline.stats.effective import EffectiveLength
+from leadline.stats.intervals import Estimate
 
 # --- tasks that differ in the value of an option, as in vt[hops=2] and vt[hops=4] ---------------
 
@@ -111,7 +113,7 @@ def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     several values has its own panel, with a line for each value."""
     table = run.table
     swept = sweeps_of(table.tasks)
-    if swept:
+    if swept or run.strata:
         return _with_sweeps(run, swept, narrow=narrow, at=at)
     lines, average = _task_points(run, table.tasks, at), _average_points(run, at)
     wide = 300 if narrow else 560
@@ -132,7 +134,8 @@ def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
     lengths = [format_length(n) for n in run.table.lengths]
     others = [t for t in run.table.tasks if not any(t in sweep.tasks for sweep in swept)]
-    columns = 1 if narrow or len(swept) + bool(others) == 1 else 2
+    asked = list(dict.fromkeys((s.task, s.label) for s in run.strata))
+    columns = 1 if narrow or len(swept) + len(asked) + bool(others) == 1 else 2
     wide = 300 if narrow else 560 if columns == 1 else 360
     data: dict[str, list[DataRow]] = {}
     panels: list[Spec] = []
@@ -145,6 +148,11 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         ]
         layers = _banded(lengths, values, name, sweep.colours(), title=sanitise(", ".join(sweep.options), 40))
         panels.append(layered(layers, wide, 240) | panel_title(sanitise(sweep.title, 60)))
+    for number, (task, label) in enumerate(asked):
+        name, mine = f"strata{number}", [s for s in run.strata if (s.task, s.label) == (task, label)]
+        data[name] = [row for stratum in mine for row in _stratum_points(run, stratum, at)]
+        layers = _banded(lengths, [sanitise(s.value, 40) for s in mine], name, title=sanitise(label, 40))
+        panels.append(layered(layers, wide, 240) | panel_title(sanitise(f"{task} by {label}", 60)))
     note = f"One line for each value. Bands: {format_interval_kind(run)}."
     if others:
         data |= {"lines": _task_points(run, others, at), "average": _average_points(run, at)}
@@ -155,7 +163,9 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         note = f"{note} {about}" if "Grey" in about else note
     drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
     chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
-    text = "; ".join(f"{s.title}: {_points_text(data[f'sweep{n}'])}" for n, s in enumerate(swept))
+    titled = [(s.title, f"sweep{n}") for n, s in enumerate(swept)]
+    titled += [(f"{task} by {label}", f"strata{n}") for n, (task, label) in enumerate(asked)]
+    text = "; ".join(f"{title}: {_points_text(data[name])}" for title, name in titled)
     return Figure(chart, data, f"Accuracy over length, {sanitise(text, 4000)}.")
 
 
@@ -165,6 +175,13 @@ def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -
         _point(series or format_task(task), length, tally, selection(at, table.tasks.index(task), length))
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
+    ]
+
+
+def _stratum_points(run: Run, stratum: Stratum, at: int) -> list[DataRow]:
+    place = run.table.tasks.index(stratum.task)
+    return [
+        _point(sanitise(stratum.value, 40), n, found, selection(at, place, n)) for n, found in stratum.by_length.items()
     ]
 
 
@@ -233,9 +250,9 @@ def length_axis(lengths: list[str], title: str = "context length (tokens)") -> a
     return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
 
 
-def _point(series: str, length: int, tally: Tally, select: str) -> DataRow:
-    interval = tally.interval
-    value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(interval)}%, {tally.done} answered"
+def _point(series: str, length: int, tally: Tally | Estimate, select: str) -> DataRow:
+    interval, done = tally.interval, tally.done if isinstance(tally, Tally) else tally.n
+    value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(interval)}%, {done} answered"
     return {
         "series": series,
         "length": format_length(length),
