@@ -48,6 +48,16 @@ class Mrcr(RetrievalTask):
     lines: int = Field(6, ge=3, le=60, description="lines of an item; about 13 tokens each")
     answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 for enough")
 
+    per_document: int = Field(
+        0, ge=0, le=256, description="samples that one document answers in shared and nested reading; 0: one"
+    )
+
+    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"per_document"}
+
+    @property
+    def samples_per_document(self) -> int:
+        return self.per_document or 1
+
     def parts(self) -> Mapping[str, PromptPart]:
         question = PromptPart((QUESTION,), needs=("ordinal", "kind", "topic", "code"))
         return {"question": question} | self.absent_parts()

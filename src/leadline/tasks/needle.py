@@ -133,7 +133,13 @@ class Needle(RetrievalTask):
         "", description="the haystack's sentences as they are (coherent, the default), or the same ones shuffled"
     )
 
-    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {"match", "pieces", "hard", "order"}
+    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {
+        "match", "pieces", "hard", "order", "per_document",
+    }  # fmt: skip
+
+    per_document: int = Field(
+        0, ge=0, le=256, description="samples that one document answers in shared and nested reading; 0: one"
+    )
 
     @model_validator(mode="after")
     def _own_needle_is_whole(self) -> Needle:
@@ -159,6 +165,10 @@ class Needle(RetrievalTask):
         if self.pieces == 3 and self.value_kind == "words":
             raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
         return self
+
+    @property
+    def samples_per_document(self) -> int:
+        return self.per_document or 1
 
     def parts(self) -> Mapping[str, PromptPart]:
         if self.needle:
