@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from leadline.models.hf import attention as hf_attention  # noqa: E402
 from leadline.models.hf import parts as attention_parts  # noqa: E402
 from leadline.models.hf.decode import generate, generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
-from leadline.models.hf.parts import attend_band  # noqa: E402
+from leadline.models.hf.parts import attend, attend_band  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
 from leadline.models.hf.store import LocalAttention  # noqa: E402
@@ -50,6 +52,35 @@ def test_a_band_without_a_masked_kernel_is_the_same(monkeypatch: pytest.MonkeyPa
     want = attend_band(query, keys, values, Scoring(0.4), 12)
     monkeypatch.setattr(attention_parts, "masked_kernel_for", lambda *_: None)
     assert torch.allclose(attend_band(query, keys, values, Scoring(0.4), 12), want, atol=1e-5)
+
+
+def test_a_kernel_that_refuses_a_shape_is_replaced_and_one_whose_device_failed_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    message = "no execution plan"
+
+    def refuse(*_: Any) -> Any:
+        raise RuntimeError(message)
+
+    query, key, value = torch.randn(1, 4, 30, 8), torch.randn(1, 2, 30, 8), torch.randn(1, 2, 30, 8)
+    calls: list[Callable[[], Any]] = [
+        lambda: attend(query, key, value, Scoring(0.4), causal=True, planned=True)[0],
+        lambda: attend_band(query, [key], [value], Scoring(0.4), 12),
+    ]
+    want = [call() for call in calls]
+    monkeypatch.setattr(attention_parts, "kernels_for", lambda *_: (refuse, refuse))
+    monkeypatch.setattr(attention_parts, "masked_kernel_for", lambda *_: refuse)
+    assert all(torch.allclose(call(), before, atol=1e-5) for call, before in zip(calls, want, strict=True))
+    message = "CUDA error: an illegal memory access was encountered"
+    for call in calls:
+        with pytest.raises(RuntimeError, match="illegal memory access"):
+            call()
+
+
+def test_the_temperature_of_llama_4_is_that_of_the_true_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf_attention, "_with_true_temperature", lambda module, query, positions: query)
+    reader = Reader(architecture("llama4"), chunk=64)
+    assert "differs" in shared_reading_support(reader.model, reader).reason  # without it
 
 
 @pytest.mark.parametrize(
