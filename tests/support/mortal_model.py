@@ -1,12 +1,14 @@
 """A model that needs no torch and dies when it is told to, for copies of it in other processes.
 
 It does as the files in its folder say: `kill` takes the next one that is asked, `plague` every one; `sick` keeps those
-from opening that are not open yet, and `other` makes them other than the rest.
+from opening that are not open yet, and `other` makes them other than the rest. `hold-NODE` makes those on that node of
+a Ray cluster wait for ever, after writing `held`.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -62,6 +64,12 @@ class MortalModel:
         pass
 
     def _live(self) -> None:
+        if list(self._folder.glob("hold-*")):
+            import ray
+
+            while (self._folder / f"hold-{ray.get_runtime_context().get_node_id()}").exists():
+                (self._folder / "held").touch()
+                time.sleep(0.2)
         if (self._folder / "plague").exists() or _taken(self._folder / "kill"):
             os._exit(1)
         if _taken(self._folder / "lost"):

@@ -1,0 +1,62 @@
+"""Layers on several devices, as far as one CPU can show it: weights that come and go, a store for each device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+accelerate = pytest.importorskip("accelerate")
+
+from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.models.hf.decode import generate_plain  # noqa: E402
+from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
+from leadline.models.hf.spill import SpillingStore  # noqa: E402
+from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
+
+DOCUMENT = random_ids(0, 150)
+ASKS = [EngineRequest(cut, random_ids(cut, 6), 5) for cut in (0, 70, 110, 150)]
+
+
+def spread(family: str, folder: Path) -> Any:
+    """Half of the layers on the CPU, the others on disk: their weights are there only while a layer runs."""
+    model = tiny(family)
+    layers = {f"model.layers.{i}": "disk" if i % 2 else "cpu" for i in range(model.config.num_hidden_layers)}
+    rest = {name: "cpu" for name, _ in model.named_children() if name != "model"}
+    rest |= {f"model.{name}": "cpu" for name, _ in model.model.named_children() if name != "layers"}
+    return accelerate.dispatch_model(model, {**rest, **layers}, main_device="cpu", offload_dir=folder)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "lfm2"])
+def test_a_model_spread_over_places_is_read_once_with_the_answers_of_the_whole_one(family: str, tmp_path: Path) -> None:
+    model = spread(family, tmp_path)
+    assert any(parameter.device.type == "meta" for parameter in model.parameters())
+    engine = Engine(model, [STOP], chunk=32)
+    assert not engine.support.reason
+    assert not engine.support.way
+    found = engine.answer(DOCUMENT, ASKS)
+    whole = tiny(family)
+    for ask, one in zip(ASKS, found, strict=True):
+        assert one.answer == generate_plain(whole, np.concatenate([DOCUMENT[: ask.cut], ask.closing]), 5, [STOP])
+    assert engine.nll(DOCUMENT, [Continuation(100, random_ids(1, 9), 2)], [(5, 40)]) is not None
+
+
+def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
+    asked: list[tuple[str, int]] = []
+
+    def room(device: Any, used: int) -> int:
+        asked.append((device.type, used))
+        return 10_000
+
+    store = SpillingStore(room)
+    store.prepare(10, 0, [10])
+    for layer, device in enumerate(["cpu", "cpu", "meta", "meta"]):
+        numbers = torch.ones(1, 2, 10, 4, device=device)
+        store.write(layer, numbers, numbers, None)
+    each = 2 * 2 * 10 * 4 * 4
+    assert asked == [("cpu", 0), ("cpu", each), ("meta", 0), ("meta", each)]
+    assert [next(store.blocks(layer, [(0, 10)]))[0].device.type for layer in range(4)] == ["cpu"] * 2 + ["meta"] * 2
