@@ -206,6 +206,27 @@ def test_bad_names_options_and_folders_are_clear_errors(tmp_path: Path) -> None:
         opened(f"hf:{folder}")
 
 
+def test_unknown_architectures_code_without_permission_and_a_missing_window_are_named(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "from_the_future"}))
+    with pytest.raises(SourceError, match="from_the_future") as caught:
+        opened(f"hf:{folder}")
+    assert "upgrade transformers" in caught.value.fix
+    own_code = {"auto_map": {"AutoConfig": "configuration_x.C", "AutoModelForCausalLM": "modeling_x.M"}}
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "from_the_future", **own_code}))
+    with pytest.raises(SourceError) as caught:
+        opened(f"hf:{folder}")
+    assert caught.value.fix == "add trust_remote_code=true if you trust its code"
+    del config["max_position_embeddings"]
+    (folder / "config.json").write_text(json.dumps(config))
+    model = opened(f"hf:{folder}")
+    note = "config.json names no window: transformers' default of 2048 tokens"
+    assert note in model.card.notes
+    doc = document(model, [20])
+    assert model.answer(doc, doc.probes)[0].sent.notes == (note,)
+
+
 def test_without_torch_the_pip_line_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
     own = builtins.__import__
 

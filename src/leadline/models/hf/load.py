@@ -29,6 +29,7 @@ class Loaded:
     window: int | None
     revision: str
     dtype: str
+    window_note: str = ""  # where the window is not the checkpoint's own
 
 
 def load(name: str, options: HF) -> Loaded:
@@ -39,7 +40,9 @@ def load(name: str, options: HF) -> Loaded:
     device, dtype = _device_and_dtype(options, config, where=f"hf:{name}")
     model = _load_weights(folder, name, options, config, device, dtype, source)
     tokenizer_folder = _tokenizer_folder(folder, gguf, options.trust_remote_code)
-    return Loaded(model, tokenizer_folder, window_of(config), revision, str(dtype).removeprefix("torch."))
+    window, kind = window_of(config), str(dtype).removeprefix("torch.")
+    note = "" if gguf else unnamed_window(folder, window)
+    return Loaded(model, tokenizer_folder, window, revision, kind, note)
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -105,8 +108,11 @@ def read_config(folder: Path, name: str, options: HF, source: Mapping[str, str] 
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=options.trust_remote_code, **source)
     except Exception as error:  # transformers checks little of what it reads
-        hint = "add trust_remote_code=true if you trust its code" if "trust_remote_code" in str(error) else ""
-        fix = hint or "repair config.json, or get the checkpoint again"
+        fix = "repair config.json, or get the checkpoint again"
+        if "trust_remote_code" in str(error):
+            fix = "add trust_remote_code=true if you trust its code"
+        elif "does not recognize this architecture" in str(error):
+            fix = "upgrade transformers, or serve the model with an engine that knows it and use openai:"
         raise SourceError(f"its config.json is not usable: {_first_line(error)}", where=where, fix=fix) from None
     if options.rope:
         _scale_positions(config.get_text_config(), options.rope, where)
@@ -138,11 +144,25 @@ def _scale_positions(config: Any, rope: str, where: str) -> None:
     config.rope_parameters = new
 
 
+_WINDOW_NAMES = ("max_position_embeddings", "n_positions", "context_length", "max_sequence_length", "seq_length")
+
+
+def unnamed_window(folder: Path, window: int | None) -> str:
+    """A note where config.json does not name the window and transformers' default stands in for it; empty elsewhere."""
+    try:
+        values = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return ""
+    named = {**values, **(values.get("text_config") or {})}
+    if window is None or any(named.get(name) for name in _WINDOW_NAMES):
+        return ""
+    return f"config.json names no window: transformers' default of {window} tokens"
+
+
 def window_of(config: Any) -> int | None:
     """The context window, position scaling included."""
     text = config.get_text_config()
-    names = ("max_position_embeddings", "n_positions", "context_length")
-    window = next((int(found) for name in names if (found := getattr(text, name, None))), None)
+    window = next((int(found) for name in _WINDOW_NAMES if (found := getattr(text, name, None))), None)
     rope = getattr(text, "rope_parameters", None) or {}
     if window and rope.get("rope_type") in ("linear", "dynamic", "yarn") and rope.get("factor"):
         return max(window, int((rope.get("original_max_position_embeddings") or window) * rope["factor"]))

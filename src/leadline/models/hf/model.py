@@ -55,6 +55,7 @@ class HFModel:
             fp8=options.store == "fp8",
         )
         self._options = options
+        self._window_note = loaded.window_note
         self.card: ModelCard = self._describe(name, loaded)
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
@@ -177,7 +178,8 @@ class HFModel:
 
     def _notes(self, tokens: int) -> tuple[str, ...]:
         window = self.card.window
-        return (f"beyond the window of {window} tokens",) if window and tokens > window else ()
+        beyond = (f"beyond the window of {window} tokens",) if window and tokens > window else ()
+        return (*beyond, *((self._window_note,) if self._window_note else ()))
 
     def _describe(self, name: str, loaded: Loaded) -> ModelCard:
         support, options = self.engine.support, self._options
@@ -186,6 +188,8 @@ class HFModel:
             notes.append(f"fused kernels: {', '.join(self.engine.fused)}")
         if self.frame.form == "completion":
             notes.append("completion form: no chat template")
+        if loaded.window_note:
+            notes.append(loaded.window_note)
         if support.way:
             notes.append(support.way)
         if support.reason:
