@@ -14,6 +14,7 @@ from leadline.core.errors import LengthError, TokenizerError, UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.turns import PLAIN_TURNS, Turn, closes, joined, opens
 from leadline.core.types import Cell, Document, Frame
+from leadline.run.export_prompts import plain_line
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
@@ -157,3 +158,12 @@ def test_a_text_with_the_words_of_the_template_is_refused() -> None:
     fitter = Fitter(TOKENIZERS["whitespace"], dataclasses.replace(frame, turns=turns))
     with pytest.raises(UsageError, match="what the chat template writes between turns"):
         TASK.document(cells("whitespace", 2000), seed=1, fitter=fitter)
+
+
+def test_exported_prompts_have_the_messages() -> None:
+    document = TASK.document(
+        cells("whitespace", 2000), seed=1, fitter=Fitter(WhitespaceTokenizer(), completion_frame())
+    )
+    line = json.loads(plain_line(document, document.probes[0], TASK))
+    assert [(m["role"], m["content"]) for m in line["messages"]] == document.turns(document.probes[0])
+    assert line["prompt"].startswith("User: ")

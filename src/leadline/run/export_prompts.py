@@ -115,7 +115,8 @@ def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, A
 
 
 def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
-    """A prompt with its answers. `prompt` is the user turn; the model continues from `answer_prefix`."""
+    """A prompt with its answers. `prompt` is the user turn; the model continues from `answer_prefix`. A conversation
+    has its turns as `messages` too."""
     cell = probe.cell
     prefix = probe.answer_prefix if document.frame.prefill else ""
     values = {
@@ -126,6 +127,7 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "sample": cell.sample,
         "split": task.split,
         "prompt": document.user_text(probe),
+        **({"messages": _messages(document, probe)} if document.conversation else {}),
         "answer_prefix": prefix,
         "targets": probe.targets,
         "any_target_will_do": probe.match == "any",
@@ -140,6 +142,10 @@ def plain_line(document: Document, probe: Probe, task: Task) -> bytes:
         "digest": digest([document.user_text(probe), prefix]),
     }
     return msgspec.json.encode(values) + b"\n"
+
+
+def _messages(document: Document, probe: Probe) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.text} for turn in document.turns(probe)]
 
 
 def ruler_line(document: Document, probe: Probe, fitter: Fitter, index: int) -> bytes:
