@@ -12,11 +12,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 accelerate = pytest.importorskip("accelerate")
 
+from leadline.cli.main import run_command  # noqa: E402
 from leadline.core.contracts import Continuation  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.spill import SpillingStore  # noqa: E402
-from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
+from leadline.report.page import cost  # noqa: E402
+from leadline.results.run import load_run  # noqa: E402
+from support.tiny_models import STOP, model_folder, random_ids, tiny  # noqa: E402
 
 DOCUMENT = random_ids(0, 150)
 ASKS = [EngineRequest(cut, random_ids(cut, 6), 5) for cut in (0, 70, 110, 150)]
@@ -60,3 +63,16 @@ def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
     each = 2 * 2 * 10 * 4 * 4
     assert asked == [("cpu", 0), ("cpu", each), ("meta", 0), ("meta", each)]
     assert [next(store.blocks(layer, [(0, 10)]))[0].device.type for layer in range(4)] == ["cpu"] * 2 + ["meta"] * 2
+
+
+def test_the_page_says_what_the_reading_cost(tmp_path: Path) -> None:
+    model = f"hf:{model_folder(tmp_path / 'model', max_position_embeddings=4096)}"
+    words = ["--lengths", "600,1200", "--depths", "2", "--samples", "1", "--set", "haystack=noise", "--no-figure"]
+    shown = []
+    for name, option in (("once", "?resident=0"), ("plain", "?shared=false")):
+        out = ["--reading", "nested", "--out", str(tmp_path / name), "--set", "answer_tokens=4"]
+        assert run_command(["run", "niah", "--model", model + option, *words, *out]) == 0
+        shown.append(dict(cost(load_run(tmp_path / name))))
+    assert shown[0]["how it was read"] == "keys and values of 3 of 3 layers in host memory (4)"
+    once, plain = (int(pairs["read by the model, about"].partition(" tokens")[0].replace(",", "")) for pairs in shown)
+    assert once < 1200 < plain

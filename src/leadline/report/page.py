@@ -349,6 +349,11 @@ def cost(run: Run) -> Pairs:
         pairs.insert(1, ("of these, from a cache", format_number(totals.cache.cached_tokens)))
     if totals.cache.hit_share is not None:
         pairs.insert(2, ("of what a cache could have", f"{100 * totals.cache.hit_share:.0f}%"))
+    if totals.readings:
+        spent = format_duration(totals.model_seconds)
+        pairs.append(("read by the model, about", f"{format_number(totals.readings.total())} tokens in {spent}"))
+        kept = [note for note in totals.notes if note.startswith(("keys and values", "host memory", "read into"))]
+        pairs.extend(("how it was read", f"{sanitise(note)} ({totals.notes[note]:,})") for note in sorted(kept))
     if run.paid:
         pairs.append(("money", run.paid))
     if saved := format_seconds_saved(totals.cache):

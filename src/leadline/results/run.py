@@ -93,6 +93,11 @@ class Totals:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cache: CacheUse = field(default_factory=CacheUse)
+    readings: Counter[str] = field(default_factory=Counter)
+    """Tokens that a model in this process read, by document: the longest prompt where all its probes shared a reading,
+    all prompts on the plain path. The further probes' own tokens are not counted."""
+    model_seconds: float = 0.0
+    """Of all answers of such a model."""
     thinking_tokens: int = 0
     thinking: ThinkingByLength = field(default_factory=dict)
     attempts: int = 0
@@ -109,6 +114,8 @@ class Totals:
         self.started = min(self.started or record.started, record.started)
         self.ended = max(self.ended, record.started + record.seconds)
         self.notes.update(record.sent.notes)
+        if record.sent.form == "ids":
+            self._add_reading(record)
         outcome = record.outcome
         self.failed += record.failed
         self.done += not record.failed
@@ -127,6 +134,12 @@ class Totals:
                 self.empty += not outcome.thinking
             if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
                 self.served_by[named] += 1
+
+    def _add_reading(self, record: Record) -> None:
+        before, own = self.readings[record.document], record.prompt_tokens
+        plain = any(note.startswith("plain path") for note in record.sent.notes)
+        self.readings[record.document] = before + own if plain else max(before, own)
+        self.model_seconds += record.seconds
 
     @property
     def model_change(self) -> str:
