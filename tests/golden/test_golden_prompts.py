@@ -23,7 +23,15 @@ from golden.doors import (
     registry,
 )
 from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
-from support.published_data import infinitebench_row, longbench_row, longbench_v2_row, mrcr_row, pile_row, write_rows
+from support.published_data import (
+    graphwalks_row,
+    infinitebench_row,
+    longbench_row,
+    longbench_v2_row,
+    mrcr_row,
+    pile_row,
+    write_rows,
+)
 from support.question_data import hotpot, squad
 
 
@@ -76,6 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     hotpot(place / "qa_2.json")
     write_rows(place / "multifieldqa_en.jsonl", [longbench_row(n, 500 * n) for n in range(5)])
     write_rows(place / "passage_retrieval_en.jsonl", [pile_row("passage_retrieval_en", n) for n in range(40)])
+    write_rows(place / "graphwalks.jsonl", [graphwalks_row(n) for n in range(5)])
     write_rows(place / "mrcr.jsonl", [mrcr_row(n) for n in range(5)])
     write_rows(place / "longbook_qa_eng.jsonl", [infinitebench_row(n, 500 * n) for n in range(5)])
     (place / "data.json").write_text(json.dumps([longbench_v2_row(n, 500 * n) for n in range(5)]))
@@ -194,6 +203,8 @@ def _data(name: str, reading: str, lengths: tuple[int, ...], folder: Path) -> di
         return {"data": str(folder / f"{name}.json"), "repeat": True}
     if name in ("longbench_dataset", "longbench_pile", "longbench_v2", "infinitebench_dataset"):
         return {"data": str(folder)}
+    if name == "graphwalks_dataset":
+        return {"data": str(folder / "graphwalks.jsonl")}
     if name == "mrcr_dataset":
         return {"data": str(folder / "mrcr.jsonl")}
     if name in LISTS:

@@ -115,3 +115,18 @@ def mrcr_row(number: int) -> dict[str, Any]:
         "prompt": json.dumps([*turns, last]), "answer": f"x7Rt{texts[2]}", "n_needles": 2 + 2 * (number % 2),
         "random_string_to_prepend": "x7Rt", "n_chars": 300,
     }  # fmt: skip
+
+
+def graphwalks_row(number: int) -> dict[str, Any]:
+    """As in openai/graphwalks: a list of edges, an operation, and the nodes of the answer."""
+    parents = number % 2 == 0
+    asked = f"Find the parents of node n{number}." if parents else f"Perform a BFS from node n{number} with depth 1."
+    edges = "\n".join(f"n{n} -> n{n + 1}" for n in range(9))
+    nodes = [f"n{number - 1}"] if parents and number else [] if parents else [f"n{number + 1}"]
+    prompt = f"The graph has the following edges:\n{edges}\n\nOperation:\n{asked}\nEnd with Final Answer: [nodes]\n"
+    return {
+        "prompt": prompt,
+        "answer_nodes": nodes,
+        "prompt_chars": len(prompt),
+        "problem_type": "parents" if parents else "bfs",
+    }

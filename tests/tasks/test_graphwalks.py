@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
-from leadline.core.errors import UsageError
+from leadline.core.errors import SourceError, UsageError
 from leadline.core.records import Completion, Receipt
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
@@ -20,6 +20,7 @@ from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
 from support.golden_answers import golden_folder
+from support.published_data import graphwalks_row, write_rows
 
 
 def written(cells: list[Cell], **options: object) -> Document:
@@ -96,6 +97,22 @@ def test_a_planted_accuracy_is_recovered_by_operation(tmp_path: Path) -> None:
     named = sum(len(set(final_nodes(text) or ()) & set(targets)) for text, targets in said)
     asked = sum(len(r.targets) for r in records)
     assert abs(named / asked - 0.8) < 4 * (0.16 / asked) ** 0.5
+
+
+# --- published files ---
+
+
+def test_the_published_files_are_read_as_they_are(tmp_path: Path) -> None:
+    write_rows(tmp_path / "graphwalks.jsonl", [graphwalks_row(n) for n in range(5)])
+    task = {"name": "graphwalks_dataset", "data": str(tmp_path / "graphwalks.jsonl")}
+    measure(make_spec({"model": "sim:perfect", "tasks": [task], "lengths": "4k", "samples": 99}), tmp_path / "run")
+    records = list(read_records(tmp_path / "run"))
+    assert {r.labels["operation"] for r in records} == {"parents", "bfs 1"}
+    assert len(records) == 5
+    assert all(r.score == 1.0 for r in records if r.targets)
+    (tmp_path / "other.jsonl").write_text('{"prompt": "x", "problem_type": "bfs", "answer_nodes": 3}\n')
+    with pytest.raises(SourceError, match="answer_nodes is not a list"):
+        registry.task(TaskSpec(name="graphwalks_dataset", options={"data": str(tmp_path / "other.jsonl")})).sources()
 
 
 # --- the official score ---

@@ -48,6 +48,7 @@ _SQUAD = "https://rajpurkar.github.io/SQuAD-explorer/dataset/"
 _HOTPOT = "http://curtis.ml.cmu.edu/datasets/hotpot/"
 _MIRROR = "https://huggingface.co/datasets/"
 
+_GRAPHWALKS_REVISION = "f338bb265735a56a79f4b0f5def722c9c3268ead"
 _MRCR_REVISION = "f4c69fae7cf81f7ca26b9fee34b392a50f6b8a1d"
 """After the repair of 2025-12-05: before it, one row in twenty had a wrong answer."""
 _INFINITEBENCH_HASHES = {"longbook_qa_eng": "7f53a3aabd5445fa29f168914f13569c348406cfc88a3e495f3f2c13a0966ca4"}
@@ -122,6 +123,19 @@ DOWNLOADS: dict[str, Download] = {
                     "15d61c22d92c96900b3c4948b6aeea218d3214b676a65df48e7b8555604c7fe2",
                 ),
             ),
+        ),
+        *(
+            Download(
+                f"graphwalks/{name}", f"graphwalks/{name}.parquet", f"OpenAI GraphWalks {about}, for graphwalks_dataset",
+                "MIT", (Mirror(f"{_MIRROR}openai/graphwalks/resolve/{_GRAPHWALKS_REVISION}/{name}.parquet", sha256),),
+            )
+            for name, about, sha256 in (
+                (
+                    "graphwalks_128k_and_shorter", "to 128k",
+                    "54036036c91d8e04bb2a5fcd9e36f8e2a852cacece5dfc2b1ee40e3a6182b516",
+                ),
+                ("graphwalks_256k_to_1mil", "256k to 1M (300 MB)", ""),
+            )
         ),
         *(
             Download(
