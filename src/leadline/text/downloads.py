@@ -126,7 +126,7 @@ DOWNLOADS: dict[str, Download] = {
         ),
         *(
             Download(
-                f"graphwalks/{name}", f"graphwalks/{name}.parquet", f"OpenAI GraphWalks {about}, for graphwalks_dataset",
+                f"graphwalks/{name}", f"graphwalks/{name}.parquet", f"GraphWalks {about}, for graphwalks_dataset",
                 "MIT", (Mirror(f"{_MIRROR}openai/graphwalks/resolve/{_GRAPHWALKS_REVISION}/{name}.parquet", sha256),),
             )
             for name, about, sha256 in (
