@@ -37,6 +37,8 @@ from leadline.stats.intervals import wilson
 if TYPE_CHECKING:
     from leadline.core.contracts import Nats
 
+FIRST_LINE = 8
+"""Tokens of the first line of a list, at most."""
 REPEATS = 3
 AT_ONCE = 8
 """Requests at the same time, so that a server puts them into one batch."""
@@ -97,7 +99,7 @@ def check_early_stop(session: Session) -> Ok | Finding | NotMade:
     answers = session.once(long_answers)
     lines = answers["lines"]
     single = all("\n" not in said.content.strip() for said in answers.values())
-    if single and not lines.is_cut_off and not lines.completion.thinking:
+    if single and not lines.is_cut_off and not lines.thinks and session.count(lines.content) <= FIRST_LINE:
         return Finding(f"no answer has a second line; asked for lines it ends after {lines.content[-30:]!r}", fix)
     ended = [session.count(said.content) for said in answers.values() if said.completion.finish != "length"]
     if len(ended) == len(answers) and max(ended) - min(ended) <= 1 and max(ended) < LONG_OUTPUT - 2:
@@ -106,18 +108,21 @@ def check_early_stop(session: Session) -> Ok | Finding | NotMade:
     stop = _stop_string(session)
     if stop:
         return Finding(f"copied lines end before {stop!r}, in whichever order they have it", fix)
-    return Ok("answers have several lines, end at different lengths and copy common stop strings")
+    copied = "no stop string ends a copied line" if stop is not None else "the model copies no line to try stop strings"
+    return Ok(f"answers have several lines and end at different lengths; {copied}")
 
 
-def _stop_string(session: Session) -> str:
-    """A text before which two different copied lines end; empty if there is none."""
+def _stop_string(session: Session) -> str | None:
+    """A text before which two different copied lines end; empty if there is none, None if lines are not copied."""
     ends = []
     for candidates in (STOP_CANDIDATES, (*STOP_CANDIDATES[5:], *STOP_CANDIDATES[:5])):
         line = copy_line(candidates)
         said = session.ask(COPY.format(line=line), max_tokens=LONG_OUTPUT)
         copied = said.content.strip().strip("`\"'").rstrip()
         rest = line[len(copied) :].lstrip()
-        if said.completion.finish == "length" or not line.startswith(copied) or not copied or not rest:
+        if not copied or not line.startswith(copied):
+            return None
+        if said.is_cut_off or not rest:
             return ""
         ends.append(next((mark for mark in candidates if rest.startswith(mark)), ""))
     return ends[0] if ends[0] == ends[1] else ""
