@@ -15,12 +15,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
 from leadline.core.seeds import rng, seed_of, split_of
 from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
 from leadline.tasks.absent import RetrievalTask
+from leadline.tasks.languages import TranslatedTask, translated_pair_parts
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, filled_in
@@ -179,11 +180,21 @@ class LineRetrieval(RetrievalTask):
         )
 
 
-class KeyValue(LineRetrieval):
+class KeyValue(TranslatedTask, LineRetrieval):
     """Find the value of one key among the pairs of a JSON object."""
+
+    later_options: ClassVar[frozenset[str]] = LineRetrieval.later_options | TranslatedTask.later_options
 
     key_kind: ValueKind = Field("uuids", description="keys are words, numbers or uuids")
     value_kind: ValueKind = Field("uuids", description="values are words, numbers (7 digits) or uuids")
 
+    @model_validator(mode="after")
+    def _language_is_possible(self) -> KeyValue:
+        if self.language and (self.absent or "words" in (self.key_kind, self.value_kind)):
+            raise ValueError("language: absent, and keys or values of words, are in English only")
+        return self
+
     def parts(self) -> Mapping[str, PromptPart]:
+        if self.translation:
+            return translated_pair_parts(self.translation, KEY_VALUE["line"])
         return KEY_VALUE | self.absent_parts()

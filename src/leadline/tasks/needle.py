@@ -20,17 +20,11 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
 from leadline.tasks.absent import RetrievalTask
+from leadline.tasks.languages import TranslatedTask, translated_needle_parts
 from leadline.tasks.lexical_overlap import lexical_overlap
 from leadline.tasks.needle_forms import (
-    ASSOCIATION_WORDINGS,
     BEGINNINGS,
-    ENDS,
-    INSTRUCTION_ABOUT_PEOPLE,
-    INSTRUCTION_FOR_CORRECTIONS,
-    INSTRUCTION_FOR_PIECES,
     JOINED,
-    MIDDLES,
-    PARAPHRASE_WORDINGS,
     PIECE_PARTS,
     Distraction,
     Hard,
@@ -38,6 +32,8 @@ from leadline.tasks.needle_forms import (
     NeedleMatch,
     draw_association,
     draw_paraphrase,
+    form_instruction,
+    form_wordings,
     shown_mistakes,
     split_value,
 )
@@ -84,7 +80,7 @@ PREFIX = "The {kind} for {key} is"
 PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 
-class Needle(RetrievalTask):
+class Needle(TranslatedTask, RetrievalTask):
     """Find values by their keys in a long text.
 
     Depth is where the needle that is asked for starts. Several such needles are spread evenly over a band of width
@@ -133,12 +129,14 @@ class Needle(RetrievalTask):
         "", description="the haystack's sentences as they are (coherent, the default), or the same ones shuffled"
     )
 
-    later_options: ClassVar[frozenset[str]] = RetrievalTask.later_options | {
-        "match", "pieces", "hard", "order", "per_document",
-    }  # fmt: skip
-
     per_document: int = Field(
         0, ge=0, le=256, description="samples that one document answers in shared and nested reading; 0: one"
+    )
+
+    later_options: ClassVar[frozenset[str]] = (
+        RetrievalTask.later_options
+        | TranslatedTask.later_options
+        | {"match", "pieces", "hard", "order", "per_document"}
     )
 
     @model_validator(mode="after")
@@ -164,6 +162,9 @@ class Needle(RetrievalTask):
             raise ValueError("pieces and hard are two tests: set one of them")
         if self.pieces == 3 and self.value_kind == "words":
             raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
+        one = self.queries * self.values == 1 and self.value_kind != "words"
+        if self.language and (described or formed or self.absent or self.haystack == "needles" or not one):
+            raise ValueError("language is for one number or code asked for by its key; other forms are in English only")
         return self
 
     @property
@@ -177,10 +178,13 @@ class Needle(RetrievalTask):
                 "question": PromptPart(("\n\n{question}",), needs=("question",), asks=True),
                 "prefix": PromptPart(("",)),
             }
+        if self.translation:
+            return {**translated_needle_parts(self.translation), **noise_part(self.haystack)}
         several = self.queries * self.values > 1
+        instruction = form_instruction(self.match, self.pieces, self.hard) or INSTRUCTION
         kinds = ("kind", "kinds", "type", "types")
         return {
-            "instruction": PromptPart((self._instruction(),), may=(*kinds, "pieces", "joined"), opens=True),
+            "instruction": PromptPart((instruction,), may=(*kinds, "pieces", "joined"), opens=True),
             **self._needle_parts(kinds),
             "question": PromptPart(
                 QUESTIONS_FOR_SEVERAL if several else QUESTIONS, needs=("key|serial",), may=kinds, asks=True
@@ -190,30 +194,20 @@ class Needle(RetrievalTask):
             **self.absent_parts(),
         }
 
-    def _instruction(self) -> str:
-        if self.match in ("paraphrase", "association"):
-            return INSTRUCTION_ABOUT_PEOPLE
-        if self.pieces > 1:
-            return INSTRUCTION_FOR_PIECES
-        return INSTRUCTION_FOR_CORRECTIONS if self.hard == "contradiction" else INSTRUCTION
-
     def _needle_parts(self, kinds: tuple[str, ...]) -> dict[str, PromptPart]:
-        if self.pieces > 1:
-            told = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
-            return {
-                name: PromptPart(told[name], needs=("key", "value"), may=kinds, planted=True)
-                for name in PIECE_PARTS[self.pieces]
-            }
         lines = self.haystack == "needles"
-        wordings = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}.get(self.match, WORDINGS)
-        texts = wordings[:1] if lines else wordings
-        return {"needle": PromptPart(texts, needs=("key", "value"), may=kinds, planted=True, lines=lines)}
+        plain = {"needle": WORDINGS[:1] if lines else WORDINGS}
+        return {
+            name: PromptPart(texts, needs=("key", "value"), may=kinds, planted=True, lines=lines)
+            for name, texts in (form_wordings(self.match, self.pieces) or plain).items()
+        }
 
     def sources(self) -> Sequence[Source]:
         return () if self.haystack == "needles" else (self._source(),)
 
     def _source(self) -> Source:
-        return worded_source(self, self.haystack, unit=self.unit, repeat=self.repeat)
+        own = self.translation.haystack if self.translation and self.haystack == "prose" else self.haystack
+        return worded_source(self, own, unit=self.unit, repeat=self.repeat)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         if self.needle and len(cells) > 1:
@@ -266,6 +260,8 @@ class Needle(RetrievalTask):
     def kinds(self) -> dict[str, str]:
         """What the texts call the values."""
         kind = self.value_kind
+        if self.translation:
+            return dict(self.translation.forms[kind])
         return {"kind": SINGULAR[kind], "kinds": PLURAL[kind], "type": kind[:-1], "types": kind}
 
     def _cell(self, cell: Cell, seed: int, taken: set[str], keys: int) -> _CellNeedles:
@@ -293,6 +289,8 @@ class Needle(RetrievalTask):
         if self.match in ("paraphrase", "association"):
             drawn = (draw_paraphrase if self.match == "paraphrase" else draw_association)(draw, taken, self.split)
             key, asked = drawn.said, drawn.asked
+        if self.translation and self.key_kind == "words":
+            key = self.translation.draw_key(draw, taken, self.split)
         key = key or draw_new_value(self.key_kind, draw, taken, self.split)
         values = tuple(draw_new_value(self.value_kind, draw, taken, self.split) for _ in range(self.values))
         return KeyAndValues(key, values, 0 if self.haystack == "needles" else draw.randrange(len(WORDINGS)), asked)

@@ -99,6 +99,24 @@ LAST_NAMES = tuple(
 )
 
 
+def form_instruction(match: NeedleMatch, pieces: int, hard: Hard) -> str:
+    """The instruction that a form needs; empty where the plain one will do."""
+    if match in ("paraphrase", "association"):
+        return INSTRUCTION_ABOUT_PEOPLE
+    if pieces > 1:
+        return INSTRUCTION_FOR_PIECES
+    return INSTRUCTION_FOR_CORRECTIONS if hard == "contradiction" else ""
+
+
+def form_wordings(match: NeedleMatch, pieces: int) -> dict[str, tuple[str, ...]]:
+    """The texts of each planted part that a form has; none where the plain ones will do."""
+    if pieces > 1:
+        told = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
+        return {name: told[name] for name in PIECE_PARTS[pieces]}
+    described = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}
+    return {"needle": described[match]} if match in described else {}
+
+
 # --- the tables ---
 
 

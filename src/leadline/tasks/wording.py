@@ -34,6 +34,7 @@ SCORERS: dict[Match, tuple[str, ...]] = {
 """The scorers of every task that asks questions, the headline first."""
 
 
+REMINDER = "\n\nNow answer the question that was asked before the text."
 RULER_ANSWER_CHARACTERS = 42
 """The longest answer of RULER's needle tasks: one UUID, or four numbers of seven digits in a sentence."""
 
@@ -85,8 +86,6 @@ class WordedTask(Task):
     )
 
     later_options: ClassVar[frozenset[str]] = Task.later_options | {"question_at"}
-    reminder: ClassVar[str] = "\n\nNow answer the question that was asked before the text."
-    """What ends the prompt where the question stands before the document only."""
 
     def parts(self) -> Mapping[str, PromptPart]:
         """Every text that the task uses with these options."""
@@ -105,6 +104,10 @@ class WordedTask(Task):
         several = {name: part.default for name, part in plain.parts().items() if len(part.default) > 1}
         chosen = {name: (texts[(int(number) - 1) % len(texts)],) for name, texts in several.items()}
         return {**data, "wording": chosen}
+
+    def reminder(self) -> str:
+        """What ends the prompt where the question stands before the document only."""
+        return REMINDER
 
     @property
     def wordings(self) -> int:
@@ -126,7 +129,7 @@ class WordedTask(Task):
         [question] = draft.questions
         head = f"{draft.head}{question.text.strip()}\n\n"
         if self.question_at == "before":
-            question = replace(question, text=self.reminder, asked=question.text)
+            question = replace(question, text=self.reminder(), asked=question.text)
         return _labelled(replace(draft, head=head, questions=(question,)), self.question_at)
 
     @field_validator("wording", mode="before")

@@ -3,6 +3,7 @@
 noise                               five short sentences, repeated
 prose, legal, medical, chat, code,
 agent                               generated text without end, about invented people, places and projects
+german, french, spanish             generated prose in other languages
 python-docs, python-code            the documentation and the source of Python's standard library
 PATH                                a file, folder or glob
 prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed proportions of characters
@@ -315,6 +316,7 @@ def noise() -> TextSource:
 
 
 PROSE, LEGAL, MEDICAL, CHAT, CODE, AGENT = map(GeneratedText, ("prose", "legal", "medical", "chat", "code", "agent"))
+GERMAN, FRENCH, SPANISH = map(GeneratedText, ("german", "french", "spanish"))
 
 _PYTHON = f"Python {sys.version.split()[0]}"
 _LIBRARY = f"3 {sys.version} {sysconfig.get_path('stdlib')}"  # raise the number when the selection changes
