@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from leadline.results.run import load_run
 from support.caching_server import CachingServer
 from support.commands import CommandResult, Say
+from support.fake_http import Response, json_response
 from support.fake_server import Faults
 from support.leadline_process import write_haystack
 
@@ -70,9 +72,25 @@ def test_fresh_runs_ask_nothing_about_the_cache_and_are_not_limited(say: Say, tm
     assert load_run(tmp_path / "run").totals.cache.cacheable_tokens == 0
 
 
-def test_each_document_has_one_cache_key_and_a_server_that_refuses_it_is_asked_without(
-    say: Say, tmp_path: Path
-) -> None:
+class RefusingServer(CachingServer):
+    """Knows no prompt_cache_key."""
+
+    def _completion(self, body: dict[str, Any], prompt: str, fault: str) -> Response | None:
+        if "prompt_cache_key" in body:
+            return json_response(400, {"error": {"message": "Unknown parameter: prompt_cache_key"}})
+        return super()._completion(body, prompt, fault)
+
+
+def test_a_server_that_refuses_the_cache_key_is_asked_without(say: Say, tmp_path: Path) -> None:
+    with RefusingServer(10**6) as server:
+        model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&cache_key=yes"
+        assert run(say, server, tmp_path / "run", "--model", model).code == 0
+    found = load_run(tmp_path / "run")
+    assert (found.totals.done, found.totals.retried) == (40, 0)
+    assert all("prompt_cache_key" not in record.sent.decoding for record in found.records)
+
+
+def test_each_document_has_one_cache_key(say: Say, tmp_path: Path) -> None:
     with CachingServer(10**6, keep_bodies=True) as server:
         model = f"openai:fake?base_url={server.base_url}&tokenizer=bytes&cache_key=yes"
         assert run(say, server, tmp_path / "run", "--model", model).code == 0

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class Discounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What is documented of a provider: prices as multiples of its input price."""
 
     hosts: tuple[str, ...]
-    date: date
+    date: str
     source: str
     cached: float | None = None
     write: float | None = None
