@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from leadline.core.spec import make_spec
 from leadline.core.types import READINGS
 from leadline.models.hf.smollm2 import ensure_folder, fetch_gguf
-from leadline.results.run import Totals
+from leadline.results.totals import Totals
 from leadline.run.engine import measure
 from support.llama_server import MODEL, LlamaServer
 

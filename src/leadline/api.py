@@ -14,7 +14,8 @@ from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.results import run as results
 from leadline.results.summary import cell_table
-from leadline.results.verdict import effective_in
+from leadline.results.totals import refuse_unmeasured
+from leadline.results.verdict import Verdict, effective_in, verdict
 from leadline.run.engine import carry_out
 from leadline.run.events import Listener, ignore
 from leadline.run.judge import check_judges, judge_as_asked
@@ -22,7 +23,7 @@ from leadline.run.plan import prepare
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair
 from leadline.stats.compare import compare as compare_pairs
-from leadline.stats.effective import EffectiveLength, Line
+from leadline.stats.effective import EffectiveLength, Threshold
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import Failures
 from leadline.store.export import COLUMNS, rows
@@ -90,6 +91,11 @@ class RunComparison:
 class Run(results.Run):
     """A run folder, opened: tables, totals, verdict, figures, pages and comparisons."""
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the run says, in sentences."""
+        return verdict(self)
+
     def to_pandas(self, of: Literal["records", "cells"] = "records") -> pd.DataFrame:
         """One row per sample, or with "cells" one row per task, length and depth."""
         import pandas as pd
@@ -117,7 +123,7 @@ class Run(results.Run):
     ) -> EffectiveLength | None:
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
-        line = Line(share=share) if share is not None else self.line if threshold is None else Line(threshold)
+        line = Threshold(share=share) if share is not None else self.line if threshold is None else Threshold(threshold)
         samples = self.table.samples
         if task is not None:
             samples = samples.take(samples.task == task)
@@ -140,7 +146,7 @@ class Run(results.Run):
             )
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
-            results.refuse_unmeasured(run.folder, run.totals)
+            refuse_unmeasured(run.folder, run.totals)
         result = judge(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 

@@ -21,6 +21,7 @@ from leadline.models.openai.discovery import ServerInfo
 from leadline.models.openai.http import HttpClient
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.results.run import Run
+from leadline.results.verdict import verdict
 from leadline.run import events
 from leadline.run.engine import measure
 from leadline.run.events import Event, Pending
@@ -97,10 +98,10 @@ def test_what_a_server_did_is_no_diagnosis_of_the_model(
     server.write = lambda sock: sock.sendall(whole(json.dumps(reply).encode()))
     run = measure(spec_for(server.base_url), tmp_path / "run")
     server.close()
-    assert sentence in run.verdict.headline
-    assert option in run.verdict.headline
-    assert "right in" not in run.verdict.headline
-    assert not [line for line in run.verdict.findings if "fails" in line or "pattern" in line]
+    assert sentence in verdict(run).headline
+    assert option in verdict(run).headline
+    assert "right in" not in verdict(run).headline
+    assert not [line for line in verdict(run).findings if "fails" in line or "pattern" in line]
 
 
 def test_a_server_that_refuses_half_the_prompts_is_said_first(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_server_that_refuses_half_the_prompts_is_said_first(tmp_path: Path) ->
     server.write = write
     run: Run = measure(spec_for(server.base_url, limits={"workers": 1}), tmp_path / "run", listen=listen)
     server.close()
-    assert run.verdict.headline.startswith("2 of 4 prompts got no answer (refused_request: this prompt is blocked)")
+    assert verdict(run).headline.startswith("2 of 4 prompts got no answer (refused_request: this prompt is blocked)")
 
 
 # --- tokenizers

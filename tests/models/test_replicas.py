@@ -20,7 +20,8 @@ from leadline.core.spec import make_spec  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402
 from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402
-from leadline.results.run import Totals, load_run  # noqa: E402
+from leadline.results.run import load_run  # noqa: E402
+from leadline.results.totals import Totals  # noqa: E402
 from leadline.run.engine import carry_out  # noqa: E402
 from leadline.run.plan import prepare  # noqa: E402
 from leadline.store.runs import read_records  # noqa: E402

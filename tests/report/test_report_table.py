@@ -13,6 +13,7 @@ from leadline.report.terminal import footnotes
 from leadline.results.run import format_model, load_run
 from leadline.results.summary import summary
 from leadline.results.table import Place, planned_places, scorer_gaps, tabulate
+from leadline.results.verdict import verdict
 from leadline.stats.intervals import wilson
 from support.planted_runs import cliff, failed_record, planted_record, planted_records, write_run
 
@@ -153,7 +154,7 @@ def test_the_report_says_where_the_published_score_lies_above_the_headlines_inte
         "niah: ruler.v1, which counts substrings, lies above the interval of the headline score: "
         "100% against 33% at 2k."
     )
-    assert said in run.verdict.findings
+    assert said in verdict(run).findings
     assert said in footnotes(run)
     assert [row["ruler.v1"] for row in summary(run)["lengths"]] == [1.0, 1.0]
 

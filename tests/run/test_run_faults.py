@@ -17,7 +17,7 @@ from leadline.core.errors import RunStopped, ServerError
 from leadline.core.records import Completion, Failure
 from leadline.core.spec import make_spec
 from leadline.models.openai import discovery
-from leadline.results.run import Totals
+from leadline.results.totals import Totals
 from leadline.run import retry as attempts
 from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Listener, Started, Waiting, ignore

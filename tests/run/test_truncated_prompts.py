@@ -14,6 +14,7 @@ from leadline.core.records import Completion, Receipt, Record
 from leadline.dashboard.live import headline_of
 from leadline.report.comparison import differences_from_first
 from leadline.results.run import load_run
+from leadline.results.verdict import verdict
 from leadline.run.recording import receipt_for
 from leadline.store.runs import RECORDS, read_records
 from support.commands import CommandResult, Say
@@ -58,7 +59,7 @@ def test_answers_to_cut_prompts_are_in_no_mean_and_the_run_does_not_end_with_0(
     assert found.totals.classes == {"correct": 6, "input_truncated": 6}
     assert found.table.by_length[3000].mean is None
     assert found.table.whole.mean == 1.0
-    assert found.verdict.headline.startswith("6 of 12 prompts were not read as sent")
+    assert verdict(found).headline.startswith("6 of 12 prompts were not read as sent")
     assert all(r.score is None and r.scores for r in records(tmp_path / "cut") if r.truncated)
 
 

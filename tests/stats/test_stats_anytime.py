@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leadline.stats.effective import Line, effective_length
+from leadline.stats.effective import Threshold, effective_length
 from leadline.stats.marginals import marginals
 from leadline.stats.observations import FloatArray, Observations
 from leadline.stats.sequential import anytime, anytime_effective, complete_rounds
@@ -83,7 +83,7 @@ def test_ends_of_effective_length_are_lengths_that_are_decided() -> None:
     found = anytime_effective(data, effective_length(data))
     assert (found.low, found.high, found.low_open, found.high_open) == (8192, 16384, False, False)
     assert found.low <= found.length <= found.high
-    own = anytime_effective(data, effective_length(data, Line(share=0.85)))
+    own = anytime_effective(data, effective_length(data, Threshold(share=0.85)))
     assert (own.low, own.high) == (8192, 16384)
 
 

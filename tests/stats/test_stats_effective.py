@@ -12,8 +12,8 @@ from scipy.special import betaincinv, expit, logit
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
-from leadline.results.verdict import _reached_lengths, effective_warning, length_range
-from leadline.stats.effective import EffectiveLength, Line, effective_length, falling
+from leadline.results.format_effective import effective_warning, length_range, reached_lengths
+from leadline.stats.effective import EffectiveLength, Threshold, effective_length, falling
 from leadline.stats.observations import Observations, parts_by_depth
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate
 from support.planted import DEPTHS, LENGTHS, planted
@@ -69,14 +69,14 @@ def test_few_samples_say_so_and_leave_the_end_open() -> None:
 def test_a_share_of_the_own_short_score_is_another_line() -> None:
     data = falling_run([0.8, 0.8, 0.79, 0.78, 0.4, 0.2])
     assert length_range(effective_length(data)) == "below 4k"
-    own = effective_length(data, Line(share=0.8))
+    own = effective_length(data, Threshold(share=0.8))
     assert own.threshold == pytest.approx(0.8 * own.scores[0].fitted)
     assert own.largest_measured == 32768
 
 
 def test_a_measured_threshold_widens_the_interval() -> None:
     data = falling_run([0.99, 0.98, 0.95, 0.9, 0.82, 0.7])
-    sharp, vague = effective_length(data), effective_length(data, Line(threshold_error=0.02))
+    sharp, vague = effective_length(data), effective_length(data, Threshold(error=0.02))
     assert vague.high / vague.low >= sharp.high / sharp.low
     assert [s.state for s in vague.scores].count("open") > [s.state for s in sharp.scores].count("open")
 
@@ -224,7 +224,7 @@ def test_more_samples_make_the_interval_narrow_but_never_narrower_than_the_grid(
 def test_scores_that_rise_again_are_said_and_not_smoothed_away(scores: list[float], said: str) -> None:
     made = effective_length(free_run(np.array([scores]), 10, np.random.default_rng(3)))
     assert not made.falls
-    assert _reached_lengths(made) == said
+    assert reached_lengths(made) == said
     assert "reach it again" in effective_warning(made)
     longest = max(s.length for s in made.scores if s.mean >= made.threshold)
     assert made.length == longest

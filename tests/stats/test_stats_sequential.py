@@ -12,7 +12,7 @@ from leadline.core.errors import UsageError
 from leadline.core.types import Cell
 from leadline.results.decisions import format_saving, format_step
 from leadline.stats.allocate import Design, Step, parse_until, until_cells, until_effective, until_verdict
-from leadline.stats.effective import Line
+from leadline.stats.effective import Threshold
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations
 from leadline.stats.sequential import (
@@ -169,10 +169,10 @@ def design(cap: int = 100, depths: int = 11) -> Design:
     return Design(places, cap=cap, fixed=100)
 
 
-def run_effective(surface: FloatArray, plan: Design, line: Line | None = None) -> Step:
+def run_effective(surface: FloatArray, plan: Design, line: Threshold | None = None) -> Step:
     sampler = Sampler(surface)
     while True:
-        step = until_effective(sampler.data, plan, line or Line(LINE))
+        step = until_effective(sampler.data, plan, line or Threshold(LINE))
         if step.done:
             return step
         sampler.ask(step.next)
@@ -205,17 +205,17 @@ def test_good_and_bad_models_end_at_the_ends_of_the_grid() -> None:
 
 def test_a_share_of_the_own_score_can_be_the_line() -> None:
     surface = np.where(np.arange(8)[:, None] < 4, 0.7, 0.2) * np.ones((1, 11))
-    step = run_effective(surface, design(), Line(share=0.8))
+    step = run_effective(surface, design(), Threshold(share=0.8))
     assert step.outcome == "decided"
     assert format_step(step).startswith("32k reaches 80% of the score at the shortest length, 64k does not")
 
 
 def test_a_stopped_run_goes_on_from_its_records_alone() -> None:
     sampler = Sampler(np.full((8, 11), 0.9))
-    step = until_effective(sampler.data, design(), Line(LINE))
+    step = until_effective(sampler.data, design(), Threshold(LINE))
     half = step.next[: len(step.next) // 2]
     sampler.ask(half)
-    resumed = until_effective(sampler.data, design(), Line(LINE))
+    resumed = until_effective(sampler.data, design(), Threshold(LINE))
     assert not set(half) & set(resumed.next)
     sampler.ask(resumed.next)
     assert len(np.unique([c.key for c in (*half, *resumed.next)])) == len(half) + len(resumed.next)

@@ -12,7 +12,7 @@ import typer
 from leadline.cli.output import (
     DEFAULT_THRESHOLD,
     FailedSamplesOption,
-    Threshold,
+    ThresholdOption,
     echo,
     print_json,
     print_table,
@@ -34,11 +34,11 @@ from leadline.report.comparison import (
 )
 from leadline.results.decisions import format_gate
 from leadline.results.published import scored_by
-from leadline.results.run import Totals, refuse_unmeasured
+from leadline.results.totals import Totals, refuse_unmeasured
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
-from leadline.stats.effective import Line
+from leadline.stats.effective import Threshold
 from leadline.stats.gate import GateResult, judge, parse_gate
 from leadline.stats.observations import observations
 from leadline.store.manifest import read_manifest
@@ -61,7 +61,7 @@ def compare(
         typer.Option(help="Correction of p-values for multiple tests: Holm or Benjamini-Hochberg."),
     ] = "holm",
     failures: FailedSamplesOption = "excluded",
-    threshold: Threshold = DEFAULT_THRESHOLD,
+    threshold: ThresholdOption = DEFAULT_THRESHOLD,
     cells: Annotated[bool, typer.Option("--cells", help="Show every cell too.")] = False,
     junit: Annotated[Path | None, typer.Option(help="Write the gate's result to this file as JUnit XML.")] = None,
     strict: Annotated[
@@ -77,7 +77,7 @@ def compare(
         raise UsageError(
             f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"'
         )
-    clauses, line = parse_gate(gate) if gate else (), Line(threshold_share(threshold))
+    clauses, line = parse_gate(gate) if gate else (), Threshold(threshold_share(threshold))
     manifests = read_manifest(base), read_manifest(candidate)
     (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)
     pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)

@@ -55,6 +55,12 @@ ALLOWANCE_HELP = (
     "Tokens for thinking, as part of the length; auto grows them until fewer than 1 % of the answers are cut off. "
     "[default with --thinking: auto]"
 )
+TRACKER_HELP = (
+    "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
+    "run_id=ID logs into an existing run of the tracker. Repeatable."
+)
+STEP_HELP = "Training step of the checkpoint; auto reads it from the name (hf:out/checkpoint-12000)."
+NAME_HELP = "Name of the tracker's run. [default: the model's name without its step]"
 TEMPLATES_HELP = "File with your own prompt texts; `leadline tasks show NAME --template` prints one to start from."
 
 

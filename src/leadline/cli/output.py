@@ -69,7 +69,7 @@ def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right:
 # --- options of several commands
 
 DEFAULT_THRESHOLD = 85.6
-Threshold = Annotated[
+ThresholdOption = Annotated[
     float,
     typer.Option(min=0, max=100, help="Score in percent that a length must reach to count as effective; RULER's."),
 ]

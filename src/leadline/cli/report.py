@@ -11,7 +11,7 @@ import typer
 from leadline.cli.output import (
     DEFAULT_THRESHOLD,
     FailedSamplesOption,
-    Threshold,
+    ThresholdOption,
     echo,
     print_json,
     threshold_share,
@@ -30,7 +30,7 @@ from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.stats.comparability import mixed_variants
-from leadline.stats.effective import Line
+from leadline.stats.effective import Threshold
 
 
 def report(
@@ -41,7 +41,7 @@ def report(
     figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
     failures: FailedSamplesOption = "excluded",
-    threshold: Threshold = DEFAULT_THRESHOLD,
+    threshold: ThresholdOption = DEFAULT_THRESHOLD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
     latex: Annotated[
         bool, typer.Option("--latex", help="Print a LaTeX table: one run by task, or several runs. Draws nothing.")
@@ -49,7 +49,7 @@ def report(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draws nothing.")] = False,
 ) -> None:
     """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder."""
-    line = Line(threshold_share(threshold))
+    line = Threshold(threshold_share(threshold))
     if json:
         found = [summary(load_run(folder, failures, line)) for folder in runs]
         print_json(found[0] if len(found) == 1 else found)

@@ -18,7 +18,16 @@ from leadline.cli.many_models import (
     measure_models,
     model_runs,
 )
-from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
+from leadline.cli.options import (
+    NAME_HELP,
+    STEP_HELP,
+    TRACKER_HELP,
+    UNTIL_HELP,
+    RunOptions,
+    spec_of,
+    with_flags,
+    with_rule,
+)
 from leadline.cli.output import echo, print_json, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
 from leadline.core.contracts import Model, Remote
@@ -32,18 +41,12 @@ from leadline.core.errors import (
 )
 from leadline.core.spec import Judging, Spec
 from leadline.results.cache_use import cache_warning, format_cache_use, format_seconds_saved
-from leadline.results.run import Run, Totals
+from leadline.results.run import Run
 from leadline.results.summary import summary, totals_values
+from leadline.results.totals import Totals
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
 from leadline.run.judge import check_judges
-
-TRACKER_HELP = (
-    "mlflow:URI?experiment=NAME, wandb:ENTITY/PROJECT?mode=offline or tensorboard:FOLDER. "
-    "run_id=ID logs into an existing run of the tracker. Repeatable."
-)
-STEP_HELP = "Training step of the checkpoint; auto reads it from the name (hf:out/checkpoint-12000)."
-NAME_HELP = "Name of the tracker's run. [default: the model's name without its step]"
 
 
 @with_flags

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from leadline.cli.output import DEFAULT_THRESHOLD, Threshold, echo, print_json, print_table, threshold_share, warn
+from leadline.cli.output import DEFAULT_THRESHOLD, ThresholdOption, echo, print_json, print_table, threshold_share, warn
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
 from leadline.results.published import PrintedScore, PrintedTable, read_printed_table
@@ -225,7 +225,7 @@ def summarize(
             "LongBench v2 or InfiniteBench, also as result.json."
         ),
     ],
-    threshold: Threshold = DEFAULT_THRESHOLD,
+    threshold: ThresholdOption = DEFAULT_THRESHOLD,
     share: Annotated[
         float, typer.Option(min=0, max=100, help="Second criterion: percent of the row's score at its shortest length.")
     ] = 85.0,

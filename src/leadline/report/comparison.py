@@ -22,9 +22,10 @@ from leadline.core.format import (
 )
 from leadline.report.charts.grid import difference_map, format_few, format_pairs, sentence
 from leadline.report.charts.theme import Figure
+from leadline.results.format_effective import length_range
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.table import Tally
-from leadline.results.verdict import Verdict, format_truncation, length_range
+from leadline.results.verdict import Verdict, format_truncation
 from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Difference, compare, pair
 from leadline.stats.effective import EffectiveLength

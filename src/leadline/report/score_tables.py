@@ -23,9 +23,10 @@ from leadline.core.format import (
     sanitise,
 )
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
+from leadline.results.format_effective import length_range
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
-from leadline.results.verdict import length_range, verdict_by_task
+from leadline.results.verdict import verdict_by_task
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
 

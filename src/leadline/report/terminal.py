@@ -38,8 +38,9 @@ from leadline.report.score_tables import (
 from leadline.report.thinking import thinking_grid
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
-from leadline.results.run import MetricName, Receipts, Run, format_interval_kind, load_run
+from leadline.results.run import MetricName, Run, format_interval_kind, load_run
 from leadline.results.table import Table, Tally, detail_rows
+from leadline.results.totals import Receipts
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from leadline.core.format import format_count, format_tokens
 from leadline.stats.allocate import CellWidths, GateLook, LengthSearch, Step
-from leadline.stats.effective import Line
+from leadline.stats.effective import Threshold
 from leadline.stats.gate import GateResult
 
 SHOWN = 6
 """Names of checks that a one-line summary lists."""
 
 
-def format_line(line: Line) -> str:
+def format_wanted(line: Threshold) -> str:
     """`a score of 85.6`, or `85% of the score at the shortest length`."""
     if line.share is not None:
         return f"{100 * line.share:g}% of the score at the shortest length"
-    return f"a score of {100 * line.threshold:g}"
+    return f"a score of {100 * line.value:g}"
 
 
 def format_gate(result: GateResult) -> str:
@@ -60,13 +60,13 @@ def _format_search(found: LengthSearch) -> str:
         known += [f"less than {format_tokens(below)}"] if below is not None else []
         *others, last = [format_tokens(length) for length in found.between]
         names = f"{', '.join(others)} and {last}" if others else last
-        known.append(f"{names} {'are' if others else 'is'} too close to the line, {format_line(found.line)}")
+        known.append(f"{names} {'are' if others else 'is'} too close to the line, {format_wanted(found.line)}")
         return f"{', '.join(known)} {sure}"
     if above is None:
         return f"below {format_tokens(found.shortest)} {sure}"
     if below is None:
         return f"at least {format_tokens(found.longest)} {sure}"
-    return f"{format_tokens(above)} reaches {format_line(found.line)}, {format_tokens(below)} does not {sure}"
+    return f"{format_tokens(above)} reaches {format_wanted(found.line)}, {format_tokens(below)} does not {sure}"
 
 
 def _format_widths(step: Step, found: CellWidths) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from itertools import groupby
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -19,17 +17,24 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
+from leadline.results.format_effective import (
+    against_the_curve,
+    effective_interval,
+    effective_point,
+    effective_warning,
+    first_failure,
+    format_threshold,
+    reached_lengths,
+)
+from leadline.results.run import Run
 from leadline.results.strata import TaskVerdict, task_verdicts
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
 from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
-from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Line, effective_length
+from leadline.stats.effective import EffectiveLength, Threshold, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.stats.marginals import design_effect
 from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
 from leadline.stats.sequential import anytime_effective
-
-if TYPE_CHECKING:
-    from leadline.results.run import Run
 
 OWN_SHARE = 0.85
 """Of its score at the shortest length: what a model must keep by its own measure (NoLiMa, arXiv 2502.05167)."""
@@ -98,7 +103,7 @@ def reading_warning(run: Run) -> str:
     return f"{run.reading.capitalize()} reading: the other facts are distractors; {HARDER}."
 
 
-def effective_in(run: Run, samples: Observations, line: Line | None = None) -> EffectiveLength | None:
+def effective_in(run: Run, samples: Observations, line: Threshold | None = None) -> EffectiveLength | None:
     """The effective length of a part of a run's samples; None where only one length was measured, unless a stopping
     rule chose it among several. With a rule the ends of the interval hold at every look."""
     answered = len(np.unique(samples.counted().length))
@@ -112,7 +117,7 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     """The effective length against the model's own short score, and of every task, category and band of depths."""
     samples = run.table.samples
     categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
-    own = effective_in(run, samples, Line(share=OWN_SHARE))
+    own = effective_in(run, samples, Threshold(share=OWN_SHARE))
     parts = {
         "task": parts_by_task(samples),
         "category": parts_by_category(samples, categories),
@@ -196,7 +201,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
             return "has no answer that counts." if run.totals.truncated else "has answered nothing yet."
         return f"is right in {format_percent(whole.mean)}% of {format_count(whole.done, 'sample')}."
     if not found.falls:
-        return f"{_reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
+        return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     shortest = format_tokens(found.scores[0].length)
     point, spread = effective_point(found), effective_interval(found)
@@ -205,86 +210,17 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         reached = any(score.mean >= found.threshold for score in found.scores)
         what = "does not clearly reach" if reached else "falls short of"
         at = "any" if reached else "every"
-        needed = f"the threshold ({format_line(found)}) at {at} length measured"
-        return f"{what} {needed}, from {shortest} on{spread}{_against_the_curve(found)}."
+        needed = f"the threshold ({format_threshold(found)}) at {at} length measured"
+        return f"{what} {needed}, from {shortest} on{spread}{against_the_curve(found)}."
     if run.window and found.length > run.window:
         sure = found.low > run.window and not found.low_open  # a measured length that is surely above the threshold
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
-    fails = _first_failure(found) or ": it never fell below the threshold at any length measured"
-    exceptions = _against_the_curve(found)
+    fails = first_failure(found) or ": it never fell below the threshold at any length measured"
+    exceptions = against_the_curve(found)
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
     return f"can use {point}{claims}{spread}{fails}{exceptions}{beside}."
-
-
-def _first_failure(found: EffectiveLength) -> str:
-    """`; it fails at 8k, between the two about 5.7k by interpolation`; empty where no longer length fails."""
-    if found.bound != "crossing":
-        return ""
-    after = min((score for score in found.scores if score.length > found.length), key=lambda score: score.length)
-    at = format_tokens(after.length)
-    fails = f"it fails at {at}" if after.state == "below" else f"at {at} its score is below the threshold"
-    if found.interpolated is None:
-        return f"; {fails}"
-    return f"; {fails}, between the two about {format_tokens(found.interpolated)} by interpolation"
-
-
-def _against_the_curve(found: EffectiveLength) -> str:
-    """The lengths whose own score is on the other side of the threshold than the falling curve; empty where none is."""
-    reached = found.length if found.bound != "below" else 0
-    below = [format_tokens(s.length) for s in found.scores if s.length <= reached and s.mean < found.threshold]
-    above = [format_tokens(s.length) for s in found.scores if s.length > reached and s.mean >= found.threshold]
-    sides = {"below the threshold": below, "above it" if below else "above the threshold": above}
-    parts = [f"{side} at {format_list(lengths)}" for side, lengths in sides.items() if lengths]
-    return f"; its score is {format_list(parts)}, within what chance does to a falling curve" if parts else ""
-
-
-def _reached_lengths(found: EffectiveLength) -> str:
-    """`clears the threshold at 4k and from 16k to 512k, not at 8k`, from the scores as they were measured."""
-    runs: dict[bool, list[str]] = {True: [], False: []}
-    for reached, group in groupby(found.scores, key=lambda score: score.mean >= found.threshold):
-        first, *others = [format_tokens(score.length) for score in group]
-        runs[reached].append(f"from {first} to {others[-1]}" if others else f"at {first}")
-    return f"clears the threshold {format_list(runs[True])}, not {format_list(runs[False])}"
-
-
-def length_range(found: EffectiveLength) -> str:
-    """`32k (95%: 32k to 64k)`, `at least 128k`, `below 4k`."""
-    spread = effective_interval(found)
-    return f"{effective_point(found)} ({spread})" if spread else effective_point(found)
-
-
-def effective_point(found: EffectiveLength) -> str:
-    """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the threshold again."""
-    point = format_tokens(found.length)
-    if not found.falls:
-        return f"up to {point}, not steadily"
-    return point if found.bound == "crossing" else f"{found.bound} {point}"
-
-
-def effective_interval(found: EffectiveLength, *, with_confidence: bool = True) -> str:
-    """`95%: 35k to 52k`; empty when the whole interval lies outside the lengths measured."""
-    shortest, longest = found.scores[0].length, found.scores[-1].length
-    surely_below = found.low_open and not found.high_open and found.high <= shortest
-    surely_beyond = found.high_open and not found.low_open and found.low >= longest
-    if surely_below or surely_beyond:
-        return ""
-    low = f"below {format_tokens(shortest)}" if found.low_open else format_tokens(found.low)
-    high = f"to {format_tokens(found.high)}"
-    if found.high_open:
-        high = f"to beyond {format_tokens(longest)}" if found.low_open else "or more"
-    return f"{100 * found.confidence:g}%: {low} {high}" if with_confidence else f"{low} {high}"
-
-
-def effective_warning(found: EffectiveLength) -> str:
-    """What makes an effective length unreliable; empty when nothing does."""
-    few = ""
-    if found.n_clusters < FEW_CLUSTERS:
-        few = f"only {format_count(found.n_clusters, 'document')} behind a length; plan on {FEW_CLUSTERS} or more"
-    uneven = "scores fail the threshold and reach it again at longer lengths" if not found.falls else ""
-    gap = f"{found.missing} of {found.wanted} task lengths have no answer and are left out" if found.missing else ""
-    return "; ".join(part for part in (uneven, few, gap) if part)
 
 
 def format_design_effect(run: Run) -> str:
@@ -317,13 +253,6 @@ def _few_documents(run: Run) -> str:
     where = "at every length" if len(few) == len(counts) else f"at {format_list(few)}"
     least = format_count(min(counts.values()), "haystack")
     return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
-
-
-def format_line(found: EffectiveLength) -> str:
-    if found.line.share is not None:
-        return f"{format_percent(found.line.share)}% of its score at the shortest length"
-    known = ", RULER's threshold" if found.line.threshold == RULER_THRESHOLD else ""
-    return f"{100 * found.threshold:g}%{known}"
 
 
 def shapes(run: Run) -> list[str]:
@@ -408,7 +337,7 @@ def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     if found is not None and not run.totals.server_problem:
         meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"
-        lines.append(f"Effective length is {meant} {format_line(found)}.")
+        lines.append(f"Effective length is {meant} {format_threshold(found)}.")
         if warning := effective_warning(found):
             lines.append(f"{warning[0].upper()}{warning[1:]}.")
     if whole.mean is not None:

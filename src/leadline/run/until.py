@@ -16,7 +16,8 @@ from leadline.core.errors import UsageError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.decisions import format_saving, format_step
-from leadline.results.run import Run, load_run, refuse_unmeasured, totals_of
+from leadline.results.run import Run, load_run
+from leadline.results.totals import refuse_unmeasured, totals_of
 from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
 from leadline.run.engine import CheckModel, checked, execute

@@ -18,7 +18,7 @@ import numpy as np
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
-from leadline.stats.effective import Line
+from leadline.stats.effective import Threshold
 from leadline.stats.gate import Clause, GateResult, judge
 from leadline.stats.observations import Observations
 from leadline.stats.sequential import (
@@ -66,7 +66,7 @@ class Design:
 class LengthSearch:
     """What the rule `effective` knows: the longest length above the threshold, the shortest below it, those between."""
 
-    line: Line
+    line: Threshold
     confidence: float
     shortest: int
     longest: int
@@ -147,13 +147,13 @@ def parse_until(text: str) -> Until:
 
 
 def until_effective(
-    data: Observations, design: Design, line: Line | None = None, *, confidence: float = 0.95, give_up: bool = True
+    data: Observations, design: Design, line: Threshold | None = None, *, confidence: float = 0.95, give_up: bool = True
 ) -> Step:
     """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess.
 
     `give_up` stops at a length once the cap would almost surely not settle it either.
     """
-    line = line or Line()
+    line = line or Threshold()
     lengths = design.lengths
     found = statuses_by_length(rounds_by_length(data), lengths, line, confidence)
     asked = {length: _asked(data, design, length) for length in lengths}

@@ -51,15 +51,15 @@ LengthState = Literal["above", "below", "open"]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """What a score must reach: a fixed `threshold`, or a `share` of the model's own score at its shortest length.
+class Threshold:
+    """What a score must reach: a fixed `value`, or a `share` of the model's own score at its shortest length.
 
-    `threshold_error` is the standard error of a threshold that was itself measured (0.0034 for RULER's).
+    `error` is the standard error of a threshold that was itself measured (0.0034 for RULER's).
     """
 
-    threshold: float = RULER_THRESHOLD
+    value: float = RULER_THRESHOLD
     share: float | None = None
-    threshold_error: float = 0.0
+    error: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class EffectiveLength:
     shortest length, `high_open` that the high end lies beyond the longest.
     """
 
-    line: Line
+    line: Threshold
     threshold: float
     bound: Bound
     length: float
@@ -110,7 +110,7 @@ class EffectiveLength:
 
 def effective_length(
     data: Observations,
-    line: Line | None = None,
+    line: Threshold | None = None,
     *,
     claimed: int | None = None,
     failures: Failures = "excluded",
@@ -118,7 +118,7 @@ def effective_length(
     seed: int = 0,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
-    line = line or Line()
+    line = line or Threshold()
     counted = data.counted(failures)
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
@@ -128,7 +128,7 @@ def effective_length(
     evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
     fitted = falling(groups.means[None, :], weights)[0]
-    threshold = float(fitted[0] * line.share if line.share is not None else line.threshold)
+    threshold = float(fitted[0] * line.share if line.share is not None else line.value)
     falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
     thresholds = _thresholds(line, evidence)
     states = _states(
@@ -266,15 +266,15 @@ def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArr
     return min(found[0] / OWN_SHARE_OF_ERROR, *(p / others for p in found[1:]))
 
 
-def _thresholds(line: Line, evidence: _Evidence) -> FloatArray:
+def _thresholds(line: Threshold, evidence: _Evidence) -> FloatArray:
     """What the threshold may be: one value, or the quantiles of one that was measured itself."""
     levels = (np.arange(200) + 0.5) / 200
     if line.share is not None:
         mean, size = evidence.window(0, 0)
         return np.asarray(line.share * scipy.special.betaincinv(size * mean + 0.5, size * (1 - mean) + 0.5, levels))
-    if line.threshold_error:
-        return np.clip(line.threshold + line.threshold_error * scipy.special.ndtri(levels), 0.0, 1.0)
-    return np.array([line.threshold])
+    if line.error:
+        return np.clip(line.value + line.error * scipy.special.ndtri(levels), 0.0, 1.0)
+    return np.array([line.value])
 
 
 def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: int) -> bool:

@@ -20,7 +20,7 @@ from scipy.special import betaincinv, ndtr, stdtr
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs, holm
-from leadline.stats.effective import Line, crossings, falling
+from leadline.stats.effective import Threshold, crossings, falling
 from leadline.stats.intervals import Interval, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import FloatArray
@@ -113,7 +113,7 @@ def judge(
     pairs: Pairs,
     clauses: Sequence[Clause],
     *,
-    line: Line | None = None,
+    line: Threshold | None = None,
     confidence: float = 0.95,
     anytime: bool = False,
     seed: int = 0,
@@ -133,10 +133,10 @@ def judge(
 
 
 def _drafts(
-    pairs: Pairs, clause: Clause, line: Line | None, confidence: float, anytime: bool, seed: int
+    pairs: Pairs, clause: Clause, line: Threshold | None, confidence: float, anytime: bool, seed: int
 ) -> list[GateCheck]:
     if clause.subject == "effective":
-        return [_effective(pairs, clause, line or Line(), confidence, anytime, seed)]
+        return [_effective(pairs, clause, line or Threshold(), confidence, anytime, seed)]
     grouped = group_pairs(pairs, clause.subject)
     wanted = [
         j for j, (_, name) in enumerate(grouped.keys)
@@ -180,7 +180,7 @@ def _verdict(check: GateCheck, p: float, alpha: float) -> GateVerdict:
     return "fail" if p <= alpha else "undecided"
 
 
-def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anytime: bool, seed: int) -> GateCheck:
+def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float, anytime: bool, seed: int) -> GateCheck:
     """The relative change of effective length, bootstrapped over the documents that both runs share.
 
     What lies between two measured lengths is placed alike for both: a gate can only judge what was measured. Lengths
@@ -205,7 +205,7 @@ def _effective(pairs: Pairs, clause: Clause, line: Line, confidence: float, anyt
     )  # fmt: skip
 
 
-def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, seed: int) -> FloatArray:
+def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float, seed: int) -> FloatArray:
     """The effective lengths of both runs in tokens: the estimates first, then a pair a draw.
 
     The means of both runs are drawn together, as correlated as their documents make them.
@@ -222,7 +222,7 @@ def _crossing_draws(pairs: Pairs, line: Line, draws: int, confidence: float, see
     places = np.log2(lengths)
     sides = []
     for curves in (falling(means[:, :count], weights), falling(means[:, count:], weights)):
-        lines = line.share * curves[:, 0] if line.share is not None else np.full(draws + 1, line.threshold)
+        lines = line.share * curves[:, 0] if line.share is not None else np.full(draws + 1, line.value)
         found = crossings(curves, places, lines, chance, weights)
         sides.append(2.0 ** np.clip(found, places[0], places[-1]))
     return np.stack(sides, axis=1)

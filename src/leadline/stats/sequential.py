@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 import scipy  # loads its parts when they are first used
 
-from leadline.stats.effective import EffectiveLength, Line
+from leadline.stats.effective import EffectiveLength, Threshold
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
@@ -183,14 +183,14 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
 
 
 def statuses_by_length(
-    rounds: Sequence[Rounds], lengths: Sequence[int], line: Line, confidence: float = 0.95
+    rounds: Sequence[Rounds], lengths: Sequence[int], line: Threshold, confidence: float = 0.95
 ) -> list[LengthStatus]:
     """Every length against the threshold; against a share of the shortest length's score by the gap of paired
     rounds."""
     held = {one.length: one for one in rounds}
     mine = [held.get(length, Rounds(length, np.zeros(0), 1.0)) for length in lengths]
     if line.share is None:
-        return [length_status(one, line.threshold, confidence) for one in mine]
+        return [length_status(one, line.value, confidence) for one in mine]
     base, found = mine[0].means, []
     for one in mine:
         n = min(len(one.means), len(base))

@@ -41,9 +41,10 @@ from leadline.report.heatmap_data import (
     selection,
     tasks_heatmap,
 )
+from leadline.results.format_effective import length_range
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.table import Place
-from leadline.results.verdict import Verdict, length_range
+from leadline.results.verdict import Verdict
 from leadline.stats.compare import Comparison, Difference
 from leadline.stats.intervals import FEW_CLUSTERS
 
