@@ -28,11 +28,12 @@ FP8_LARGEST = 448.0
 
 def encode_fp8(numbers: Tensor) -> Planes:
     scale = (numbers.abs().amax(-1, keepdim=True).float() / FP8_LARGEST).clamp_min(1e-12).to(numbers.dtype)
-    return (numbers / scale).clamp_(-FP8_LARGEST, FP8_LARGEST).to(FP8), scale
+    # As bytes: not every operation on every device knows the type.
+    return (numbers / scale).clamp_(-FP8_LARGEST, FP8_LARGEST).to(FP8).view(torch.uint8), scale
 
 
 def decode_fp8(planes: Planes) -> Tensor:
-    return planes[0].to(planes[1].dtype) * planes[1]
+    return planes[0].view(FP8).to(planes[1].dtype) * planes[1]
 
 
 class DeviceLayer:
