@@ -103,6 +103,7 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         plain["trivial readers"] = [
             f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
         ]
+        plain[""] = "what answers by place or form alone score, without a look at the question: near 0% is good"
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (

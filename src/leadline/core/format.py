@@ -98,10 +98,6 @@ def format_flops(per_second: float) -> str:
     return f"{per_second / 1e12:.0f} TFLOP/s" if per_second > 1e13 else f"{per_second / 1e9:.0f} GFLOP/s"
 
 
-def format_date(timestamp: float) -> str:
-    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d")
-
-
 def format_time(timestamp: float) -> str:
     return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 

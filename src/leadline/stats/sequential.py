@@ -227,12 +227,6 @@ def next_length(status: Sequence[LineStatus], capped: Sequence[bool], cost: Sequ
     return places[int(first[0, size])]
 
 
-def scatter_of(means: FloatArray, prompts: float, line: float) -> FloatArray:
-    """The standard deviation of a round after each round of each row of `means` (runs x rounds)."""
-    totals, squares = np.cumsum(means, axis=1), np.cumsum(means**2, axis=1)
-    return _scatter(totals, squares, np.arange(1, means.shape[1] + 1), prompts, line)
-
-
 def rounds_to_settle(status: LengthStatus, confidence: float = 0.95) -> int | None:
     """About how many rounds in all would settle this length if its mean stayed where it is; None beyond a million."""
     gap = abs(status.mean - status.line)
