@@ -80,15 +80,18 @@ def windows() -> None:
         print(f"{name}: {[c.__name__ for c in chosen]}, masked {masked and masked.__name__}")
         for kernel in (sdpa._cudnn, sdpa._flash):
             for keys, causal in ((far, False), ([k, v], True)):
+                first, second = keys
                 flops = 4 * heads * 8192 * keys[0].shape[2] * width / (2 if causal else 1)
                 timed(
-                    f"{kernel.__name__} over {keys[0].shape[2]}", partial(kernel, q, *keys, width**-0.5, causal), flops
+                    f"{kernel.__name__} over {keys[0].shape[2]}",
+                    partial(kernel, q, first, second, width**-0.5, causal),
+                    flops,
                 )
-        for kernel in (sdpa._efficient_masked, sdpa._cudnn_masked):
-            parts.masked_kernel_for = lambda *_, k=kernel: k  # type: ignore[assignment,misc]
+        for masking in (sdpa._efficient_masked, sdpa._cudnn_masked):
+            setattr(parts, "masked_kernel_for", lambda *_, k=masking: k)  # noqa: B010
             pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
-            work = partial(parts.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
-            timed(f"window of {size}, {kernel.__name__}", work, 4 * heads * 8192 * size * width)
+            band = partial(parts.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)
+            timed(f"window of {size}, {masking.__name__}", band, 4 * heads * 8192 * size * width)
 
 
 def timed(name: str, work: Callable[[], object], flops: float) -> None:

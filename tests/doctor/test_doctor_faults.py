@@ -144,7 +144,7 @@ def test_a_faithful_server_has_no_findings(kind: Kind) -> None:
 )
 def test_noise_below_a_third_of_a_nat_and_a_server_that_says_less_are_no_findings(less: dict[str, Any]) -> None:
     for kind in ("vllm", "plain"):
-        found = checked(Planted(**less), kind)  # type: ignore[arg-type]
+        found = checked(Planted(**less), kind)
         assert not found.findings, [(r.check, r.evidence) for r in found.findings]
         assert all(r.evidence for r in found.results)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.models.hf import host_memory  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.host_memory import HostLayer, HostMemory  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
@@ -127,7 +127,7 @@ def test_the_spilled_store_in_float8_equals_the_resident_one_in_float8() -> None
     found = []
     for room in (lambda device, used: None, nothing_resident):
         reader.forget()
-        reader.new_store = lambda room=room: SpillingStore(room, fp8=True, block=32)
+        reader.new_store = partial(SpillingStore, room, fp8=True, block=32)
         found.append(hidden_states(reader))
     assert torch.equal(*found)
 
@@ -140,7 +140,7 @@ def test_memory_that_cannot_be_pinned_is_used_as_it_is_and_said(monkeypatch: pyt
             raise RuntimeError("CUDA error: out of memory\nmore")
         return own(*size, **more)
 
-    monkeypatch.setattr(host_memory.torch, "empty", refused)
+    monkeypatch.setattr("leadline.models.hf.host_memory.torch.empty", refused)
     memory = HostMemory()
     memory.pin = True
     layer = HostLayer((torch.ones(1, 2, 5, 4),), memory, 4)

@@ -38,8 +38,8 @@ def test_a_band_in_blocks_is_masked_attention(queries: int, before: int, size: i
     sinks = torch.randn(6, generator=generator)
     place, column = torch.arange(before, before + queries)[:, None], torch.arange(before + queries)
     seen = (column <= place) & (column > place - size)
-    wide = [t.repeat_interleave(3, 1) for t in (key, value)]
-    answer, lse = attend_where(query, *wide, Scoring(0.4, cap), seen)
+    wide_key, wide_value = (t.repeat_interleave(3, 1) for t in (key, value))
+    answer, lse = attend_where(query, wide_key, wide_value, Scoring(0.4, cap), seen)
     keys, values = ([t[:, :, :before], t[:, :, before:]] if before else [t] for t in (key, value))
     assert torch.allclose(attend_band(query, keys, values, Scoring(0.4, cap), size).transpose(1, 2), answer, atol=1e-5)
     damped = answer * torch.sigmoid(lse - sinks[:, None]).unsqueeze(-1)

@@ -36,7 +36,7 @@ def cluster() -> Iterator[Any]:
     ray.cloudpickle.register_pickle_by_value(mortal_model)
     yield made
     ray.shutdown()
-    made.shutdown()
+    made.shutdown()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def test_a_run_that_loses_a_node_in_the_middle_ends_complete(cluster: Any, tmp_path: Path) -> None:
