@@ -16,7 +16,7 @@ from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
-from leadline.stats.gate import judge, parse_gate
+from leadline.stats.gate import _root_of_correlation, judge, parse_gate
 from leadline.stats.observations import FloatArray, Observations, observations
 from support.planted import archetype, candidate_of, planted
 from support.planted_runs import planted_record
@@ -419,3 +419,13 @@ def test_few_documents_are_said_to_be_few() -> None:
     base = planted(np.full((8, 11), 0.97), 3, np.random.default_rng(1), reading="nested")
     text = gate_markdown(judge(pair(base, base), parse_gate("overall >= -3")))
     assert "264 paired prompts (3 documents: too few to rely on)" in text
+
+
+def test_the_root_of_a_singular_correlation_does_not_depend_on_the_choice_of_eigenvectors() -> None:
+    """Two pairs of means that move together: each eigenspace has two dimensions, and any basis of it would do."""
+    covariance = np.kron(np.eye(2), np.ones((2, 2))) * 0.04
+    root = _root_of_correlation(covariance)
+    assert np.allclose(root, root.T)
+    assert np.allclose(root.T @ root, covariance / 0.04)
+    swap = [2, 3, 0, 1]
+    assert np.allclose(_root_of_correlation(covariance[np.ix_(swap, swap)]), root[np.ix_(swap, swap)])

@@ -253,7 +253,8 @@ def _draw_means(
 
 def _root_of_correlation(covariance: FloatArray) -> FloatArray:
     """A matrix that gives independent normal draws the correlation of the means. Five documents say little about the
-    correlation of eight means, and the matrix may be singular: hence eigenvectors, not Cholesky."""
+    correlation of eight means, and the matrix may be singular: hence eigenvectors, not Cholesky. It is the symmetric
+    root, the only one that does not depend on which eigenvectors a machine's linear algebra chooses."""
     spread = np.sqrt(np.diag(covariance))
     still = spread <= 1e-6
     scale = np.where(still, 1.0, spread)
@@ -261,4 +262,4 @@ def _root_of_correlation(covariance: FloatArray) -> FloatArray:
     correlation[still, :], correlation[:, still] = 0.0, 0.0
     np.fill_diagonal(correlation, 1.0)
     values, vectors = np.linalg.eigh(correlation)
-    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))).T)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
