@@ -423,7 +423,7 @@ def test_few_documents_are_said_to_be_few() -> None:
 
 def test_the_root_of_a_singular_correlation_does_not_depend_on_the_choice_of_eigenvectors() -> None:
     """Two pairs of means that move together: each eigenspace has two dimensions, and any basis of it would do."""
-    covariance = np.kron(np.eye(2), np.ones((2, 2))) * 0.04
+    covariance: FloatArray = np.array(np.kron(np.eye(2), np.ones((2, 2))) * 0.04, dtype=np.float64)
     root = _root_of_correlation(covariance)
     assert np.allclose(root, root.T)
     assert np.allclose(root.T @ root, covariance / 0.04)

@@ -261,7 +261,7 @@ class ReadingServer(FakeServer):
         return text, finish, visible
 
     def _logprobs(self, text: str | None, prompt: str, number: int, *, chat: bool, sampled: bool) -> dict[str, Any]:
-        listed = []
+        listed: list[dict[str, Any]] = []
         for position, token in enumerate((text or "")[:64]):
             value = reading_model.logprob(prompt, position) + self._noise(number)
             other = {"token": "#", "logprob": value + (1.0 if sampled else -3.0)}
