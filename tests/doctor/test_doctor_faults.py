@@ -74,6 +74,7 @@ OTHER_FORMS: list[tuple[str, Kind, dict[str, Any]]] = [
     ("receipts", "vllm", {"receipts": "completion"}),
     ("window", "plain", {"real_window": 1200, "beyond": 413}),
     ("rate_limit", "vllm", {"at_once": 8}),
+    ("rate_limit", "plain", {"at_once": 8, "drops": True}),
     ("rewriting", "plain", {"rewrite": "mask"}),
     ("rewriting", "vllm", {"rewrite": "quotes"}),
     ("rewriting", "plain", {"rewrite": "footer"}),

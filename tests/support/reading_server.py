@@ -63,6 +63,8 @@ class Planted:
     """The status of a prompt beyond the real window."""
     at_once: int | None = None
     """More requests at the same time are refused."""
+    drops: bool = False
+    """With `at_once`: the connection is closed in place of a refusal."""
     limited_every: int = 0
     rewrite: Literal["", "spaces", "mask", "quotes", "footer", "reply_cache", "similar"] = ""
     model: Literal["", "other", "alternates", "fingerprint"] = ""
@@ -124,7 +126,7 @@ class ReadingServer(FakeServer):
             if planted.at_once is not None:
                 await asyncio.sleep(0.05)
                 if self._in_flight > planted.at_once:
-                    return _limited()
+                    return None if planted.drops else _limited()
             return self._reply_to(path, json.loads(raw), number)
         finally:
             self._in_flight -= 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import partial
 
 from leadline.core.errors import ServerAway
@@ -43,6 +44,9 @@ def check_rate_limit(session: Session) -> Ok | Finding | NotMade:
         workers = sum(isinstance(reply, Said) for reply in replies)
         busy = [r for r in replies if isinstance(r, Failure) and (r.why == "rate_limited" or r.status == 503)]
         session.limited += [failure for failure in busy if failure.why != "rate_limited"]
+        lost = [r for r in replies if isinstance(r, Failure) and r not in busy]
+        if lost:
+            return _lost_requests(lost, workers)
     if session.limited:
         last = session.limited[-1]
         wait = "" if last.retry_after is None else f", to be asked again after {last.retry_after:g} s"
@@ -54,6 +58,13 @@ def check_rate_limit(session: Session) -> Ok | Finding | NotMade:
     if session.cheap:
         return NotMade("only made by `leadline doctor`")
     return Ok(f"{workers} of {BURST} requests at once were answered" + (f"; {limits}" if limits else ""))
+
+
+def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:
+    what = f"{len(lost)} of {BURST} requests at once got no answer ({lost[0].why}: {lost[0].message[:120]})"
+    if not answered:
+        return NotMade(what)
+    return Finding(what, f"run with --workers {max(1, answered // 2)}, or look for the limit of connections on the way")
 
 
 def check_model_name(session: Session) -> Ok | Finding | NotMade:
