@@ -13,18 +13,11 @@ from zoo import CHUNK, Variant
 from leadline.core.errors import LeadlineError
 from leadline.models.hf import HF
 from leadline.models.hf import reader as hf_reader
-from leadline.models.hf.attention import (
-    DocumentPass,
-    PassDone,
-    RowsPass,
-    Store,
-    attend,
-    attend_where,
-    fold,
-    merge,
-    merge_into,
-)
+from leadline.models.hf.attention import DocumentPass, LayerCall, PassDone, RowsPass
 from leadline.models.hf.model import HFModel
+from leadline.models.hf.parts import attend, fold, merge, merge_into
+from leadline.models.hf.sdpa import attend_where
+from leadline.models.hf.store import DeviceStore, LocalAttention, Store
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader
@@ -56,11 +49,11 @@ class View:
         if v.window:
             low = max(origin - v.window, 0)
             spans = [(0, min(v.sinks, low)), (low, origin)]
-            return [store.read(layer, *span) for span in spans if span[1] > span[0]]
+            return list(store.blocks(layer, [span for span in spans if span[1] > span[0]]))
         near = max(origin - v.near, 0)
-        found = [store.read(layer, near, origin)] if origin > near else []
+        found = list(store.blocks(layer, [(near, origin)])) if origin > near else []
         if near:
-            found.append(self._far(*store.read(layer, 0, near)))
+            found += [self._far(*block) for block in store.blocks(layer, [(0, near)])]
         return found
 
     def _far(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -90,22 +83,22 @@ def quantised(tensor: Tensor, bits: int) -> Tensor:
     return rounded.to(tensor.dtype)
 
 
-class QuantisedStore(Store):
+class QuantisedStore(DeviceStore):
     bits = 8
 
-    def write(self, layer: int, start: int, key: Tensor, value: Tensor) -> None:
-        super().write(layer, start, quantised(key, self.bits), quantised(value, self.bits))
+    def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> None:
+        super().write(layer, quantised(key, self.bits), quantised(value, self.bits), local)
 
 
 class FarChunk(DocumentPass):
     view: View
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        self.store.write(layer, self.start, key[:, :, : self.count], value[:, :, : self.count])
-        if layer == self.last_layer:
+    def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        self.store.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], None)
+        if call.layer == self.last_layer:
             raise PassDone
-        parts = [attend(query, key, value, scale, causal=True)]
-        parts += [attend(query, *seen, scale) for seen in self.view.parts(self.store, layer, self.start)]
+        parts = [attend(query, key, value, call.how, causal=True)]
+        parts += [attend(query, *seen, call.how) for seen in self.view.parts(self.store, call.layer, self.start)]
         return merge(parts).transpose(1, 2)
 
 
@@ -120,19 +113,19 @@ class FarRows(RowsPass):
         super().keep(rows)
         self._far.clear()
 
-    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         rows, heads, columns, width = query.shape
         key_heads = key.shape[1]
-        place, seen = self._visible(query.device)
-        own_key, own_value = self._append(layer, place, key, value)
+        seen = self._visible(query.device, None)
+        own_key, own_value = self._append(call.layer, key, value)
         folded = fold(query, key_heads)
-        answer, lse = attend_where(folded, own_key, own_value, scale, seen.repeat(1, 1, heads // key_heads, 1))
+        answer, lse = attend_where(folded, own_key, own_value, call.how, seen.repeat(1, 1, heads // key_heads, 1))
         flat = folded.transpose(0, 1).contiguous()
         total, total_lse = answer.transpose(0, 1).contiguous(), lse.transpose(0, 1).contiguous()
-        for some, parts in self._seen_by(layer):
+        for some, parts in self._seen_by(call.layer):
             share = flat[:, some].reshape(1, key_heads, -1, width)
             for part_key, part_value in parts:
-                part, part_lse = attend(share, part_key, part_value, scale)
+                part, part_lse = attend(share, part_key, part_value, call.how)
                 into = total[:, some], total_lse[:, some]
                 merge_into(into, (part.reshape(into[0].shape), part_lse.reshape(into[1].shape)))
         answer = total.view(key_heads, rows, heads // key_heads, columns, -1).permute(1, 3, 0, 2, 4)
@@ -176,13 +169,14 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
         rows = type("TheseRows", (FarRows,), {"view": view})
         PASSES.DocumentPass, PASSES.RowsPass = chunks, rows
     if variant.bits:
-        PASSES.Store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})
+        model.engine.reader.new_store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})
+        model.engine.reader.forget()
     return model
 
 
 def restore() -> None:
     """Shared reading's own passes back in place."""
-    PASSES.DocumentPass, PASSES.RowsPass, PASSES.Store = DocumentPass, RowsPass, Store
+    PASSES.DocumentPass, PASSES.RowsPass = DocumentPass, RowsPass
 
 
 def stretch_for(model: HFModel, variant: Variant, length: int) -> None:

@@ -172,6 +172,8 @@ def test_a_tokenizer_whose_whole_has_other_tokens_than_its_parts_is_refused() ->
 class Empty(WhitespaceTokenizer):
     """Gives no tokens, as a tokenizer file with an empty vocabulary does."""
 
+    fingerprint = "empty"
+
     def encode(self, text: str) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
         return np.empty(0, np.int32)
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from leadline.core.seeds import Split, bulk_rng, digest_text, split_of
 from leadline.core.types import PieceBank, Room
-from leadline.tasks.placement import PAD, SPARE, fill_lines
+from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 from leadline.tasks.words import list_words
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class WalkedGraph:
     def read(self, text: str) -> None:
         if text == self._text:
             return
-        words = text.replace(PAD, "").split()
+        words = without_pads(text).split()
         if words[1::3].count("->") * 3 != len(words):
             raise ValueError("a list of edges has a line that is no edge")
         known = self.nodes

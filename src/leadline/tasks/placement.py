@@ -64,6 +64,11 @@ PAD = "...\n"
 not, as when every line has the same number of tokens, up to PADS lines of dots end it."""
 
 
+def without_pads(text: str) -> str:
+    """The text of a list without its lines of dots. A question may have taken the line break after the last one."""
+    return f"{text}\n".replace(PAD, "").rstrip("\n")
+
+
 def fill_lines(sizes: Indices, room: int, pad: int) -> tuple[int, Indices, int] | None:
     """For `room` tokens: how many lines come whole, which of the next SPARE follow them, and how many pads."""
     reach = np.concatenate(([0], np.cumsum(sizes)))

@@ -20,7 +20,7 @@ import numpy as np
 from leadline.core.seeds import Split, bulk_rng, digest_text
 from leadline.core.types import PieceBank, Room
 from leadline.tasks.fiction import pool
-from leadline.tasks.placement import PAD, SPARE, fill_lines
+from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -230,7 +230,7 @@ class CountedRecords:
 
     def read(self, text: str) -> Counts:
         if text != self._text:
-            parts = text.replace(PAD, "").rstrip("\n").replace("\n", " | ").split(" | ")
+            parts = without_pads(text).replace("\n", " | ").split(" | ")
             users, dates, said = (parts[n :: self.fields] for n in range(3))
             months, topics = map(MONTH_OF.__getitem__, dates), map(TOPIC_OF.__getitem__, said)
             self._text, self._counts = text, Counter(zip(users, months, topics, strict=True))
