@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from leadline.results.run import load_run
 from leadline.store.runs import read_records
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
-from support.leadline_process import write_haystack
+from support.leadline_process import start, write_haystack
 
 KEY = "not-a-secret-not-a-secret-x"
 PRICES = """
@@ -64,8 +66,33 @@ def test_a_run_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_o
     assert json.loads(whole.out)["money"] == pytest.approx(found.money)
     totals = found.totals
     assert found.money == pytest.approx((totals.prompt_tokens * 1000 + totals.completion_tokens * 2000) / 1e6)
+    page = say("report", str(tmp_path / "run"))
+    assert (tmp_path / "run" / "report.html").exists()
     assert not [p for p in tmp_path.rglob("*") if p.is_file() and KEY.encode() in p.read_bytes()]
-    assert not [said for said in (stopped, again, whole) if KEY in said.out + said.err]
+    assert not [said for said in (stopped, again, whole, page) if KEY in said.out + said.err]
+
+
+def test_the_key_is_not_in_the_title_of_a_process(
+    server: FakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    server.faults = Faults(delay_seconds=0.2)
+    running = start(*words(server, tmp_path))
+    titles = b""
+    while running.poll() is None and len(server.requests) < 20:
+        titles += b"".join(title(process) for process in Path("/proc").glob("[0-9]*/cmdline"))
+        time.sleep(0.05)
+    titles += b"".join(title(process) for process in Path("/proc").glob("[0-9]*/cmdline"))
+    running.kill()
+    running.communicate()
+    assert b"niah" in titles
+    assert KEY.encode() not in titles
+
+
+def title(process: Path) -> bytes:
+    with contextlib.suppress(OSError):
+        return process.read_bytes()
+    return b""
 
 
 def test_without_receipts_money_is_by_our_own_counts_and_says_so(say: Say, server: FakeServer, tmp_path: Path) -> None:
