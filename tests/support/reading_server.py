@@ -72,10 +72,13 @@ class Planted:
     """Requests are accepted and never answered."""
 
 
+NO_FAULT = Planted()
+
+
 class ReadingServer(FakeServer):
     def __init__(
         self,
-        planted: Planted = Planted(),  # noqa: B008 (frozen)
+        planted: Planted = NO_FAULT,
         *,
         kind: Kind = "vllm",
         window: int | None = 4096,
