@@ -10,7 +10,6 @@ again for their evidence, twenty known cases, requests, parsing, storing and the
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from server_requests import Cost, measured
 from support.fake_server import FakeServerProcess, Faults
+from support.judged_runs import put_in_sentences
 from support.leadline_process import PROGRAM, call, write_haystack
 
 VERDICTS = 1000
@@ -31,10 +31,7 @@ def make_run(folder: Path) -> Path:
     code, _, error = call(*words, "--depths", "4", "--samples", str(VERDICTS // 4), "--no-figure", "--out", str(run))
     if code:
         sys.exit(error)
-    lines = [json.loads(line) for line in (run / "records.jsonl").read_bytes().splitlines()]
-    for line in lines:
-        line["outcome"]["text"] = f"As far as I can see it is {line['targets'][0]}, which the text says once."
-    (run / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    put_in_sentences(run)
     return run
 
 

@@ -9,13 +9,12 @@ from statistics import median
 
 import pytest
 
-from leadline.core.spec import make_spec
 from leadline.report.page import write_page
 from leadline.results.judged import read_judged
 from leadline.results.run import load_run
-from leadline.run.engine import measure
 from leadline.store.runs import read_records
 from support.commands import Say
+from support.judged_runs import copy_run, record_run
 from support.summhay import ARCHIVE, read_summhay
 
 LENIENT, GUESSING = "sim:judge?seed=1&specificity=0.8", "sim:judge?seed=2&guesses_beyond=1k"
@@ -24,24 +23,13 @@ LENIENT, GUESSING = "sim:judge?seed=1&specificity=0.8", "sim:judge?seed=2&guesse
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Right answers in a sentence, so that each takes a judge, and wrong ones, at three lengths."""
-    values = {"model": "sim:decay?window=1k", "tasks": [{"name": "niah", "haystack": "noise", "keys": 1}]}
-    spec = make_spec({**values, "lengths": "512,1k,2k", "samples": 8})
-    folder = measure(spec, tmp_path_factory.mktemp("runs") / "run").folder
-    lines = [json.loads(line) for line in (folder / "records.jsonl").read_bytes().splitlines()]
-    for line in lines:
-        if line["failure_class"] == "correct" and line["cell"]["sample"]:
-            line["outcome"]["text"] = f"As far as I can see it is {line['targets'][0]}, which the text says once."
-    (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
+    task = {"name": "niah", "haystack": "noise", "keys": 1}
+    return record_run(tmp_path_factory.mktemp("runs"), bare_every=8, model="sim:decay?window=1k", tasks=[task])
 
 
 @pytest.fixture
 def run(recorded: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("manifest.json", "records.jsonl"):
-        (folder / name).write_bytes((recorded / name).read_bytes())
-    return folder
+    return copy_run(recorded, tmp_path)
 
 
 def fill_in(path: Path) -> int:

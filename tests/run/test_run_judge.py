@@ -27,10 +27,11 @@ from leadline.scorers.judges.rubric import load_rubric
 from leadline.store.runs import read_records
 from leadline.store.verdicts import VERDICTS, VerdictWriter, read_verdicts
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply
+from support.judged_runs import copy_run, inject, record_run
 from support.leadline_process import call, start
 from support.llama_server import MODEL as LLAMA
 from support.llama_server import LlamaServer
-from support.scripted_judge import INJECTIONS, part, verdict_in
+from support.scripted_judge import part, verdict_in
 
 GOOD = "sim:judge?seed=1"
 
@@ -38,30 +39,15 @@ GOOD = "sim:judge?seed=1"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with right, wrong and refused answers at three lengths; most right ones are in a sentence."""
-    spec = make_spec(
-        {
-            "model": "sim:decay?window=1k&noise=0.1",
-            "tasks": [{"name": "niah", "haystack": "noise"}],
-            "lengths": "512,1k,2k",
-            "samples": 8,
-        }
+    task = {"name": "niah", "haystack": "noise"}
+    return record_run(
+        tmp_path_factory.mktemp("runs"), bare_every=4, model="sim:decay?window=1k&noise=0.1", tasks=[task]
     )
-    folder = measure(spec, tmp_path_factory.mktemp("runs") / "run").folder
-    lines = [json.loads(line) for line in (folder / "records.jsonl").read_bytes().splitlines()]
-    for line in lines:
-        if line["failure_class"] == "correct" and line["cell"]["sample"] % 4:
-            line["outcome"]["text"] = f"As far as I can see it is {line['targets'][0]}, which the text says once."
-    (folder / "records.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return folder
 
 
 @pytest.fixture
 def run(recorded: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "run"
-    folder.mkdir()
-    for name in ("manifest.json", "records.jsonl"):
-        (folder / name).write_bytes((recorded / name).read_bytes())
-    return folder
+    return copy_run(recorded, tmp_path)
 
 
 def served(server: FakeServer | FakeServerProcess) -> str:
@@ -324,14 +310,6 @@ def test_judges_in_a_spec_grade_at_the_end_of_a_run_and_are_no_part_of_its_ident
 
 
 # --- texts that try to dictate the verdict
-
-
-def inject(run: Path, count: int = 50) -> None:
-    """The answers of the run are such texts; none states its target."""
-    records = [json.loads(line) for line in (run / "records.jsonl").read_bytes().splitlines()][:count]
-    for record, text in zip(records, INJECTIONS[:count], strict=True):
-        record["outcome"]["text"], record["failure_class"] = text, "distractor"
-    (run / "records.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
 def test_fifty_injections_change_no_verdict_of_a_judge_that_repeats_what_it_reads(run: Path) -> None:

@@ -14,7 +14,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from leadline.core.format import format_depth, format_length, format_percent, format_tokens, sanitise
-from leadline.results.judged import Judged, JudgeScore, read_judged
+from leadline.results.judged import Judged, read_judged
+from leadline.results.judged_means import JudgeScore
 from leadline.results.judged_summary import format_mean, judged_notes
 from leadline.stats.agreement import Agreement, Coefficient
 

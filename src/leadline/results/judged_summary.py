@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from leadline.core.format import format_length, format_percent, format_percent_range
-from leadline.results.judged import Judged, JudgeScore
+from leadline.results.judged import Judged
+from leadline.results.judged_means import JudgeScore
 from leadline.stats.agreement import Agreement, Coefficient
 from leadline.stats.intervals import Estimate, Interval
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,18 +28,18 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Draft, Probe, Question
 from leadline.results.run import format_model
-from leadline.run.judge_samples import AnswersToJudge, Job, JudgeResult, answer_digest, canary_jobs
+from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.run.plan import open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Stop, is_server_failure, stopping_on_signals
 from leadline.scorers.judges.canaries import CANARY, FLOOR
 from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply
 from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
-from leadline.scorers.judges.rules import RULE, families, plain_answers
+from leadline.scorers.judges.rules import families, plain_answers
 from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
-from leadline.store.verdicts import JudgeVerdict, VerdictWriter, verdict_key
+from leadline.store.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 
 REPLY_CHARACTERS = 2000
@@ -83,7 +83,7 @@ def judge_run(
             with _opened(name, limits or Limits()) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
-                grader.run("known cases", list(canary_jobs()), result)
+                grader.run("known cases", list(canary_requests()), result)
                 grader.check_floor(floor)
                 if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
                     _apply_rules(answers, writer, result)
@@ -216,9 +216,9 @@ class _Grader:
         self._turn = threading.Lock()
         self._streak = self._done = self._unparsed = self._failed = 0
 
-    def run(self, phase: str, wanted: Sequence[Job] | Iterator[Job], result: JudgeResult) -> int:
+    def run(self, phase: str, wanted: Iterable[VerdictRequest], result: JudgeResult) -> int:
         """Asks for every verdict that is missing; returns how many were asked for."""
-        missing = [(key, job) for job in wanted if not self._writer.is_done(key := self._key(job))]
+        missing = [(key, request) for request in wanted if not self._writer.is_done(key := self._key(request))]
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
         workers = min(self._judge.at_once or self._limits.workers, len(missing))
@@ -241,7 +241,7 @@ class _Grader:
 
     def check_floor(self, floor: float) -> None:
         """Raises unless the judge knows right from wrong on the known cases."""
-        keys = {self._key(job) for job in canary_jobs()}
+        keys = {self._key(request) for request in canary_requests()}
         found = [verdict for key, verdict in self._writer.kept.items() if key in keys]
         if any(verdict.status == "failed" for verdict in found):
             raise RunStopped(
@@ -265,15 +265,15 @@ class _Grader:
 
     # --- in the workers
 
-    def _work(self, queue: Iterator[tuple[str, Job]]) -> None:
+    def _work(self, queue: Iterator[tuple[str, VerdictRequest]]) -> None:
         try:
             while not self._stop.is_set:
                 with self._turn:
-                    key, job = next(queue, ("", None))
-                    if job is None:
+                    key, request = next(queue, ("", None))
+                    if request is None:
                         return
-                    prompt = make_prompt(self._rubric, sample := job.make())
-                verdict = self._grade(key, job, sample, prompt)
+                    prompt = make_prompt(self._rubric, sample := request.make())
+                verdict = self._grade(key, request, sample, prompt)
                 if verdict is None:
                     return
                 with self._turn:
@@ -282,18 +282,20 @@ class _Grader:
         except BaseException as error:
             self._stop.because(error)
 
-    def _grade(self, key: str, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> JudgeVerdict | None:
+    def _grade(
+        self, key: str, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt
+    ) -> JudgeVerdict | None:
         """The verdict after one reply, or after a second one if the first has none; None when the run stops."""
         judge, rubric = self._judge, self._rubric
         verdict = JudgeVerdict(
-            key=key, cell=job.cell, judge=judge.name, identity=judge.identity,
+            key=key, cell=request.cell, judge=judge.name, identity=judge.identity,
             families=self._families, own_family=self._own, rubric=rubric.title,
-            rubric_digest=rubric.digest, answer=job.answer, canary=job.canary, expected=job.expected,
+            rubric_digest=rubric.digest, answer=request.answer, canary=request.canary, expected=request.expected,
             evidence=len(sample.evidence), status="unparsed",
         )  # fmt: skip
         asked_prompt = prompt
         while True:
-            asked = self._ask(job, sample, asked_prompt)
+            asked = self._ask(request, sample, asked_prompt)
             if asked is None:
                 return None
             verdict, problem = _with_reply(verdict, asked, prompt)
@@ -304,11 +306,11 @@ class _Grader:
                 return verdict
             asked_prompt = prompt.again(problem)
 
-    def _ask(self, job: Job, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
-        document, probe = self._document(job.cell, prompt)
+    def _ask(self, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
+        document, probe = self._document(request.cell, prompt)
         probe = replace(probe, schema=reply_schema(prompt.items))
         if not self._is_remote:  # a simulated judge starts from the probe's target
-            expected = plain_answers(sample, prompt.items, job.expected)
+            expected = plain_answers(sample, prompt.items, request.expected)
             target = json.dumps({"id": prompt.code, "reason": "by its words", **expected})
             probe = replace(probe, targets=(target,))
         asked = self._retrier.ask(document, [probe])
@@ -331,8 +333,8 @@ class _Grader:
         )  # fmt: skip
         return Document(cell.key, cell.key, model.frame, text, nothing, 0, 0, (), (probe,)), probe
 
-    def _key(self, job: Job) -> str:
-        return _key(job.cell, job.question, job.targets, job.answer, self._rubric, self._judge.identity)
+    def _key(self, request: VerdictRequest) -> str:
+        return _key(request.cell, request.question, request.targets, request.answer, self._rubric, self._judge.identity)
 
     def _count(self, verdict: JudgeVerdict) -> None:
         self._done += 1

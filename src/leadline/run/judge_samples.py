@@ -17,7 +17,8 @@ from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell, Document, Draft, Frame, Match, Question
-from leadline.results.judged import JudgedAnswer, judged_answers
+from leadline.results.judged import judged_answers
+from leadline.results.judged_means import JudgedAnswer
 from leadline.results.run import kind_of
 from leadline.run.documents import first_rows, jobs
 from leadline.run.plan import Cost, Plan
@@ -55,8 +56,8 @@ class JudgeResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One sample for a judge. `make` builds the sample when its turn has come."""
+class VerdictRequest:
+    """One verdict to ask a judge for. `make` builds the sample when its turn has come."""
 
     cell: Cell
     question: str
@@ -67,10 +68,10 @@ class Job:
     expected: bool | None = None
 
 
-def canary_jobs() -> Iterator[Job]:
+def canary_requests() -> Iterator[VerdictRequest]:
     for canary in CANARIES:
         sample = canary.sample
-        yield Job(
+        yield VerdictRequest(
             canary.cell, sample.question, sample.targets, digest_text(sample.answer), partial(_itself, sample),
             canary.kind, canary.right,
         )  # fmt: skip
@@ -104,10 +105,10 @@ class AnswersToJudge:
                 self._decided.add(record.cell.key)
                 yield record, ruled.rule, ruled.value
 
-    def to_judge(self) -> Iterator[Job]:
+    def to_judge(self) -> Iterator[VerdictRequest]:
         for record in self.records:
             if record.cell.key not in self._decided:
-                yield Job(
+                yield VerdictRequest(
                     record.cell, record.question, record.targets, answer_digest(record), partial(self.sample, record)
                 )  # fmt: skip
 

@@ -27,6 +27,8 @@ VERDICTS = "verdicts.jsonl"
 VERDICTS_LOCK = "verdicts.lock"
 LABELS = "labels.csv"
 DRAW = "labels.draw.json"
+RULE = "rule"
+"""The name of the judge on verdicts that a rule gave."""
 
 Status = Literal["judged", "unparsed", "failed"]
 

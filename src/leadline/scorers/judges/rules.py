@@ -19,8 +19,6 @@ from leadline.scorers.judges.rubric import AskedItem, ItemAnswer, Rubric
 from leadline.scorers.normalise import bare
 
 RULES = ("exact match", "empty", "refused", "cut off")
-RULE = "rule"
-"""The name of the judge on verdicts that a rule gave."""
 
 
 @dataclass(frozen=True, slots=True)
