@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from leadline.api import Run, RunComparison, RunFigure, load_run, measure
     from leadline.core.contracts import Model, ModelCard, ModelProvider, Scorer, Source, Task, Tokenizer
+    from leadline.core.drafts import Draft, Fact, Question
     from leadline.core.errors import LeadlineError
     from leadline.core.records import Answer, Completion, Failure, Record, Score, Sent
     from leadline.core.seeds import rng
     from leadline.core.spec import Spec
-    from leadline.core.types import Cell, Document, Draft, Fact, Frame, Probe, Question
+    from leadline.core.types import Cell, Document, Frame, Probe
     from leadline.run.engine import plan
     from leadline.run.plan import Plan
     from leadline.text.chat import completion_frame
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "leadline.api": ("Run", "RunComparison", "RunFigure", "load_run", "measure"),
     "leadline.core.contracts": ("Model", "ModelCard", "ModelProvider", "Scorer", "Source", "Task", "Tokenizer"),
+    "leadline.core.drafts": ("Draft", "Fact", "Question"),
     "leadline.core.errors": ("LeadlineError",),
     "leadline.core.seeds": ("rng",),
     "leadline.core.records": ("Answer", "Completion", "Failure", "Record", "Score", "Sent"),
     "leadline.core.spec": ("Spec",),
-    "leadline.core.types": ("Cell", "Document", "Draft", "Fact", "Frame", "Probe", "Question"),
+    "leadline.core.types": ("Cell", "Document", "Frame", "Probe"),
     "leadline.run.engine": ("plan",),
     "leadline.run.plan": ("Plan",),
     "leadline.text.chat": ("completion_frame",),

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core.drafts import Draft
 from leadline.core.errors import LengthError, OtherRunError, RunStopped
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Document, Draft, Probe
+from leadline.core.types import Document, Probe
 from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed

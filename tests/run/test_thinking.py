@@ -10,10 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
-from leadline.core.types import EXTRA_ALLOWANCE, Cell
+from leadline.core.types import Cell
 from leadline.models.openai.thinking import checked_thinking, thinking_fields
 from leadline.results.run import load_run
 from leadline.run.allowance import FILE, first_allowances, largest, next_step

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from leadline.core.contracts import Remote, Tokenizer
-from leadline.core.types import Document, Draft, Frame
+from leadline.core.drafts import Draft
+from leadline.core.types import Document, Frame
 from leadline.text.fitting import Fitter
 
 _tokenizers: dict[str, Tokenizer] = {}

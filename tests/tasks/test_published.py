@@ -12,10 +12,11 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core import registry
+from leadline.core.drafts import Filler
 from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import TaskSpec, make_spec
-from leadline.core.types import Cell, Document, Filler
+from leadline.core.types import Cell, Document
 from leadline.results.run import load_run
 from leadline.run.engine import measure
 from leadline.stats.comparability import mixed_variants

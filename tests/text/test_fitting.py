@@ -8,9 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
+from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.errors import LeadlineError, LengthError, SourceError, TokenizerError
 from leadline.core.seeds import digest
-from leadline.core.types import Cell, Document, Draft, Fact, Frame, PieceBank, Question
+from leadline.core.types import Cell, Document, Frame
 from leadline.tasks.needle import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter

@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 import pytest
 
-from leadline.core.types import PieceBank
+from leadline.core.drafts import PieceBank
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece, first_cut
 from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_chec
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Score
 from leadline.core.seeds import Split, digest, seed_of
-from leadline.core.types import Cell, Cluster, Document, Draft, Filler, Frame, Probe, Reading
+from leadline.core.types import Cell, Cluster, Document, Frame, Probe, Reading
 from leadline.core.types import Continuation as Continuation
 from leadline.core.types import TokenNLL as TokenNLL
 

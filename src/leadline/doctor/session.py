@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 from leadline.core.contracts import Model
+from leadline.core.drafts import Draft, Question
 from leadline.core.records import Completion, Failure
-from leadline.core.types import Cell, Document, Draft, Probe, Question
+from leadline.core.types import Cell, Document, Probe
 from leadline.models.openai.provider import Exchange, OpenAIModel
 from leadline.text.chat import TAGS
 from leadline.text.fitting import Fitter

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from leadline.core.types import Cell, Document, Draft, Fact, Probe, Question
+from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.types import Cell, Document, Probe
 from leadline.doctor.session import Session
 from leadline.text.sources import open_source
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.records import Completion, Record
-from leadline.core.types import EXTRA_ALLOWANCE
 
 
 @dataclass(slots=True)

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import StoreError
 from leadline.core.format import format_length
 from leadline.core.records import Completion, Record
-from leadline.core.types import EXTRA_ALLOWANCE, Cell
+from leadline.core.types import Cell
 from leadline.run.events import Listener, Note, without_started
 from leadline.store.files import replace_file
 from leadline.store.runs import read_records

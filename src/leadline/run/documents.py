@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from leadline.core.contracts import Task
+from leadline.core.drafts import Draft
 from leadline.core.errors import LeadlineError
 from leadline.core.format import format_length
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
-from leadline.core.types import Cell, Cluster, Document, Draft
+from leadline.core.types import Cell, Cluster, Document
 from leadline.text.fitting import Fitter
 from leadline.text.sources import TextSource
 

@@ -21,12 +21,13 @@ import numpy as np
 
 from leadline.core import registry
 from leadline.core.contracts import Model, Remote, Replicated
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
 from leadline.core.records import Completion, Failure
 from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
-from leadline.core.types import Cell, Document, Draft, Probe, Question
+from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.run.plan import open_model

@@ -12,11 +12,12 @@ from pathlib import Path
 
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Cell, Document, Draft, Frame, Match, Question
+from leadline.core.types import Cell, Document, Frame, Match
 from leadline.results.judged import judged_answers
 from leadline.results.judged_means import JudgedAnswer
 from leadline.results.run import kind_of

@@ -14,8 +14,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Question
 from leadline.core.seeds import rng
-from leadline.core.types import Cell, Draft, Question
+from leadline.core.types import Cell
 from leadline.tasks.wording import PromptPart, WordedTask
 
 CLAUSE = ' If the text does not say, answer "{reply}".'

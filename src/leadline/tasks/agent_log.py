@@ -15,8 +15,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import Split, rng
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
 from leadline.tasks.words import NOUNS, VERBS, draw_new_value, value_side

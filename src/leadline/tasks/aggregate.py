@@ -15,8 +15,9 @@ from typing import ClassVar, Literal
 from pydantic import Field, field_validator
 
 from leadline.core.contracts import Placement
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.record_list import (
     DAYS,

@@ -18,8 +18,9 @@ from typing import ClassVar
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, seed_of, split_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Reading, ValueKind, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.languages import TranslatedTask, translated_pair_parts
 from leadline.tasks.needle_lines import NeedleLines

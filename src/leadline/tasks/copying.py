@@ -13,8 +13,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.seeds import digest, of_split, rng
-from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import PromptPart, WordedTask
 from leadline.tasks.words import NOUNS

@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
+from leadline.core.drafts import Composer, Draft, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
-from leadline.core.types import Cell, Composer, Draft, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.word_list import WordList
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest_text, split_of
-from leadline.core.types import PieceBank, Room
 from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 from leadline.tasks.words import list_words
 

@@ -21,8 +21,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.seeds import Split, digest, of_split, rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile

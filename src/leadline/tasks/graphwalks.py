@@ -14,9 +14,10 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Mistakes, Question, Reading, document_name
+from leadline.core.types import Cell, Mistakes, Reading, document_name
 from leadline.tasks.edge_list import HEX_DIGITS, EdgeList, NodeNames, WalkedGraph, edge
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import PromptPart, WordedTask, answer_allowance

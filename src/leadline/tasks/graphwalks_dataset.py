@@ -19,10 +19,11 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Origin, Task
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import SourceError
 from leadline.core.files import parse_json
 from leadline.core.seeds import bulk_rng
-from leadline.core.types import Cell, Draft, Question, document_name
+from leadline.core.types import Cell, document_name
 from leadline.store.row_files import DataRow, data_files, digest_of, read_rows
 from leadline.tasks.graphwalks import FINAL_ANSWER, SCORERS
 from leadline.text.downloads import find_data

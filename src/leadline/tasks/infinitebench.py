@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Fact, Filler, PieceBank, Question, Targets
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Suite
-from leadline.core.types import Cell, Cluster, Draft, Fact, Filler, PieceBank, Question, Targets, document_name
+from leadline.core.types import Cell, Cluster, document_name
 from leadline.tasks.classics import Passkey
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator
 
+from leadline.core.drafts import Draft, Fact, PieceBank, Question, Room
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest_text, of_split, rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, Reading, Room, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.placement import PAD, SPARE, fact_depths, fill_lines
 from leadline.tasks.wording import PromptPart, WordedTask
 

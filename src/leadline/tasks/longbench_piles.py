@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, bulk_rng, rng, seed_of, split_of
-from leadline.core.types import Cell, Draft, Fact, PieceBank, Question, document_name
+from leadline.core.types import Cell, document_name
 from leadline.store.benchmark_files import LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.longbench import LONGBENCH_PARTS, UNTEMPLATED, scorers_of
 from leadline.tasks.question_files import FileQuestion, QuestionCorpus

@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import Split, rng, seed_of, split_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.mrcr_items import ORDINALS, ItemBank, ItemExchanges, Pair, draw_item, item_bank, request
 from leadline.tasks.wording import PromptPart

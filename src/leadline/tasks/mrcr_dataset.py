@@ -16,12 +16,13 @@ from typing import Any, ClassVar, get_args
 from pydantic import Field
 
 from leadline.core.contracts import DocumentFitter, Origin, Task
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import SourceError
 from leadline.core.files import parse_json
 from leadline.core.format import format_length
 from leadline.core.seeds import bulk_rng
 from leadline.core.turns import Role, Turn, closes, joined, opens
-from leadline.core.types import Cell, Document, Draft, Question, document_name
+from leadline.core.types import Cell, Document, document_name
 from leadline.store.row_files import DataRow, data_files, digest_of, read_rows
 from leadline.tasks.mrcr import SCORERS, WRONG_ORDINAL
 from leadline.text.downloads import find_data

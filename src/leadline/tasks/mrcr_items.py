@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest, of_split
 from leadline.core.turns import ASSISTANT, USER, closes, opens
-from leadline.core.types import PieceBank, Room
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices

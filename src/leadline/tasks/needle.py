@@ -16,9 +16,10 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Filler, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Filler, Question, Reading, ValueKind, document_name
+from leadline.core.types import Cell, Reading, ValueKind, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.languages import TranslatedTask, translated_needle_parts
 from leadline.tasks.lexical_overlap import lexical_overlap

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest, of_split, rng
-from leadline.core.types import PieceBank, Room, ValueKind
+from leadline.core.types import ValueKind
 from leadline.tasks.placement import pick_sizes
 from leadline.tasks.words import ADJECTIVES, NOUNS
 

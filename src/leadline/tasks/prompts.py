@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Origin, Task
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Cell, Draft, Match, Question, document_name
+from leadline.core.types import Cell, Match, document_name
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
 from leadline.tasks.wording import SCORERS
 

@@ -16,9 +16,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from leadline.core.contracts import Origin
+from leadline.core.drafts import Draft, Question
 from leadline.core.seeds import bulk_rng
 from leadline.core.spec import Suite
-from leadline.core.types import Cell, Draft, Question, document_name
+from leadline.core.types import Cell, document_name
 from leadline.store.benchmark_files import (
     INFINITEBENCH,
     LETTERS,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import Filler, PieceBank, Room
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
-from leadline.core.types import Filler, PieceBank, Room
 from leadline.store.benchmark_files import FileDocument, RawQuestion, read_questions
 
 if TYPE_CHECKING:

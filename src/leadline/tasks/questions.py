@@ -16,9 +16,10 @@ import numpy as np
 from pydantic import Field
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import (

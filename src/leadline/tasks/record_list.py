@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest_text
-from leadline.core.types import PieceBank, Room
 from leadline.tasks.fiction import pool
 from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 

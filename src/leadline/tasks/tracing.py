@@ -17,8 +17,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, split_of
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import (
     SCORERS,

@@ -19,11 +19,12 @@ from pydantic import Field, field_validator, model_validator
 
 from leadline.core import registry
 from leadline.core.contracts import Source, Task
+from leadline.core.drafts import Draft
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.seeds import seed_of
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Draft, Match
+from leadline.core.types import Cell, Match
 from leadline.tasks.words import listed
 from leadline.text.sources import TextSource, Unit, open_source
 

@@ -14,9 +14,10 @@ from typing import ClassVar
 from pydantic import Field, field_validator
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import of_split, rng
-from leadline.core.types import Cell, Draft, Fact, Question, Reading, document_name
+from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.fiction import pool
 from leadline.tasks.placement import spread_depths

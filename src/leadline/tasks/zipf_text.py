@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest_text, rng, split_of
-from leadline.core.types import PieceBank, Room
 from leadline.tasks.placement import mix_around_depth, pick_sizes
 
 if TYPE_CHECKING:

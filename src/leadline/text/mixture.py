@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Filler, PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.seeds import digest, seed_of
-from leadline.core.types import Filler, PieceBank
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import Filler, PieceBank
 from leadline.core.seeds import bulk_rng
-from leadline.core.types import Filler, PieceBank
 from leadline.text.sources import Stretch
 
 if TYPE_CHECKING:

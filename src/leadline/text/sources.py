@@ -26,11 +26,12 @@ import msgspec
 import numpy as np
 
 from leadline.core.contracts import Source
+from leadline.core.drafts import Filler, PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.files import cache_folder, read_cache, read_text, write_cache
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
-from leadline.core.types import Cluster, Filler, PieceBank
+from leadline.core.types import Cluster
 from leadline.text.generated import GeneratedText
 from leadline.text.mixture import Mixture
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import PieceBank
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
-from leadline.core.types import PieceBank
 from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from leadline.core.contracts import Tokenizer
+from leadline.core.drafts import Draft, PieceBank
 from leadline.core.errors import UsageError
 from leadline.core.seeds import digest
 from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
-from leadline.core.types import Document, Draft, Frame, PieceBank
+from leadline.core.types import Document, Frame
 from leadline.text.fitting.verbatim import verbatim_document
 
 

@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
+from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, Filler, Question
 from leadline.core.errors import TokenizerError
 from leadline.core.format import format_list
-from leadline.core.types import EXTRA_ALLOWANCE, Composer, Document, Draft, Filler, Frame, Match, Question
+from leadline.core.types import Document, Frame, Match
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.conversation import rendered_bank, rendered_draft, verbatim_conversation

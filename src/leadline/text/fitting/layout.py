@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.types import Fact
+from leadline.core.drafts import Fact
 from leadline.text.fitting.assembly import Assembly
 from leadline.text.fitting.bank import CountedBank
 from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, cut_piece, first_cut

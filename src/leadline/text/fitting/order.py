@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from leadline.core.drafts import Filler
 from leadline.core.errors import SourceError
-from leadline.core.types import Filler
 from leadline.text.fitting.bank import CountedBank
 
 if TYPE_CHECKING:

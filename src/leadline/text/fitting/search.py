@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
+from leadline.core.drafts import Composer, Draft, Fact, Filler, Question, Room
 from leadline.core.errors import LengthError
-from leadline.core.types import Composer, Document, Draft, Fact, Filler, Frame, Planted, Probe, Question, Room
+from leadline.core.types import Document, Frame, Planted, Probe
 from leadline.text.fitting.assembly import Assembly, Span
 from leadline.text.fitting.bank import CountedBank
 from leadline.text.fitting.layout import Layout, SizedFact, StretchWriter

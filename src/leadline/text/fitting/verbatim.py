@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
+from leadline.core.drafts import Draft, Question
 from leadline.core.errors import LengthError
 from leadline.core.records import Failure, FailureKind
-from leadline.core.types import Document, Draft, Frame, Probe, Question
+from leadline.core.types import Document, Frame, Probe
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids

@@ -24,9 +24,9 @@ from weakref import WeakSet
 
 import numpy as np
 
+from leadline.core.drafts import Filler, PieceBank
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
-from leadline.core.types import Filler, PieceBank
 from leadline.text.generated.grammar import FREE, PARAGRAPH, Compiler, read_symbols
 
 if TYPE_CHECKING:
