@@ -14,8 +14,8 @@ from leadline.dashboard import index as index_module
 from leadline.dashboard.index import IndexEntry, RunIndex
 from leadline.dashboard.live import Headline, Headlines, headline_of
 from leadline.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
-from leadline.results.format_effective import length_range
 from leadline.results.run import load_run
+from leadline.results.sentences import length_range
 from leadline.results.verdict import verdict
 from leadline.store.runs import RECORDS
 from support.growing_runs import begun_run, writing

@@ -11,6 +11,7 @@ from leadline.core.records import Completion, Failure, Receipt, Score
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.turns import Turns
 from leadline.core.types import Cell, Document, Frame, Probe
+from leadline.results.breakdowns import from_memory
 from leadline.results.run import logprob_results as measured
 from leadline.run.documents import jobs
 from leadline.run.many_models import submission_entry as entry_of
@@ -18,7 +19,6 @@ from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
 from leadline.stats.correlate import projection_outliers
 from leadline.stats.diagnose import diagnose
-from leadline.stats.no_context import from_memory
 from leadline.stats.observations import observations
 from leadline.stats.sequential import beta_binomial_sequence
 from leadline.stats.smooth import smooth

@@ -15,8 +15,8 @@ from leadline.report.comparison import differences_from_first
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
-from leadline.results.format_effective import length_range
 from leadline.results.run import Run, load_run
+from leadline.results.sentences import length_range
 from leadline.results.summary import summary
 from leadline.results.verdict import verdict
 from support.planted_runs import cliff, planted_records, write_run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leadline.core.errors import UsageError
-from leadline.results.verdict import format_finding
+from leadline.results.sentences import format_finding
 from leadline.stats.diagnose import Diagnosis, depth_contrast, diagnose
 from leadline.stats.smooth import smooth, smooth_surface
 from leadline.stats.surfaces import SHAPES, Surface, fit, surface_of

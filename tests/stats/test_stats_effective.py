@@ -12,7 +12,7 @@ from scipy.special import betaincinv, expit, logit
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
-from leadline.results.format_effective import effective_warning, length_range, reached_lengths
+from leadline.results.sentences import effective_warning, length_range, reached_lengths
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length, falling
 from leadline.stats.observations import Observations, parts_by_depth
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate

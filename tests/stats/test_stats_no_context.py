@@ -6,7 +6,7 @@ import msgspec
 
 from leadline.core.records import Completion, Failure, Record, Score
 from leadline.core.types import Cell
-from leadline.stats.no_context import FromMemory, from_memory
+from leadline.results.breakdowns import FromMemory, from_memory
 from support.planted_runs import planted_record
 
 

@@ -40,9 +40,9 @@ from leadline.core.errors import (
     UsageError,
 )
 from leadline.core.spec import Judging, Spec
-from leadline.results.cache_use import cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.run import Run
 from leadline.results.summary import summary, totals_values
+from leadline.results.token_use import cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.totals import Totals
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure

@@ -23,8 +23,8 @@ from leadline.core.format import format_duration, format_percent, format_percent
 from leadline.dashboard.index import IndexEntry, Stamp, problem_of, records_stamp
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.follow import RunMonitor
-from leadline.results.format_effective import length_range
 from leadline.results.run import Run, load_run
+from leadline.results.sentences import length_range
 from leadline.results.verdict import effective_in
 
 SAVE_AFTER = 200

@@ -22,8 +22,8 @@ from leadline.core.format import (
 )
 from leadline.report.charts.grid import difference_map, format_few, format_pairs, sentence
 from leadline.report.charts.theme import Figure
-from leadline.results.format_effective import length_range
 from leadline.results.run import Run, label_of, model_of
+from leadline.results.sentences import length_range
 from leadline.results.table import Tally
 from leadline.results.verdict import Verdict, format_truncation
 from leadline.stats.comparability import Obstacle, comparability

@@ -40,22 +40,21 @@ from leadline.report.heatmap_data import CLASS_COLOURS
 from leadline.report.judged import judged_html, judged_link
 from leadline.report.score_tables import (
     ABSENT_COLUMNS,
+    THINKING_COLUMNS,
     VERDICT_COLUMNS,
     WORDING_COLUMNS,
     absent_cells,
     stratum_cells,
     suite_table,
+    thinking_cells,
     verdict_cells,
     wording_cells,
 )
 from leadline.report.terminal import footnotes
-from leadline.report.thinking import COLUMNS as THINKING_COLUMNS
-from leadline.report.thinking import thinking_cells
-from leadline.results.cache_use import format_seconds_saved
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
 from leadline.results.table import FAILURE_CLASSES, detail_rows
-from leadline.results.thinking import is_shown
+from leadline.results.token_use import format_seconds_saved, is_shown
 from leadline.results.verdict import READING_WORDS, Verdict, verdict
 from leadline.store.runs import read_records
 

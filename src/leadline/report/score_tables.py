@@ -1,5 +1,5 @@
 """Scores as tables: a run of several tasks by task and length with RULER's averages, for the terminal, the page,
-Markdown and LaTeX; and scores of published benchmarks."""
+Markdown and LaTeX; scores of published benchmarks; accuracy against thinking."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from leadline.core.format import (
     NO_NUMBER,
     escape_markdown,
     format_length,
+    format_number,
     format_percent,
     format_percent_range,
     sanitise,
 )
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
-from leadline.results.format_effective import length_range
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
+from leadline.results.sentences import length_range
+from leadline.results.token_use import is_shown
 from leadline.results.verdict import verdict_by_task
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
@@ -356,3 +358,40 @@ def _rate(found: Estimate | None) -> str:
     if found is None:
         return NO_NUMBER
     return f"{format_percent(found.mean)} ({format_percent_range(found.interval)}), {found.n:,}"
+
+
+# --- thinking -----------------------------------------------------------------------------------
+
+THINKING_COLUMNS = ("length", "accuracy", "thinking, mean", "most", "allowance", "cut off")
+
+
+def thinking_cells(run: Run) -> list[tuple[str, ...]]:
+    """A row for each length; none for a run without thinking."""
+    return _thinking_rows(run) if is_shown(run.totals.thinking) else []
+
+
+def thinking_grid(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Grid | None:
+    """For the terminal; None if no run has thinking. Runs of a sweep without thinking are in it too."""
+    if not any(is_shown(run.totals.thinking) for run in runs):
+        return None
+    grid = grid_of("run", *THINKING_COLUMNS, plain=plain)
+    grid.title = "accuracy against thinking"
+    for run, name in zip(runs, names, strict=True):
+        for number, row in enumerate(_thinking_rows(run)):
+            grid.add_row(Text(sanitise(name, 40) if plain or not number else ""), *row)
+    return grid
+
+
+def _thinking_rows(run: Run) -> list[tuple[str, ...]]:
+    return [
+        (
+            format_length(length),
+            f"{format_percent(use.accuracy)}%",
+            format_number(use.mean_tokens),
+            format_number(use.most),
+            format_number(use.allowed) if use.allowed else "the task's",
+            f"{100 * use.cut_share:.1f}%",
+        )
+        for length, use in sorted(run.totals.thinking.items())
+        if use.answers
+    ]

@@ -32,10 +32,11 @@ from leadline.report.score_tables import (
     published_table,
     stratum_table,
     suite_grid,
+    thinking_grid,
     verdict_table,
     wording_table,
 )
-from leadline.report.thinking import thinking_grid
+from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Run, format_interval_kind, load_run
@@ -45,7 +46,6 @@ from leadline.results.verdict import format_design_effect, format_scorer_gaps, r
 from leadline.stats.comparability import mixed_variants
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
-from leadline.stats.no_context import FromMemory, from_memory
 from leadline.store.runs import read_records
 
 # --- one run ------------------------------------------------------------------------------------

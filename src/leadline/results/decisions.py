@@ -1,4 +1,4 @@
-"""Sentences about decisions: what a gate says, and what a stopping rule has found so far."""
+"""Decisions in sentences: what a gate says, and what a stopping rule has found so far."""
 
 from __future__ import annotations
 

@@ -11,13 +11,18 @@ from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlencode
 
 from leadline.core.records import UNIT, Record
-from leadline.results.absent import AbsentRates, absent_rates
+from leadline.results.breakdowns import (
+    AbsentRates,
+    Stratum,
+    StratumCounter,
+    WordingSpread,
+    absent_rates,
+    wording_spreads,
+)
 from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
-from leadline.results.strata import Stratum, StratumCounter
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.totals import Receipts, Totals
-from leadline.results.wording_spread import WordingSpread, wording_spreads
 from leadline.stats.effective import Threshold
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import by_distance, by_length, metric_of

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from leadline.results.absent import AbsentRates
-from leadline.results.format_effective import effective_warning, length_range
+from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, WordingSpread
 from leadline.results.judged import read_judged
 from leadline.results.judged_summary import judged_values
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
-from leadline.results.strata import Stratum, TaskVerdict
+from leadline.results.sentences import effective_warning, length_range
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
-from leadline.results.thinking import is_shown, thinking_values
+from leadline.results.token_use import is_shown, thinking_values
 from leadline.results.verdict import effective_in, effective_parts, format_truncation, shapes, verdict_by_task
-from leadline.results.wording_spread import WordingSpread
 from leadline.stats.effective import VERSION, EffectiveLength
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import design_effect

@@ -10,8 +10,7 @@ from pathlib import Path
 from leadline.core.errors import NotMeasured, TruncatedPrompts
 from leadline.core.format import format_count
 from leadline.core.records import Completion, Receipt, Record
-from leadline.results.cache_use import CacheUse
-from leadline.results.thinking import ThinkingByLength, ThinkingUse
+from leadline.results.token_use import CacheUse, ThinkingByLength, ThinkingUse
 
 UNANSWERED_SHARE = 0.5
 """Of the answers: with this many empty ones the server was measured and not the model."""

@@ -17,19 +17,20 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.results.format_effective import (
+from leadline.results.breakdowns import TaskVerdict, task_verdicts
+from leadline.results.run import Run
+from leadline.results.sentences import (
     against_the_curve,
     effective_interval,
     effective_point,
     effective_warning,
     first_failure,
+    format_finding,
     format_threshold,
     reached_lengths,
 )
-from leadline.results.run import Run
-from leadline.results.strata import TaskVerdict, task_verdicts
 from leadline.results.table import PUBLISHED, Table, scorer_gaps
-from leadline.stats.diagnose import Diagnosis, MapFinding, diagnose
+from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.stats.marginals import design_effect
@@ -270,65 +271,6 @@ def shapes(run: Run) -> list[str]:
     for task, diagnosis in found.items():
         kinds.setdefault(diagnosis.kind, []).append(sanitise(task, 40))
     return [f"{kind.capitalize()}: {', '.join(names)}." for kind, names in kinds.items()]
-
-
-def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
-    """A finding of a diagnosis in a sentence without its capital and full stop."""
-    numbers = found.statistic
-    weight = f"weight {numbers['weight']:.2f}" if "weight" in numbers else ""
-    mean = f"{100 * numbers.get('mean', 0.0):.0f}"
-    if found.kind == "healthy":
-        if "may_be" in numbers:
-            count = format_count(diagnosis.samples, "sample")
-            return f"no weak length or depth seen in {count}, mean {mean} (95%: {100 * numbers['may_be']:.0f} or more)"
-        return f"healthy: {mean} everywhere, no length or depth falls behind"
-    if found.kind == "noise" and "lowest" in numbers:
-        low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
-        return f"no marked pattern: about {mean} over all, between {low:.0f} and {high:.0f}"
-    if found.kind == "noise":
-        how = "right or wrong by chance" if numbers["mean"] >= 0.05 else "it fails nearly everywhere"
-        return f"no pattern: about {mean} at every length and depth, {how}"
-    if found.kind == "cliff":
-        before, after = 100 * numbers["before"], 100 * numbers["after"]
-        fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
-        more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
-        return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
-    if found.kind == "irregular":
-        return _format_irregular(diagnosis, mean)
-    if found.kind == "smooth decay":
-        ends = f"from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
-        ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
-        if "middle" not in numbers or "floor" in numbers:
-            return f"smooth decay: {ends} ({weight})"
-        return (
-            f"smooth decay: {ends}; it halves at {format_tokens(numbers['middle'])} and takes "
-            f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
-        )
-    if found.kind == "lost in the middle":
-        more = f"{100 * numbers['contrast']:.0f} more than"
-        if not weight:
-            return f"the ends of documents score {more} their middle (p = {numbers['p']:.2g})"
-        return f"lost in the middle: the ends score {more} the middle, p = {numbers['p']:.2g} ({weight})"
-    if found.kind == "mixed":
-        first, second = (other.kind for other in diagnosis.findings[1:3])
-        return (
-            f"mixed: {first} (weight {numbers['first']:.2f}) or {second} ({numbers['second']:.2f}); "
-            "more samples would tell"
-        )
-    side = "end" if found.kind == "recency only" else "start"
-    inside = f"{100 * numbers['inside']:.0f} within {format_tokens(numbers['window'])} tokens of the {side}"
-    return f"{found.kind}: {inside}, {100 * numbers['outside']:.0f} beyond ({weight})"
-
-
-def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
-    parts = [
-        f"{format_tokens(length)} ({100 * score:.0f})"
-        if length is not None
-        else f"depth {depth:.0%} ({100 * score:.0f})"
-        for length, depth, score in diagnosis.behind
-    ]
-    where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"
-    return f"none of the known shapes{where}, {mean} over all"
 
 
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:

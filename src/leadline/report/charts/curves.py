@@ -31,9 +31,9 @@ from leadline.report.charts.theme import (
     selectable,
 )
 from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MUTED, colour_at, format_task, selection
-from leadline.results.format_effective import length_range
+from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.strata import Stratum
+from leadline.results.sentences import length_range
 from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate

@@ -41,8 +41,8 @@ from leadline.report.heatmap_data import (
     selection,
     tasks_heatmap,
 )
-from leadline.results.format_effective import length_range
 from leadline.results.run import Run, format_interval_kind
+from leadline.results.sentences import length_range
 from leadline.results.table import Place
 from leadline.results.verdict import Verdict
 from leadline.stats.compare import Comparison, Difference
