@@ -16,7 +16,7 @@ from leadline.cli.main import run_command  # noqa: E402
 from leadline.core.contracts import Continuation  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
-from leadline.models.hf.spill import SpillingStore  # noqa: E402
+from leadline.models.hf.store import Store  # noqa: E402
 from leadline.report.page import cost  # noqa: E402
 from leadline.results.run import load_run  # noqa: E402
 from support.tiny_models import STOP, model_folder, random_ids, tiny  # noqa: E402
@@ -55,7 +55,7 @@ def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
         asked.append((device.type, used))
         return 10_000
 
-    store = SpillingStore(room)
+    store = Store(room)
     store.prepare(10, 0, [10])
     for layer, device in enumerate(["cpu", "cpu", "meta", "meta"]):
         numbers = torch.ones(1, 2, 10, 4, device=device)

@@ -106,7 +106,7 @@ def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
 def test_a_million_tokens_spill_to_host_memory_and_the_plan_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
     monkeypatch.setattr(memory, "device_memory", lambda device: 139 * GIB)
-    monkeypatch.setattr(memory, "host_memory", lambda: 120 * GIB)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 120 * GIB)
     lengths = [4096 * 2**i for i in range(9)]
     nested = [DocumentReading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))]
     speed = Speed(products=6e14, attention=6e14, decoding=3e12, host=51 * GIB)
@@ -123,7 +123,7 @@ def test_a_million_tokens_spill_to_host_memory_and_the_plan_says_how_much(monkey
     assert "time about 8 min 26 s for reading" in time
     assert "host memory" not in words(fp8=True)[0]
     assert "64.0 of the cache stay on the device" in words(resident=64 * GIB)[0]
-    monkeypatch.setattr(memory, "host_memory", lambda: 6 * GIB)
+    monkeypatch.setattr(memory, "free_host_memory", lambda: 6 * GIB)
     with pytest.raises(UsageError, match=r"beside 2\.0 GiB of host memory") as caught:
         words()
     assert "store=fp8" in caught.value.fix

@@ -10,12 +10,14 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.models.hf.decode import plain_nll  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.host_memory import HostLayer, HostMemory  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
-from leadline.models.hf.spill import SpillingStore, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
-from leadline.models.hf.store import DeviceStore, LocalAttention  # noqa: E402
+from leadline.models.hf.store import Store, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
 from leadline.models.hf.trial import choose_reader  # noqa: E402
+from leadline.models.hf.windows import LocalAttention  # noqa: E402
 from support.architectures import architecture  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 
@@ -33,9 +35,10 @@ def one_layer_resident(device: Any, used: int) -> int:
     return 50_000 - used  # 300 tokens of a layer have 38,400 bytes in most of these models
 
 
-def hidden_states(reader: Reader, document: Any = DOCUMENT) -> Any:
+def hidden_states(reader: Reader, document: Any = DOCUMENT, *, windows: bool = True) -> Any:
+    """Without `windows` layers with local attention keep every token, as others do."""
     cuts = [row.base for row in ROWS]
-    reader.read(document[: max(cuts)], cuts=cuts)
+    reader.read(document[: max(cuts)], cuts=cuts if windows else None)
     batch = reader.open_rows(ROWS, room=1)
     own = [hidden for _, hidden in batch.read_own()]
     return torch.cat([*own, batch.advance(torch.full((len(ROWS), 1), 9))], 1)
@@ -45,12 +48,13 @@ def hidden_states(reader: Reader, document: Any = DOCUMENT) -> Any:
 @pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss", "deepseek_v3"])
 def test_spilled_and_windowed_stores_are_equal_to_the_resident_one_bit_by_bit(name: str, room: Any) -> None:
     reader, _ = choose_reader(architecture(name), Reader(architecture(name), chunk=64))
-    reader.new_store = DeviceStore
-    want = hidden_states(reader)
+    want = hidden_states(reader, windows=False)
+    assert reader.store is not None
+    assert not reader.store.spilled_layers
     reader.forget()
-    reader.new_store = lambda: SpillingStore(room, block=32)
+    reader.new_store = lambda: Store(room, block=32)
     assert torch.equal(hidden_states(reader), want)
-    assert isinstance(reader.store, SpillingStore)
+    assert reader.store is not None
     spilled = len(reader.store.spilled_layers)
     assert spilled >= (room is nothing_resident)
     assert reader.store.steady == (spilled == 0)
@@ -61,8 +65,8 @@ def test_spilled_and_windowed_stores_are_equal_to_the_resident_one_bit_by_bit(na
     again = hidden_states(reader, other)  # goes on from the common beginning
     assert reader.tokens_read - before <= 100
     reader.forget()
-    reader.new_store = DeviceStore
-    assert torch.allclose(again, hidden_states(reader, other), atol=1e-5)
+    reader.new_store = Store
+    assert torch.allclose(again, hidden_states(reader, other, windows=False), atol=1e-5)
 
 
 def test_layers_with_windows_keep_only_what_is_still_seen() -> None:
@@ -70,10 +74,9 @@ def test_layers_with_windows_keep_only_what_is_still_seen() -> None:
     document = random_ids(1, 3000)
     cuts = [1000, 3000]
     sizes = []
-    for new_store in (DeviceStore, lambda: SpillingStore(lambda device, used: None)):
+    for wanted in (None, cuts):
         reader.forget()
-        reader.new_store = new_store
-        reader.read(document, cuts=cuts)
+        reader.read(document, cuts=wanted)
         sizes.append(reader.store.bytes if reader.store else 0)
     assert sizes[1] < 0.55 * sizes[0]  # one of its two layers has a window of 23
 
@@ -88,6 +91,15 @@ def test_a_layer_with_a_window_says_what_it_has_dropped() -> None:
     assert layer.resumes_from(10) == 6
     with pytest.raises(LookupError):
         layer.read(9, 12)
+
+
+def test_rows_may_come_before_anything_was_read() -> None:
+    model = tiny("llama")
+    engine = Engine(model, [STOP], chunk=64)
+    found = engine.nll(DOCUMENT, [Continuation(0, DOCUMENT[:20], 3)], [])
+    want = plain_nll(engine.reader, DOCUMENT, [Continuation(0, DOCUMENT[:20], 3)], [])
+    assert found is not None
+    assert abs(found.continuations[0] - want.continuations[0]).max() < 1e-4
 
 
 def test_a_longer_document_takes_its_beginning_along() -> None:
@@ -127,7 +139,7 @@ def test_the_spilled_store_in_float8_equals_the_resident_one_in_float8() -> None
     found = []
     for room in (lambda device, used: None, nothing_resident):
         reader.forget()
-        reader.new_store = partial(SpillingStore, room, fp8=True, block=32)
+        reader.new_store = partial(Store, room, fp8=True, block=32)
         found.append(hidden_states(reader))
     assert torch.equal(*found)
 
@@ -152,7 +164,7 @@ def test_memory_that_cannot_be_pinned_is_used_as_it_is_and_said(monkeypatch: pyt
 
 
 def test_host_memory_that_is_not_there_fails_the_longest_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("leadline.models.hf.memory.host_memory", lambda: (4 << 30) + 20_000)
+    monkeypatch.setattr("leadline.models.hf.host_memory.free_host_memory", lambda: (4 << 30) + 20_000)
     engine = Engine(tiny("llama"), [STOP], chunk=512, resident=0)
     asks = [EngineRequest(cut, CLOSINGS[0], 4) for cut in (300, 60, 50)]
     found = engine.answer(DOCUMENT, asks)

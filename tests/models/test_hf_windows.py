@@ -19,9 +19,8 @@ from leadline.models.hf.engine import Engine  # noqa: E402
 from leadline.models.hf.parts import attend, attend_band  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
 from leadline.models.hf.sdpa import Scoring, attend_where  # noqa: E402
-from leadline.models.hf.store import LocalAttention  # noqa: E402
 from leadline.models.hf.trial import shared_reading_support  # noqa: E402
-from leadline.models.hf.windows import find_windows  # noqa: E402
+from leadline.models.hf.windows import LocalAttention, find_windows  # noqa: E402
 from support.architectures import architecture  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 

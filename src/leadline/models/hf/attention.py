@@ -12,7 +12,7 @@ parts (parts.py) and merged exactly; attention sinks and capped scores are parts
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -35,19 +35,13 @@ from leadline.models.hf.parts import (
     power_of_two_spans,
 )
 from leadline.models.hf.sdpa import AttentionPart, Scoring, attend_where
-from leadline.models.hf.store import LocalAttention, Store
+from leadline.models.hf.store import Store
+from leadline.models.hf.windows import LocalAttention, UnsupportedAttention, Windows
 
 ATTENTION_NAME = "leadline_shared_prefix"
 STEP = 1024
 """Chunks whose length is a multiple of this may use kernels that need a plan for every new shape."""
 _MASKED_KEYS = 512
-
-Windows = Mapping[int, LocalAttention]
-"""The layers with local attention, by number."""
-
-
-class UnsupportedAttention(Exception):
-    """The model uses a kind of attention that shared reading does not implement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from transformers import GenerationConfig
 
 from leadline.core.contracts import Continuation, TokenNLL
 from leadline.models.hf.reader import PromptRow, Reader, RowBatch, rows_of
-from leadline.models.hf.rope import reset_dynamic_rope
+from leadline.models.hf.windows import reset_dynamic_rope
 
 if TYPE_CHECKING:
     import numpy.typing as npt

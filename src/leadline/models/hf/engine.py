@@ -25,10 +25,10 @@ from leadline.models.hf.memory import OVERHEAD, ROWS_BYTES, STAGING_BYTES, Decod
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
-from leadline.models.hf.rope import positions_as_of, reset_dynamic_rope
 from leadline.models.hf.sdpa import Scoring
-from leadline.models.hf.spill import SpillingStore
+from leadline.models.hf.store import Store
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
+from leadline.models.hf.windows import positions_as_of, reset_dynamic_rope
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -95,7 +95,7 @@ class Engine:
                 self.fused = fuse_if_equal(model, self.reader)
             if shared:
                 self.reader, self.support = choose_reader(model, self.reader)
-        self.reader.new_store = lambda: SpillingStore(self._room_for_store, fp8=self.fp8)
+        self.reader.new_store = lambda: Store(self._room_for_store, fp8=self.fp8)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""

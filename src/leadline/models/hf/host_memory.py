@@ -8,6 +8,8 @@ Fetcher        copies spans of them to the device, one span ahead of their use
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,8 +19,31 @@ BLOCK_TOKENS = 1 << 14
 ARENA_BYTES = 256 << 20
 """Pinned memory is taken in pieces of this size: torch rounds every piece up to a power of two."""
 
+HOST_RESERVE = 4 << 30
+"""Host memory that keys and values do not use."""
 Planes = tuple[Tensor, ...]
 """What is stored of keys (or values): the numbers, and their scales where there are any; [1, heads, tokens, n] each."""
+
+
+def free_host_memory() -> int | None:
+    """Host memory that this process could still get, within the limit of its container."""
+    found = []
+    with suppress(OSError, ValueError, IndexError, StopIteration):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")))
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    return min(found, default=None)
+
+
+def check_host_memory(needed: int) -> None:
+    """Raises MemoryError where keys and values would take what the rest of this machine needs."""
+    has = free_host_memory()
+    if has is not None and needed > has - HOST_RESERVE:
+        raise MemoryError(
+            f"not enough memory: {needed / (1 << 30):.1f} GiB of keys and values, and {has / (1 << 30):.1f} are free"
+        )
 
 
 def _aligned(size: int) -> int:

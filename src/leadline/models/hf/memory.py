@@ -16,13 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_duration, format_flops
+from leadline.models.hf.host_memory import HOST_RESERVE, free_host_memory
 
 GIB = 1 << 30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -313,29 +313,6 @@ def device_memory(device: torch.device) -> int | None:
     return None
 
 
-HOST_RESERVE = 4 * GIB
-"""Host memory that keys and values do not use."""
-
-
-def host_memory() -> int | None:
-    """Host memory that this process could still get, within the limit of its container."""
-    found = []
-    with suppress(OSError, ValueError, IndexError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")))
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
-    return min(found, default=None)
-
-
-def check_host_memory(needed: int) -> None:
-    """Raises MemoryError where keys and values would take what the rest of this machine needs."""
-    has = host_memory()
-    if has is not None and needed > has - HOST_RESERVE:
-        raise MemoryError(f"not enough memory: {needed / GIB:.1f} GiB of keys and values, and {has / GIB:.1f} are free")
-
-
 def forecast(
     shape: DecoderShape,
     readings: Sequence[DocumentReading],
@@ -357,7 +334,7 @@ def forecast(
     """
     has = [device_memory(device) for device in devices]
     memory = None if None in has or not has else sum(filter(None, has))
-    host = max(0, (host_memory() or 0) - HOST_RESERVE) if any(device.type == "cuda" for device in devices) else 0
+    host = max(0, (free_host_memory() or 0) - HOST_RESERVE) if any(device.type == "cuda" for device in devices) else 0
     if memory is not None and readings:
         lengths = sorted({reading.longest for reading in readings})
         check_fits(

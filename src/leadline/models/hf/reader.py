@@ -25,11 +25,11 @@ from leadline.models.hf.attention import (
     DocumentPass,
     PassDone,
     RowsPass,
-    Windows,
     running,
 )
 from leadline.models.hf.states import StateKeeper, rows_of_states
-from leadline.models.hf.store import DeviceStore, Store
+from leadline.models.hf.store import Store
+from leadline.models.hf.windows import Windows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,7 +86,7 @@ class Reader:
         self._last_layer = None if spread or layers is None else layers - 1
         self._takes = inspect.signature(self.body.forward).parameters
         self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
-        self.new_store: Callable[[], Store] = DeviceStore
+        self.new_store: Callable[[], Store] = Store
         self.store: Store | None = None
         self.windows: Windows = {}  # layers with local attention
         self.ids: Ids = np.zeros(0, np.int32)  # those in the store

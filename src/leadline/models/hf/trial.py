@@ -18,12 +18,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from leadline.models.hf.attention import Windows
 from leadline.models.hf.decode import generate
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
 from leadline.models.hf.states import StateKeeper, keeper_of
-from leadline.models.hf.windows import find_windows, small_windows
+from leadline.models.hf.windows import Windows, find_windows, small_windows
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids

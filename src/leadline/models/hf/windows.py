@@ -1,24 +1,48 @@
-"""Which layers of a model attend locally, found out from the masks that the model makes for itself.
+"""What of a text each layer of a model sees, and at which positions: found out from the model, never from its name.
+
+    LocalAttention     a layer with a sliding window or with chunks
+    find_windows       which layers have one
+    positions_as_of    position encodings that depend on the length of the text
 
 transformers' models ask for a mask by describing it: a function of query and key positions. `find_windows` lets a model
-make its masks for two tokens, reads the description instead of building the mask, and notes which layer gets which. No
-model needs to be known by name, and layers of several kinds are told apart.
+make its masks for two tokens, reads the description instead of building the mask, and notes which layer gets which.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from leadline.models.hf.attention import UnsupportedAttention, Windows
-from leadline.models.hf.store import LocalAttention
+
+class UnsupportedAttention(Exception):
+    """The model uses a kind of attention that shared reading does not implement."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalAttention:
+    """A layer that sees only the last `size` tokens, its own included; with `chunked`, only those of its own chunk:
+    chunks are `size` tokens long, and the first begins at position 0."""
+
+    size: int
+    chunked: bool = False
+
+    def first_seen(self, position: int) -> int:
+        """The first position that a token at this position sees."""
+        return position // self.size * self.size if self.chunked else max(0, position - self.size + 1)
+
+
+Windows = Mapping[int, LocalAttention]
+"""The layers with local attention, by number."""
+
+# --- windows ------------------------------------------------------------------------------------
 
 _NAME = "leadline_find_windows"
 _FULL, _FAR = 0, 1 << 30
@@ -101,3 +125,43 @@ def _note(
 
 AttentionInterface.register(_NAME, _note)
 AttentionMaskInterface.register(_NAME, _describe)
+
+
+# --- position encodings -------------------------------------------------------------------------
+
+# Frequencies of dynamic NTK and of long and short factors are those of the longest position in a pass (of all passes so
+# far, for dynamic NTK). A prompt that is read in one pass gets those of its whole length. To read it in chunks, and for
+# several prompts of one length at once, every pass is told that length.
+
+
+def reset_dynamic_rope(model: Any) -> None:
+    """Dynamic position encodings keep the scaling of the longest text so far; every prompt must start without it."""
+    for module in model.modules():
+        if hasattr(module, "max_seq_len_cached") and hasattr(module, "original_inv_freq"):
+            module.max_seq_len_cached = module.original_max_seq_len
+            module.register_buffer("inv_freq", module.original_inv_freq.to(module.inv_freq.device), persistent=False)
+
+
+@contextmanager
+def positions_as_of(model: Any, length: int) -> Iterator[None]:
+    """Every pass has the frequencies of a text of at least this length: one more position is encoded, and dropped."""
+
+    def with_last_position(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        positions: Tensor = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
+        longer = torch.cat([positions, torch.full_like(positions[..., :1], length - 1)], -1)
+        return (args[0] if args else kwargs["x"], longer), {k: v for k, v in kwargs.items() if k not in _NAMES}
+
+    def without_it(module: Any, args: Any, kwargs: Any, output: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        return output[0][..., :-1, :], output[1][..., :-1, :]
+
+    encodings = [m for m in model.modules() if getattr(m, "rope_type", None) in ("dynamic", "longrope")]
+    hooks = [m.register_forward_pre_hook(with_last_position, with_kwargs=True) for m in encodings]
+    hooks += [m.register_forward_hook(without_it, with_kwargs=True) for m in encodings]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+_NAMES = ("x", "position_ids")
