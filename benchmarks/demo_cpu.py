@@ -24,7 +24,7 @@ from leadline.core.types import Document
 from leadline.models.hf import HF
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.model import HFModel
-from leadline.run.documents import jobs
+from leadline.run.documents import planned_documents
 from leadline.text.fitting import Fitter
 
 
@@ -38,8 +38,8 @@ def clock(work: Callable[[], Any]) -> tuple[float, float, Any]:
 def first_sample(spec: Spec, model: Any) -> list[Document]:
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     fitter = Fitter(model.tokenizer, model.frame)
-    first = [job for job in jobs(spec, tasks) if job.cells[0].sample == 0]
-    return [job.task.document(job.cells, seed=spec.seed, fitter=fitter) for job in first]
+    first = [planned for planned in planned_documents(spec, tasks) if planned.cells[0].sample == 0]
+    return [planned.task.document(planned.cells, seed=spec.seed, fitter=fitter) for planned in first]
 
 
 def main(lengths: str | None, depths: str | None, reading: str | None) -> None:

@@ -13,7 +13,7 @@ from leadline.core.turns import Turns
 from leadline.core.types import Cell, Document, Frame, Probe
 from leadline.results.breakdowns import from_memory
 from leadline.results.run import logprob_results as measured
-from leadline.run.documents import jobs
+from leadline.run.documents import planned_documents
 from leadline.run.many_models import submission_entry as entry_of
 from leadline.scorers.failure import classify
 from leadline.stats.agreement import agreement
@@ -44,11 +44,11 @@ __all__ = [
     "diagnose",
     "entry_of",
     "from_memory",
-    "jobs",
     "make_spec",
     "measured",
     "observations",
     "open_tokenizer",
+    "planned_documents",
     "projection_outliers",
     "read_records",
     "registry",

@@ -17,9 +17,9 @@ from golden.doors import (
     Frame,
     TaskSpec,
     Turns,
-    jobs,
     make_spec,
     open_tokenizer,
+    planned_documents,
     registry,
 )
 from golden.tools import TOKENIZERS, check, check_names, digest, write_haystack
@@ -185,7 +185,7 @@ def documents_of(name: str, reading: str, counting: Counting, folder: Path, **op
     )
     tasks = {t.title: registry.task(t) for t in spec.tasks}
     fitter = Fitter(opened(counting.tokenizer), FRAMES[counting.frame], PLAIN)
-    made = [job.task.document(job.cells, seed=SEED, fitter=fitter) for job in jobs(spec, tasks)]
+    made = [one.task.document(one.cells, seed=SEED, fitter=fitter) for one in planned_documents(spec, tasks)]
     sides: dict[str, list[Any]] = {}
     for document in sorted(made, key=lambda d: (d.id, d.cluster)):
         for side, value in _sides(document).items():

@@ -22,7 +22,7 @@ from leadline.run import engine
 from leadline.run import plan as planning
 from leadline.run import queue as feed
 from leadline.run import retry as attempts
-from leadline.run.documents import drafted, jobs
+from leadline.run.documents import drafted, planned_documents
 from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started, Stopping
 from leadline.store.manifest import read_manifest
@@ -67,9 +67,9 @@ def test_drafts_written_ahead_change_nothing_and_one_that_cannot_be_written_fail
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = planning.prepare(spec())
-    plain = list(jobs(made.spec, made.tasks))
+    plain = list(planned_documents(made.spec, made.tasks))
     ahead = list(drafted(plain, made.spec.seed))
-    assert all(job.draft is not None for job in ahead)
+    assert all(planned.draft is not None for planned in ahead)
     for one, other in zip(plain, ahead, strict=True):
         assert one.document(made.spec.seed, made.fitter).text == other.document(made.spec.seed, made.fitter).text
 
@@ -286,8 +286,8 @@ def test_documents_live_only_while_they_are_in_flight(
     alive: list[int] = []
     build = engine._Engine._build
 
-    def counted(self: Any, job: Any) -> Document:
-        made = build(self, job)
+    def counted(self: Any, planned: Any) -> Document:
+        made = build(self, planned)
         alive.append(sum(type(o) is Document for o in gc.get_objects()))
         return made
 
@@ -396,7 +396,8 @@ def test_documents_over_a_text_stay_as_they_were_when_depths_are_added_and_share
     with planning.prepare(spec(**asked, depths=[0.0, 0.25, 0.5, 1.0], samples=3)) as made:
         made.fitter.share_text(made.spec.depths, (0.5, 0.25))
         documents = [
-            made.fitter.fit(job.task.write(job.cells, seed=made.spec.seed)) for job in jobs(made.spec, made.tasks)
+            made.fitter.fit(planned.task.write(planned.cells, seed=made.spec.seed))
+            for planned in planned_documents(made.spec, made.tasks)
         ]
         assert {d.prompt_digest(p) for d in documents for p in d.probes} == set(before.values())
     said = [set(re.findall(r"item (\d+) is", d.text)) for d in documents]

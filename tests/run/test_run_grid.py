@@ -10,7 +10,7 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Reading
-from leadline.run.documents import count_cells, first_rows, jobs
+from leadline.run.documents import count_cells, first_rows, planned_documents
 
 
 class Deep(Task):
@@ -32,20 +32,20 @@ def spec(**values: Any) -> Spec:
 
 @pytest.mark.parametrize("reading", ["fresh", "shared", "nested"])
 def test_every_cell_is_asked_once_and_a_task_without_depth_has_one(reading: Reading) -> None:
-    asked = [c.key for job in jobs(spec(reading=reading), TASKS) for c in job.missing]
+    asked = [c.key for planned in planned_documents(spec(reading=reading), TASKS) for c in planned.missing]
     assert len(asked) == len(set(asked)) == 3 * 3 * 2 + 3 * 2 == count_cells(spec(), TASKS)
     assert {k for k in asked if k.startswith("flat/1024")} == {"flat/1024/-/0", "flat/1024/-/1"}
 
 
 @pytest.mark.parametrize(("reading", "documents", "largest"), [("fresh", 24, 1), ("shared", 12, 3), ("nested", 4, 9)])
 def test_cells_share_documents_by_reading_mode(reading: Reading, documents: int, largest: int) -> None:
-    made = list(jobs(spec(reading=reading), TASKS))
+    made = list(planned_documents(spec(reading=reading), TASKS))
     assert len(made) == documents
-    assert max(len(job.cells) for job in made) == largest
+    assert max(len(planned.cells) for planned in made) == largest
 
 
 def test_longest_come_first_and_documents_of_one_haystack_stand_together() -> None:
-    cells = [job.cells[0] for job in jobs(spec(), TASKS)]
+    cells = [planned.cells[0] for planned in planned_documents(spec(), TASKS)]
     assert [c.length for c in cells] == sorted((c.length for c in cells), reverse=True)
     haystacks = [key for key, _ in groupby((c.task, c.length, c.sample) for c in cells)]
     assert len(haystacks) == len(set(haystacks))
@@ -54,14 +54,14 @@ def test_longest_come_first_and_documents_of_one_haystack_stand_together() -> No
 
 def test_a_resumed_document_carries_all_its_cells_and_asks_only_the_missing() -> None:
     done = {"deep/4096/0.0000/0", "deep/4096/0.5000/0"}
-    first = next(jobs(spec(reading="shared"), TASKS, done))
+    first = next(planned_documents(spec(reading="shared"), TASKS, done))
     assert [c.depth for c in first.cells] == [0.0, 0.5, 1.0]
     assert [c.depth for c in first.missing] == [1.0]
 
 
 def test_nothing_is_left_when_all_is_done() -> None:
-    everything = {c.key for job in jobs(spec(), TASKS) for c in job.cells}
-    assert list(jobs(spec(), TASKS, everything)) == []
+    everything = {c.key for planned in planned_documents(spec(), TASKS) for c in planned.cells}
+    assert list(planned_documents(spec(), TASKS, everything)) == []
 
 
 def test_what_is_tried_before_a_run_has_every_length() -> None:

@@ -13,22 +13,22 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.errors import LengthError
 from leadline.core.types import Cell, Document
-from leadline.run.documents import Job
+from leadline.run.documents import PlannedDocument
 from leadline.run.queue import BATCH_TOKENS, Queue, Work
 from support.scripted_model import document_of
 
 
 def feed_of(
     documents: int, probes: int, grain: Literal["probe", "document"] = "probe", length: int = 1024
-) -> tuple[Queue, list[Job]]:
-    built: list[Job] = []
+) -> tuple[Queue, list[PlannedDocument]]:
+    built: list[PlannedDocument] = []
 
-    def build(job: Job) -> Document:
-        built.append(job)
+    def build(planned: PlannedDocument) -> Document:
+        built.append(planned)
         return document_of(probes, length)
 
     cells = tuple(Cell("niah", length, 0.5, n) for n in range(probes))
-    return Queue((Job(Task(), cells, cells) for _ in range(documents)), build, grain), built
+    return Queue((PlannedDocument(Task(), cells, cells) for _ in range(documents)), build, grain), built
 
 
 def take(feed: Queue) -> Work | None:
@@ -96,7 +96,7 @@ def test_the_longest_probe_goes_alone_and_the_others_when_it_is_answered() -> No
 
 def test_only_missing_probes_are_handed_out() -> None:
     cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(4))
-    feed = Queue(iter([Job(Task(), cells, cells[1:2])]), lambda job: document_of(4), "probe")
+    feed = Queue(iter([PlannedDocument(Task(), cells, cells[1:2])]), lambda planned: document_of(4), "probe")
     work = take(feed)
     assert work is not None
     assert [p.cell.sample for p in work.probes] == [1]
@@ -142,14 +142,14 @@ def test_many_workers_together_get_every_probe_once() -> None:
 
 def test_what_was_built_before_one_that_cannot_be_is_handed_out_and_asked_to_its_end() -> None:
     cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(2))
-    jobs = [Job(Task(), cells, cells) for _ in range(4)]
+    all_planned = [PlannedDocument(Task(), cells, cells) for _ in range(4)]
 
-    def build(job: Job) -> Document:
-        if job is jobs[2]:
+    def build(planned: PlannedDocument) -> Document:
+        if planned is all_planned[2]:
             raise LengthError("it cannot exist")
         return document_of(2)
 
-    feed = Queue(iter(jobs), build, "probe")
+    feed = Queue(iter(all_planned), build, "probe")
     for _ in range(4):
         work = take(feed)
         assert work is not None
@@ -160,10 +160,10 @@ def test_what_was_built_before_one_that_cannot_be_is_handed_out_and_asked_to_its
 
 
 def test_closing_ends_a_row_of_documents_after_the_one_that_is_being_built() -> None:
-    built: list[Job] = []
+    built: list[PlannedDocument] = []
 
-    def build(job: Job) -> Document:
-        built.append(job)
+    def build(planned: PlannedDocument) -> Document:
+        built.append(planned)
         if len(built) == 2:
             closing.start()
             while not feed._closed:
@@ -171,7 +171,7 @@ def test_closing_ends_a_row_of_documents_after_the_one_that_is_being_built() -> 
         return document_of(1)
 
     cells = (Cell("niah", 1024, 0.5, 0),)
-    feed = Queue((Job(Task(), cells, cells) for _ in range(10)), build, "probe")
+    feed = Queue((PlannedDocument(Task(), cells, cells) for _ in range(10)), build, "probe")
     closing = threading.Thread(target=feed.close)
     assert take(feed) is None
     assert len(built) == 2
@@ -183,7 +183,7 @@ def test_while_a_worker_waits_for_what_it_builds_others_have_their_turn_and_nobo
     begun, go = threading.Event(), threading.Event()
     at_once: list[int] = []
 
-    def build(job: Job) -> Document:
+    def build(planned: PlannedDocument) -> Document:
         at_once.append(1)
         begun.set()
         assert go.wait(5)
@@ -191,7 +191,7 @@ def test_while_a_worker_waits_for_what_it_builds_others_have_their_turn_and_nobo
         return document_of(1)
 
     cells = (Cell("niah", 1024, 0.5, 0),)
-    feed = Queue((Job(Task(), cells, cells) for _ in range(5)), build, "probe", waits=True)
+    feed = Queue((PlannedDocument(Task(), cells, cells) for _ in range(5)), build, "probe", waits=True)
     with ThreadPoolExecutor(5) as pool:
         taking = [pool.submit(take, feed) for _ in range(5)]
         assert begun.wait(5)

@@ -8,7 +8,7 @@ import pytest
 
 from leadline.core.contracts import PrefixCache, Task
 from leadline.core.types import Cell
-from leadline.run.documents import Job
+from leadline.run.documents import PlannedDocument
 from leadline.run.queue import Queue, Work
 from leadline.run.schedule import MISSES_OF_NO_CACHE, DocumentLimit
 from support.scripted_model import document_of
@@ -150,8 +150,8 @@ def test_the_limit_found_from_receipts_keeps_a_least_recently_used_cache_hitting
 
 def queue_of(documents: int, probes: int, cache: PrefixCache) -> Queue:
     cells = tuple(Cell("niah", 1024, 0.5, n) for n in range(probes))
-    jobs = (Job(Task(), cells, cells) for _ in range(documents))
-    return Queue(jobs, lambda job: document_of(probes, 1024), "probe", limit=DocumentLimit(cache))
+    planned = (PlannedDocument(Task(), cells, cells) for _ in range(documents))
+    return Queue(planned, lambda planned: document_of(probes, 1024), "probe", limit=DocumentLimit(cache))
 
 
 def take(queue: Queue) -> Work:

@@ -1,4 +1,4 @@
-"""What the program waits for at this moment, so that whoever shows progress can say it."""
+"""What the program waits for at this moment, for messages about progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Wait:
 
 @contextmanager
 def waiting_for(what: Callable[[], str]) -> Iterator[None]:
-    """Names what the calling thread waits for, in any thread. `what` is called when somebody asks."""
+    """Names what the calling thread waits for, in any thread. `what` is called by `longest_wait`."""
     number = next(_numbers)
     _waits[number] = (what, time.monotonic())
     try:

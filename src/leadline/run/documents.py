@@ -25,7 +25,7 @@ NOTED_OVERLAP = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PlannedDocument:
     """One document to make, and which of its cells are still to be asked.
 
     The document always has all its cells, whichever are missing: a resumed run must send the same bytes.
@@ -45,8 +45,8 @@ class Job:
 
 def cells_of(spec: Spec, tasks: Mapping[str, Task]) -> Iterator[Cell]:
     """Every cell the spec asks for."""
-    for job in jobs(spec, tasks):
-        yield from job.cells
+    for planned in planned_documents(spec, tasks):
+        yield from planned.cells
 
 
 def count_cells(spec: Spec, tasks: Mapping[str, Task]) -> int:
@@ -63,39 +63,39 @@ def depths_of(spec: Spec, task: Task) -> tuple[float | None, ...]:
     return spec.depths if task.has_depth else (None,)
 
 
-def jobs(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> Iterator[Job]:
+def planned_documents(spec: Spec, tasks: Mapping[str, Task], done: Container[str] = ()) -> Iterator[PlannedDocument]:
     """Documents with missing cells, longest first, so that running out of memory happens early."""
     for task, cells in _documents(spec, tasks):
         missing = tuple(c for c in cells if c.key not in done)
         if missing:
-            yield Job(task, cells, missing)
+            yield PlannedDocument(task, cells, missing)
 
 
-def drafted(todo: Iterable[Job], seed: int) -> Iterator[Job]:
+def drafted(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedDocument]:
     """The same documents with drafts of some short ones written ahead: generated text is then drawn for all of them at
     once. A draft that cannot be written is tried again in its turn, which raises the error."""
-    waiting: list[Job] = []
+    waiting: list[PlannedDocument] = []
     tokens = 0
-    for job in todo:
-        length = job.cells[-1].length
+    for planned in todo:
+        length = planned.cells[-1].length
         if waiting and tokens + length > AHEAD_TOKENS:
             yield from _with_drafts(waiting, seed)
             waiting, tokens = [], 0
-        waiting.append(job)
+        waiting.append(planned)
         tokens += length
     yield from _with_drafts(waiting, seed)
 
 
-def _with_drafts(jobs: Sequence[Job], seed: int) -> list[Job]:
-    if len(jobs) < 2:
-        return list(jobs)
+def _with_drafts(some: Sequence[PlannedDocument], seed: int) -> list[PlannedDocument]:
+    if len(some) < 2:
+        return list(some)
     found = []
-    for job in jobs:
+    for planned in some:
         draft = None
-        if type(job.task).document is Task.document:
+        if type(planned.task).document is Task.document:
             with suppress(LeadlineError):
-                draft = job.task.write(job.cells, seed=seed)
-        found.append(replace(job, draft=draft))
+                draft = planned.task.write(planned.cells, seed=seed)
+        found.append(replace(planned, draft=draft))
     return found
 
 
@@ -161,8 +161,8 @@ def overlap_notes(
             continue
         source, beside = sources[0], min(p.cell.length - p.body_tokens for d in built[title] for p in d.probes)
         clusters: dict[int, dict[Cluster, None]] = {}
-        for job in islice(jobs(spec, {title: task}), MOST_COMPARED):
-            clusters.setdefault(max(c.length for c in job.cells), {}).setdefault(task.cluster(job.cells))
+        for planned in islice(planned_documents(spec, {title: task}), MOST_COMPARED):
+            clusters.setdefault(max(c.length for c in planned.cells), {}).setdefault(task.cluster(planned.cells))
         seed = spec.seed if task.split == "test" else seed_of(spec.seed, task.split)
         shares, tokens = [], 0
         for length, some in clusters.items():

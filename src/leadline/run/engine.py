@@ -12,32 +12,28 @@ import ctypes
 import os
 import sys
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Container, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
-from leadline.core.contracts import Caching, Model, Remote, logprob_model
+from leadline.core.contracts import Caching, Model, Remote
 from leadline.core.errors import Interrupted, RunStopped, ServerError, UnreadableRecord
 from leadline.core.format import format_count
-from leadline.core.records import Answer, Completion, Failure, Outcome, Record, Sent
-from leadline.core.seeds import digest_bytes
+from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec
-from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
+from leadline.core.types import Cell, Document
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.budget import budget_of
-from leadline.run.documents import Job, cells_of, drafted, jobs
+from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
-from leadline.run.retry import Asked, Retrier
+from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
@@ -49,62 +45,6 @@ if sys.platform == "win32":
     resource = None
 else:
     import resource
-
-# --- asking: the one place where probes for log-probabilities differ from probes for answers
-
-NOTHING_SENT = Sent("completion", "none")
-
-
-class LogprobAdapter:
-    """Gives a model's answers to probes of either kind: passages are scored here, questions go to the model."""
-
-    def __init__(self, model: Model) -> None:
-        self._model = model
-
-    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        if any(probe.not_asked for probe in probes):
-            sent = [probe for probe in probes if not probe.not_asked]
-            answers = iter(self.answer(document, sent) if sent else ())
-            return [Answer(NOTHING_SENT, p.not_asked, 0.0) if p.not_asked else next(answers) for p in probes]
-        requests = [probe.logprobs for probe in probes if probe.logprobs is not None]
-        if not requests:
-            return self._model.answer(document, probes)
-        begin = time.monotonic()
-        model = logprob_model(self._model, probes[0].cell.task)
-        wanted = sorted({index for request in requests for index in request.passages})
-        passages = {index: document.passages[index] for index in wanted}
-        found = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
-        seconds = (time.monotonic() - begin) / len(probes)  # measured together: each is charged its share
-        return [Answer(_sent(document, request, found), _outcome(request, found), seconds) for request in requests]
-
-
-def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Outcome:
-    """The numbers; a failure if a passage could not be read or has values that are not finite."""
-    nlls = []
-    for index in request.passages:
-        one = found[index]
-        if isinstance(one, Failure):
-            return one
-        if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
-            return Failure("unsupported", "the model's log-probabilities are not finite; try dtype=float32")
-        nlls.append(one)
-    return request.numbers(nlls)
-
-
-def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Sent:
-    ids = b"".join(document.passages[index].ids.astype("<i4").tobytes() for index in request.passages)
-    nlls = [found[index] for index in request.passages]
-    notes = dict.fromkeys(note for one in nlls if isinstance(one, TokenNLL) for note in one.notes)
-    return Sent(
-        form="ids",
-        prefix="none",
-        digest=digest_bytes(ids),
-        decoding={"method": "log-probabilities"},
-        notes=tuple(notes),
-    )
-
-
-# --- every missing cell
 
 NAMED_LINES = 5
 """Unreadable lines that are named when a run is resumed."""
@@ -170,7 +110,7 @@ class _Engine:
         self._budget = budget_of(plan, every_record(writer.folder))
         self._limit = plan.document_limit()
         self._queue = Queue(
-            drafted(jobs(plan.spec, plan.tasks, done), plan.spec.seed),
+            drafted(planned_documents(plan.spec, plan.tasks, done), plan.spec.seed),
             self._build,
             plan.model.grain,
             waits=counts_remotely,
@@ -185,7 +125,7 @@ class _Engine:
                 planned=plan.planned,
                 done=len(writer.done),
                 failed_before=len(writer.failed),
-                tokens_left=sum(c.length for job in jobs(plan.spec, plan.tasks, self._done) for c in job.missing),
+                tokens_left=sum(cell.length for cell in self._missing()),
                 torn_bytes=writer.torn_bytes,
                 notes=(
                     *plan.notes,
@@ -237,9 +177,14 @@ class _Engine:
                 )
                 return
 
+    def _missing(self) -> Iterator[Cell]:
+        """The cells to ask."""
+        for planned in planned_documents(self._plan.spec, self._plan.tasks, self._done):
+            yield from planned.missing
+
     def _compare_with_plan(self) -> None:
         """Planned against recorded, so that no run with missing samples looks finished."""
-        wanted = {c.key for job in jobs(self._plan.spec, self._plan.tasks, self._done) for c in job.missing}
+        wanted = {cell.key for cell in self._missing()}
         if missing := wanted - self._writer.recorded:
             raise RunStopped(
                 f"{len(missing):,} of {self._plan.planned:,} planned samples have no record",
@@ -334,9 +279,9 @@ class _Engine:
             self._queue.turn.notify_all()
         self._queue.finished(work)
 
-    def _build(self, job: Job) -> Document:
+    def _build(self, planned: PlannedDocument) -> Document:
         seed, fitter = self._plan.spec.seed, self._plan.fitter
-        return self._retrier.patiently(lambda: job.document(seed, fitter))
+        return self._retrier.patiently(lambda: planned.document(seed, fitter))
 
     def _no_server(self, record: Record) -> RunStopped:
         assert isinstance(record.outcome, Failure)

@@ -21,7 +21,7 @@ from leadline.core.errors import StoreError, UsageError
 from leadline.core.seeds import digest
 from leadline.core.spec import Spec
 from leadline.core.types import Document, Probe
-from leadline.run.documents import count_cells, jobs
+from leadline.run.documents import count_cells, planned_documents
 from leadline.store.files import replace_file
 from leadline.store.manifest import session
 from leadline.store.ruler_files import RULER_TASKS, Sample, encode_sample
@@ -92,8 +92,8 @@ def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
 
 
 def _documents(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> Iterator[tuple[Document, Task]]:
-    for job in jobs(spec, tasks):
-        yield job.task.document(job.cells, seed=spec.seed, fitter=fitter), job.task
+    for planned in planned_documents(spec, tasks):
+        yield planned.task.document(planned.cells, seed=spec.seed, fitter=fitter), planned.task
 
 
 def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:

@@ -21,8 +21,9 @@ from leadline.core.types import Cell, Document, Frame, Match
 from leadline.results.judged import judged_answers
 from leadline.results.judged_means import JudgedAnswer
 from leadline.results.run import kind_of
-from leadline.run.documents import first_rows, jobs
-from leadline.run.plan import Cost, Plan
+from leadline.run.costs import Cost
+from leadline.run.documents import first_rows, planned_documents
+from leadline.run.plan import Plan
 from leadline.scorers.judges.canaries import CANARIES
 from leadline.scorers.judges.prompt import (
     ALLOWANCE,
@@ -143,9 +144,9 @@ class _EvidenceFinder:
             tasks = {t.title: registry.task(t) for t in spec.tasks}
             self._seed = spec.seed
             same = {t for t, task in tasks.items() if manifest.tasks.get(t, {}).get("version") == task.version}
-            for job in jobs(spec, tasks):
-                if job.cells[0].task in same and job.task.request == "answer":
-                    self._rows |= {cell.key: (job.task, job.cells) for cell in job.cells}
+            for planned in planned_documents(spec, tasks):
+                if planned.cells[0].task in same and planned.task.request == "answer":
+                    self._rows |= {cell.key: (planned.task, planned.cells) for cell in planned.cells}
             tokenizer = _tokenizer_of(spec, manifest)
             if tokenizer is not None and manifest.frame:
                 self._fitter = Fitter(tokenizer, Frame.load(manifest.frame))

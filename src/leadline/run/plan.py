@@ -13,7 +13,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +23,6 @@ import msgspec
 from leadline.core import registry
 from leadline.core.contracts import (
     Caching,
-    Forecasting,
     LogprobModel,
     Model,
     ModelCard,
@@ -37,9 +35,10 @@ from leadline.core.contracts import (
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
 from leadline.core.spec import Spec, TaskSpec
-from leadline.core.types import Cell, Document, Frame
+from leadline.core.types import Document, Frame
 from leadline.run.allowance import first_allowances
-from leadline.run.documents import count_cells, count_documents, depths_of, first_rows, jobs, overlap_notes, samples_of
+from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
+from leadline.run.documents import count_cells, first_rows, overlap_notes
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
@@ -49,94 +48,6 @@ from leadline.store.manifest import Manifest, now, session
 from leadline.store.prices import Tariff, check_budget, tariff_of
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
-
-# --- costs
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What a task or a whole run costs; exact, since lengths are exact."""
-
-    requests: int = 0
-    prompt_tokens: int = 0
-    """Sum over all prompts; what a provider bills."""
-    tokens_read: int = 0
-    """Tokens to read when the common prefix of a document is read once: in process, or with a prefix cache."""
-    output_tokens: int = 0
-    """The maximum: every answer as long as allowed."""
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.requests + other.requests,
-            self.prompt_tokens + other.prompt_tokens,
-            self.tokens_read + other.tokens_read,
-            self.output_tokens + other.output_tokens,
-        )
-
-    def seconds(self, tokens_per_second: float) -> float:
-        """At a reading speed; generated tokens count like read ones, which is right for short answers."""
-        return (self.tokens_read + self.output_tokens) / tokens_per_second
-
-    def money(self, price_in: float, price_out: float) -> float:
-        """At prices per million tokens, without discounts for cached input."""
-        return (self.prompt_tokens * price_in + self.output_tokens * price_out) / 1e6
-
-
-def allowances(spec: Spec, title: str, task: Task, extra: Mapping[int, int]) -> dict[int, int]:
-    """By length: the tokens an answer may have, from drafts, which need no tokenizer, and `extra` for thinking."""
-    if task.request == "logprobs":
-        return dict.fromkeys(spec.lengths, 0)
-    found: dict[int, int] = {}
-    for row in first_rows(spec, title, task):
-        for question in task.write(row, seed=spec.seed).questions:
-            length = question.cell.length
-            found[length] = max(found.get(length, 0), question.allowance + extra.get(length, 0))
-    return found
-
-
-def cost_of(spec: Spec, task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> Cost:
-    """`built` are documents of the task: how long their questions are says what a shared document adds per probe."""
-    if task.request == "logprobs":
-        return _logprob_cost(spec, task, built)
-    prompts, closing = prompts_of(task, allowed, built)
-    probes = len(depths_of(spec, task)) * samples_of(spec, task)
-    total = sum(prompts.values()) * probes
-    return Cost(
-        requests=probes * len(prompts),
-        prompt_tokens=total,
-        tokens_read=_tokens_read(spec, task, total, list(prompts.values()), probes, closing),
-        output_tokens=sum(allowed.values()) * probes,
-    )
-
-
-def prompts_of(task: Task, allowed: Mapping[int, int], built: Sequence[Document]) -> tuple[dict[int, int], int]:
-    """By length the tokens of a prompt, and how many of them at its end are a question's own."""
-    asked = [p for d in built for p in d.probes]
-    closing = max((p.prompt_tokens - p.cut for p in asked), default=0)
-    prompts = {length: length - allowance for length, allowance in allowed.items()}
-    if task.no_context:  # the question alone, whatever the length
-        prompts = dict.fromkeys(prompts, max((p.prompt_tokens for p in asked), default=0))
-    return prompts, closing
-
-
-def _logprob_cost(spec: Spec, task: Task, built: Sequence[Document]) -> Cost:
-    """One request per document, with tokens in proportion to those of one that was built."""
-    tried = max(built, key=lambda d: len(d.ids))
-    share = sum(p.tokens for p in tried.passages) / max(p.cell.length for p in tried.probes)
-    once = spec.reading == "nested"
-    fresh = 1 if task.reads_once or spec.reading != "fresh" else len(depths_of(spec, task))
-    lengths = [max(spec.lengths)] if once else list(spec.lengths)
-    tokens = round(share * sum(lengths)) * spec.samples * fresh
-    return Cost(len(lengths) * spec.samples * fresh, tokens, tokens, 0)
-
-
-def _tokens_read(spec: Spec, task: Task, total: int, prompts: list[int], probes: int, closing: int) -> int:
-    if spec.reading == "fresh":
-        return total
-    read_once, rows = sum(prompts) if spec.reading == "shared" else max(prompts), count_documents(spec, task)
-    documents = rows * (len(prompts) if spec.reading == "shared" else 1)
-    return read_once * rows + (probes * len(prompts) - documents) * closing
-
 
 # --- identity
 
@@ -224,8 +135,6 @@ def _describe_logprobs(task: Task, model: Model, plain: Frame) -> dict[str, Any]
 OpenModel = Callable[[Spec], Model]
 RUNS = Path("runs")
 BYTES_PER_RECORD = 4096
-CLOSING = 64
-"""Tokens of a question with its template, for the forecast of memory, which need not be exact."""
 
 
 @dataclass(frozen=True)
@@ -320,7 +229,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
         built = {title: _smallest_and_largest(spec, title, task, fitter, patient) for title, task in tasks.items()}
         _allow_what_was_built(allowed, built)
         costs = {title: cost_of(spec, task, allowed[title], built[title]) for title, task in tasks.items()}
-        notes += (*_short_allowances(built, fitter), *_forecast(spec, tasks, model, allowed, fitter))
+        notes += (*_short_allowances(built, fitter), *forecast(spec, tasks, model, allowed, fitter))
         overlaps = overlap_notes(spec, tasks, built, fitter)
         manifest = manifest_for(
             spec, tasks, model, fitter, planned=count_cells(spec, tasks), built=built, notes=overlaps
@@ -462,40 +371,6 @@ def _short_allowances(built: Mapping[str, Sequence[Document]], fitter: Fitter) -
                 f"{title}: a right answer has {needed} tokens in this tokenizer and the allowance is {allowance}, so "
                 "even a perfect reader is cut off: set answer_tokens higher, or leave out fixed_allowance"
             )
-
-
-def _forecast(
-    spec: Spec, tasks: dict[str, Task], model: Model, allowed: dict[str, dict[int, int]], fitter: Fitter
-) -> tuple[str, ...]:
-    """Memory and time on this machine, for a model in process; raises when a document cannot fit."""
-    if not isinstance(model, Forecasting):
-        return ()
-
-    def probe(cell: Cell) -> tuple[int, int, int]:
-        new = allowed[cell.task][cell.length]
-        return cell.length - new, CLOSING, new
-
-    planned = [job.cells for job in jobs(spec, tasks)]
-    unchanged = {title: _unchanged_before(spec, title, task, fitter) for title, task in tasks.items()}
-    kept = [0] * len(planned)
-    for i, (before, cells) in enumerate(pairwise(planned), 1):
-        a, b = before[0], cells[0]
-        if len(cells) == 1 and (a.task, a.length, a.sample) == (b.task, b.length, b.sample):
-            kept[i] = int(unchanged[b.task] * (b.depth or 0.0) * probe(b)[0])
-    return model.forecast([[probe(c) for c in cells] for cells in planned], kept)
-
-
-def _unchanged_before(spec: Spec, title: str, task: Task, fitter: Fitter) -> float:
-    """The share of the text before a fact that a document has in common with that of the next depth, in `fresh`:
-    nearly all where facts are planted in one haystack. From two of the shortest documents."""
-    depths = depths_of(spec, task)
-    if spec.reading != "fresh" or task.reads_once or len(depths) < 2 or not depths[-2]:
-        return 0.0
-    cells = [Cell(title, min(spec.lengths), depth, 0) for depth in depths[-2:]]
-    a, b = (task.document((cell,), seed=spec.seed, fitter=fitter).ids for cell in cells)
-    size = min(len(a), len(b))
-    common = int((a[:size] != b[:size]).argmax()) if (a[:size] != b[:size]).any() else size
-    return min(1.0, common / (depths[-2] * len(a)))
 
 
 def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter, patient: Retrier) -> list[Document]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from leadline.core.types import Document, Probe
-from leadline.run.documents import Job
+from leadline.run.documents import PlannedDocument
 from leadline.run.schedule import DocumentLimit
 
 BATCH_TOKENS = 65_536
@@ -53,8 +53,8 @@ class Queue:
 
     def __init__(
         self,
-        jobs: Iterator[Job],
-        build: Callable[[Job], Document],
+        planned: Iterator[PlannedDocument],
+        build: Callable[[PlannedDocument], Document],
         grain: Literal["probe", "document"],
         *,
         waits: bool = False,
@@ -63,7 +63,7 @@ class Queue:
         """`waits` says that building waits for a server, so that other workers may go on meanwhile."""
         self.turn = threading.Condition(threading.Lock())
         """The lock of the queue, also held for recording."""
-        self._jobs = jobs
+        self._planned = planned
         self._build = build
         self._grain = grain
         self._waits = waits
@@ -128,12 +128,12 @@ class Queue:
     def _build_some(self) -> None:
         self._building, tokens = True, 0
         try:
-            for job in self._jobs:
-                work = self._work_of(job)
+            for planned in self._planned:
+                work = self._work_of(planned)
                 (self._ready if work.of is None else self._documents).append(work)
-                tokens += job.cells[-1].length
+                tokens += planned.cells[-1].length
                 single = self._waits or self._grain == "document"
-                if single or tokens + job.cells[-1].length > BATCH_TOKENS or self._closed:
+                if single or tokens + planned.cells[-1].length > BATCH_TOKENS or self._closed:
                     return
             self._all_built = True
         except BaseException as error:
@@ -142,9 +142,9 @@ class Queue:
             self._building = False
             self.turn.notify_all()
 
-    def _work_of(self, job: Job) -> Work:
-        document = self._document(job)
-        wanted = {c.key for c in job.missing}
+    def _work_of(self, planned: PlannedDocument) -> Work:
+        document = self._document(planned)
+        wanted = {c.key for c in planned.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
         if self._grain == "document" or document.passages:  # passages are read once for all probes
             return Work(document, probes)
@@ -157,12 +157,12 @@ class Queue:
         after = tuple(Work(document, (p,), of=whole, follows=True) for p in rest)
         return Work(document, (first,), then=after, of=whole)
 
-    def _document(self, job: Job) -> Document:
+    def _document(self, planned: PlannedDocument) -> Document:
         if not self._waits:
-            return self._build(job)
+            return self._build(planned)
         self.turn.release()
         try:
-            return self._build(job)
+            return self._build(planned)
         finally:
             self.turn.acquire()
 

@@ -1,4 +1,4 @@
-"""Retries: whether, when and how often a sample is asked again.
+"""Asking a model: whether, when and how often a sample is asked again, and for log-probabilities instead of an answer.
 
 Models classify failures (`Failure.transient`, `retry_after`); this module decides. A transient failure is asked again,
 up to `limits.attempts` times, after a wait that doubles and is drawn at random. When a server names the time itself
@@ -17,12 +17,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
+import numpy as np
+
 from leadline.core.activity import waiting_for
+from leadline.core.contracts import Model, logprob_model
 from leadline.core.errors import LeadlineError, ServerAway
 from leadline.core.format import format_duration
-from leadline.core.records import Answer, Failure
+from leadline.core.records import Answer, Failure, Outcome, Sent
+from leadline.core.seeds import digest_bytes
 from leadline.core.spec import Limits
-from leadline.core.types import Document, Probe
+from leadline.core.types import Document, LogprobRequest, Probe, TokenNLL
 from leadline.run.events import Waiting
 from leadline.run.stopping import Stop
 
@@ -189,3 +193,57 @@ def _backoff(attempt: int) -> float:
     """Seconds to wait after this attempt."""
     longest = min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** min(attempt - 1, _DOUBLINGS))
     return random.uniform(longest / 2, longest)
+
+
+# --- log-probabilities: the one place where probes for them differ from probes for answers
+
+NOTHING_SENT = Sent("completion", "none")
+
+
+class LogprobAdapter:
+    """Gives a model's answers to probes of either kind: passages are scored here, questions go to the model."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
+        if any(probe.not_asked for probe in probes):
+            sent = [probe for probe in probes if not probe.not_asked]
+            answers = iter(self.answer(document, sent) if sent else ())
+            return [Answer(NOTHING_SENT, p.not_asked, 0.0) if p.not_asked else next(answers) for p in probes]
+        requests = [probe.logprobs for probe in probes if probe.logprobs is not None]
+        if not requests:
+            return self._model.answer(document, probes)
+        begin = time.monotonic()
+        model = logprob_model(self._model, probes[0].cell.task)
+        wanted = sorted({index for request in requests for index in request.passages})
+        passages = {index: document.passages[index] for index in wanted}
+        found = {index: model.nll(p.ids, p.continuations, p.spans) for index, p in passages.items()}
+        seconds = (time.monotonic() - begin) / len(probes)  # measured together: each is charged its share
+        return [Answer(_sent(document, request, found), _outcome(request, found), seconds) for request in requests]
+
+
+def _outcome(request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Outcome:
+    """The numbers; a failure if a passage could not be read or has values that are not finite."""
+    nlls = []
+    for index in request.passages:
+        one = found[index]
+        if isinstance(one, Failure):
+            return one
+        if not all(np.isfinite(nats).all() for nats in (*one.continuations, *one.spans)):
+            return Failure("unsupported", "the model's log-probabilities are not finite; try dtype=float32")
+        nlls.append(one)
+    return request.numbers(nlls)
+
+
+def _sent(document: Document, request: LogprobRequest, found: dict[int, TokenNLL | Failure]) -> Sent:
+    ids = b"".join(document.passages[index].ids.astype("<i4").tobytes() for index in request.passages)
+    nlls = [found[index] for index in request.passages]
+    notes = dict.fromkeys(note for one in nlls if isinstance(one, TokenNLL) for note in one.notes)
+    return Sent(
+        form="ids",
+        prefix="none",
+        digest=digest_bytes(ids),
+        decoding={"method": "log-probabilities"},
+        notes=tuple(notes),
+    )
