@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from leadline.core.contracts import PrefixCache
-from leadline.models.openai.prefix_cache import parse_vllm_metrics
-from leadline.models.openai.usage import token_counts
+from leadline.models.openai.discovery import parse_vllm_metrics
+from leadline.models.openai.replies import token_counts
 
 # name of the server: reply, counts
 SHAPES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {

@@ -15,7 +15,7 @@ from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Record
 from leadline.core.spec import make_spec
 from leadline.core.types import Cell
-from leadline.models.openai.thinking import checked_thinking, thinking_fields
+from leadline.models.openai.requests import checked_thinking, thinking_fields
 from leadline.results.run import load_run
 from leadline.run.allowance import FILE, first_allowances, largest, next_step
 from leadline.store.runs import read_records

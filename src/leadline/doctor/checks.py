@@ -11,7 +11,7 @@ from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.findings import CheckResult, Checkup, Finding, NotMade, Ok
 from leadline.core.secrets import redact
 from leadline.doctor import counting, generating, reading, serving, templates
-from leadline.doctor.session import CannotCheck, Session
+from leadline.doctor.examiner import CannotCheck, Examiner
 
 Found = Ok | Finding | NotMade
 
@@ -23,7 +23,7 @@ class Check:
     id: str
     title: str
     effect: str
-    make: Callable[[Session], Found]
+    make: Callable[[Examiner], Found]
     cheap: bool = False
     """Whether a run makes it before it begins: it needs a few small requests at most."""
 
@@ -104,28 +104,28 @@ def examine(
 ) -> Checkup:
     """Makes the checks on an open model. Raises ServerAway if it gives no sign of life."""
     began = time.monotonic()
-    session = Session(model, longest=longest, cheap=cheap, seed=seed)
-    serving.require_life(session)
+    examiner = Examiner(model, longest=longest, cheap=cheap, seed=seed)
+    serving.require_life(examiner)
     checks = choose_checks(only, cheap=cheap)
-    results = tuple(_make(check, session, progress, number, len(checks)) for number, check in enumerate(checks, 1))
-    server = session.server
+    results = tuple(_make(check, examiner, progress, number, len(checks)) for number, check in enumerate(checks, 1))
+    server = examiner.server
     return Checkup(
         model=redact(model.card.name),
         server="" if server is None else redact(f"{server.server.kind} {server.server.version}".strip()),
         window=model.card.window,
         results=results,
-        numbers=session.numbers,
-        requests=session.requests,
-        prompt_tokens=session.prompt_tokens,
+        numbers=examiner.numbers,
+        requests=examiner.requests,
+        prompt_tokens=examiner.prompt_tokens,
         seconds=time.monotonic() - began,
     )
 
 
-def _make(check: Check, session: Session, progress: Progress, number: int, count: int) -> CheckResult:
+def _make(check: Check, examiner: Examiner, progress: Progress, number: int, count: int) -> CheckResult:
     progress(number, count, check.title)
-    began, before = time.monotonic(), session.requests
+    began, before = time.monotonic(), examiner.requests
     try:
-        found = check.make(session)
+        found = check.make(examiner)
     except CannotCheck as why:
         found = NotMade(str(why))
     except ServerAway:
@@ -135,7 +135,12 @@ def _make(check: Check, session: Session, progress: Progress, number: int, count
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         found = NotMade(f"the server's reply cannot be read ({type(error).__name__}: {str(error)[:200]})")
     return CheckResult.of(
-        check.id, check.title, check.effect, found, requests=session.requests - before, seconds=time.monotonic() - began
+        check.id,
+        check.title,
+        check.effect,
+        found,
+        requests=examiner.requests - before,
+        seconds=time.monotonic() - began,
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
-from leadline.doctor.session import Said, Session
+from leadline.doctor.examiner import Examiner, Said
 from leadline.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
@@ -47,26 +47,28 @@ class TextCount:
         return (self.receipt or 0) - self.expected
 
 
-def counts(session: Session) -> list[TextCount]:
+def counts(examiner: Examiner) -> list[TextCount]:
     """Every text is sent once, for a few tokens of an answer."""
-    session.need_server()
-    names = ("prose", "four times the prose", "other scripts") if session.cheap else tuple(COUNTED)
-    return [_count(session, name, COUNTED[name]) for name in names]
+    examiner.need_server()
+    names = ("prose", "four times the prose", "other scripts") if examiner.cheap else tuple(COUNTED)
+    return [_count(examiner, name, COUNTED[name]) for name in names]
 
 
-def rewritable_counts(session: Session) -> list[TextCount]:
-    return [_count(session, name, text) for name, text in REWRITABLE.items()]
+def rewritable_counts(examiner: Examiner) -> list[TextCount]:
+    return [_count(examiner, name, text) for name, text in REWRITABLE.items()]
 
 
-def _count(session: Session, name: str, text: str) -> TextCount:
-    said = session.ask(text, max_tokens=FEW)
-    remote = remote_tokenizer(session)
+def _count(examiner: Examiner, name: str, text: str) -> TextCount:
+    said = examiner.ask(text, max_tokens=FEW)
+    remote = remote_tokenizer(examiner)
     tokenized = None if remote is None else len(remote.encode(text))
-    return TextCount(name, session.expected_tokens(text), said.completion.prompt_tokens, session.count(text), tokenized)
+    return TextCount(
+        name, examiner.expected_tokens(text), said.completion.prompt_tokens, examiner.count(text), tokenized
+    )
 
 
-def remote_tokenizer(session: Session) -> ServerTokenizer | None:
-    server = session.need_server()
+def remote_tokenizer(examiner: Examiner) -> ServerTokenizer | None:
+    server = examiner.need_server()
     return server.server_tokenizer() if server.server.kind != "plain" else None
 
 
@@ -94,8 +96,8 @@ class CountPattern:
         return self.given and not self.constant and self.scaled == 1.0 and not self.odd and not self.respaced
 
 
-def pattern(session: Session) -> CountPattern:
-    found = session.once(counts)
+def pattern(examiner: Examiner) -> CountPattern:
+    found = examiner.once(counts)
     apart = tuple(c.name for c in found if c.tokenized is not None and c.tokenized != c.ours)
     if any(c.receipt is None for c in found):
         return CountPattern(False, tokenizes_differently=apart)
@@ -104,7 +106,7 @@ def pattern(session: Session) -> CountPattern:
         return CountPattern(True, constant=True, tokenizes_differently=apart)
     base, long = found[0], found[1]
     factor = (receipts[1] - receipts[0]) / (long.expected - base.expected)
-    allowed = _allowed(session, found)
+    allowed = _allowed(examiner, found)
     if abs(factor - 1) <= SCALE:
         odd = tuple(c.name for c in found if abs(c.difference - base.difference) > allowed)
         if odd == (CODE,):
@@ -116,9 +118,9 @@ def pattern(session: Session) -> CountPattern:
     return CountPattern(True, scaled=factor if fits else 1.0, odd=odd, tokenizes_differently=apart)
 
 
-def _allowed(session: Session, found: Sequence[TextCount]) -> int:
+def _allowed(examiner: Examiner, found: Sequence[TextCount]) -> int:
     """By how many tokens counts may differ: the ends of a text can merge with a template that is not known."""
-    frame = session.need_server().frame
+    frame = examiner.need_server().frame
     known = bool(frame.before or frame.after) and all(c.tokenized == c.ours for c in found)
     return 0 if known else ALLOWED_DIFFERENCE
 
@@ -131,9 +133,9 @@ def _show(found: Sequence[TextCount]) -> str:
 # --- tokenizer, receipts
 
 
-def check_tokenizer(session: Session) -> Ok | Finding | NotMade:
+def check_tokenizer(examiner: Examiner) -> Ok | Finding | NotMade:
     fix = "give tokenizer=FOLDER with this model's tokenizer.json; the server may also have loaded another model"
-    found, seen = session.once(counts), session.once(pattern)
+    found, seen = examiner.once(counts), examiner.once(pattern)
     if seen.tokenizes_differently:
         one = next(c for c in found if c.name == seen.tokenizes_differently[0])
         counted = f"{one.name} has {one.ours} tokens here and {one.tokenized} in the server's /tokenize"
@@ -147,9 +149,9 @@ def check_tokenizer(session: Session) -> Ok | Finding | NotMade:
     return Ok(f"{len(found)} kinds of text have the same number of tokens here and there")
 
 
-def check_receipts(session: Session) -> Ok | Finding | NotMade:
+def check_receipts(examiner: Examiner) -> Ok | Finding | NotMade:
     fix = "do not trust prompt_tokens of this server: ask the operator, or bypass the gateway; lengths are ours"
-    found, seen = session.once(counts), session.once(pattern)
+    found, seen = examiner.once(counts), examiner.once(pattern)
     if not seen.given:
         return NotMade(NO_COUNTS)
     if seen.constant:
@@ -157,24 +159,24 @@ def check_receipts(session: Session) -> Ok | Finding | NotMade:
                        f"{found[0].receipt:,}", fix)  # fmt: skip
     if abs(seen.scaled - 1) > SCALE:
         return Finding(f"every token is counted as {seen.scaled:.2f}: {_show(found[:2])}", fix)
-    problem = "" if session.cheap else _completion_problem(session.once(counted_answer), session)
+    problem = "" if examiner.cheap else _completion_problem(examiner.once(counted_answer), examiner)
     if problem:
         return Finding(problem, fix)
     return Ok("prompts and answers are counted as many tokens as they have")
 
 
-def counted_answer(session: Session) -> Said:
-    session.need_server()
-    return session.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
+def counted_answer(examiner: Examiner) -> Said:
+    examiner.need_server()
+    return examiner.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
 
 
-def _completion_problem(said: Said, session: Session) -> str:
+def _completion_problem(said: Said, examiner: Examiner) -> str:
     """What is wrong with the count of an answer; empty if nothing is."""
     told = said.completion
     if told.cached_tokens is not None and told.prompt_tokens is not None and told.cached_tokens > told.prompt_tokens:
         return f"{told.cached_tokens:,} tokens of a prompt of {told.prompt_tokens:,} are said to come from a cache"
-    counted, ours = told.completion_tokens, session.count(said.content)
-    if counted is None or said.thinks or session.once(pattern).tokenizes_differently or session.once(pattern).odd:
+    counted, ours = told.completion_tokens, examiner.count(said.content)
+    if counted is None or said.thinks or examiner.once(pattern).tokenizes_differently or examiner.once(pattern).odd:
         return ""
     allowed = max(4, 0.3 * ours)
     hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too
@@ -185,13 +187,13 @@ def _completion_problem(said: Said, session: Session) -> str:
 # --- text that a gateway changes
 
 
-def rewritten_texts(session: Session) -> str:
+def rewritten_texts(examiner: Examiner) -> str:
     """Kinds of text that have other counts than the plain ones, as a sentence; empty if none."""
-    seen = session.once(pattern)
+    seen = examiner.once(pattern)
     if not (seen.is_true or seen.respaced) or seen.tokenizes_differently:
         return ""
-    found = [*session.once(rewritable_counts), *(c for c in session.once(counts) if c.name == CODE)]
-    allowed = _allowed(session, found)
+    found = [*examiner.once(rewritable_counts), *(c for c in examiner.once(counts) if c.name == CODE)]
+    allowed = _allowed(examiner, found)
     odd = [c for c in found if abs(c.difference - seen.addition) > allowed]
     return f"texts with {format_list([c.name for c in odd])} arrive changed: {_show(odd)}" if odd else ""
 
@@ -199,24 +201,26 @@ def rewritten_texts(session: Session) -> str:
 # --- prefix cache
 
 
-def check_prefix_cache(session: Session) -> Ok | Finding | NotMade:
+def check_prefix_cache(examiner: Examiner) -> Ok | Finding | NotMade:
     """A text that was never sent, then the same text with another question."""
-    said = session.need_server().prefix_cache
+    said = examiner.need_server().prefix_cache
     fix = "start the server with its prefix cache (vLLM --enable-prefix-caching, SGLang without --disable-radix-cache, "
     fix += "llama.cpp with cache_prompt), or plan with --reading fresh"
     if said.off:
         return Finding("the server states that its prefix cache is off", fix)
     enough = CACHE_TOKENS if said.least <= 1 else HOSTED_TOKENS
-    length = min(enough, session.longest or enough, session.model.card.window or enough)
+    length = min(enough, examiner.longest or enough, examiner.model.card.window or enough)
     pairs = []
     for _ in range(2):
-        planted = plant(session, length)
-        first, second = (session.ask(planted.text(p), planted.prefix(p), max_tokens=FEW) for p in ("harbour", "museum"))
+        planted = plant(examiner, length)
+        first, second = (
+            examiner.ask(planted.text(p), planted.prefix(p), max_tokens=FEW) for p in ("harbour", "museum")
+        )
         pairs.append((first, second))
     shared = length - 4 * ALLOWANCE
     fresh = [first.completion.cached_tokens for first, _ in pairs]
     hits = [second.completion.cached_tokens for _, second in pairs]
-    session.numbers["cached_tokens"] = hits[-1]
+    examiner.numbers["cached_tokens"] = hits[-1]
     if any((tokens or 0) > CACHE_SHARE * length for tokens in fresh):
         return Finding(f"{max(t or 0 for t in fresh):,} of {length:,} tokens of a text that was never sent before are "
                        "said to come from the cache", "do not trust cached_tokens of this server")  # fmt: skip

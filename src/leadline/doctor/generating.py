@@ -11,12 +11,12 @@ import numpy as np
 from leadline.core.contracts import LogprobModel, TokenNLL
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
-from leadline.doctor.session import (
+from leadline.doctor.examiner import (
     THOUGHT,
     TINY_DIFFERENCE,
     CannotCheck,
+    Examiner,
     Said,
-    Session,
     flip_margin,
     logprob_difference,
 )
@@ -58,24 +58,24 @@ IGNORE_END = ("vllm", "sglang", "llamacpp")
 # --- answer prefix
 
 
-def check_prefix(session: Session) -> Ok | Finding | NotMade:
-    server = session.need_server()
+def check_prefix(examiner: Examiner) -> Ok | Finding | NotMade:
+    server = examiner.need_server()
     if not server.frame.prefill or server.frame.form != "chat":
         form = "completions continue their text" if server.frame.form != "chat" else "it ends the user's turn"
         return NotMade(f"the answer prefix is not prefilled on this server: {form}")
     fix = "add prefill=no to the model's options: the prefix then ends the question"
     continued, missing, counted, shown = 0, 0, 0, ""
     for text, prefix, going_on in CONTINUED:
-        said = session.ask(text, prefix, max_tokens=8)
-        if said.thinks or (said.is_cut_off and not said.text) or (not session.cheap and session.once(thought).thinks):
+        said = examiner.ask(text, prefix, max_tokens=8)
+        if said.thinks or (said.is_cut_off and not said.text) or (not examiner.cheap and examiner.once(thought).thinks):
             return NotMade("the model thinks before it answers: a prefix would skip the thinking; use prefill=no")
         goes_on = said.text.lstrip(" ,\n").startswith(going_on)
         continued += goes_on
         shown = shown if goes_on else f"{prefix!r} is followed by {said.text[:40]!r}"
-        receipt, without, added = said.completion.prompt_tokens, session.expected_tokens(text), session.count(prefix)
+        receipt, without, added = said.completion.prompt_tokens, examiner.expected_tokens(text), examiner.count(prefix)
         if receipt is not None:
             missing += added > 3 and receipt <= without + added // 3
-            counted += receipt == session.expected_tokens(text, prefix)
+            counted += receipt == examiner.expected_tokens(text, prefix)
     if missing == len(CONTINUED) and continued < len(CONTINUED):
         return Finding(f"the receipts do not count the prefix; {shown}", fix)
     if counted == len(CONTINUED):
@@ -88,36 +88,36 @@ def check_prefix(session: Session) -> Ok | Finding | NotMade:
 # --- where answers end
 
 
-def long_answers(session: Session) -> dict[str, Said]:
+def long_answers(examiner: Examiner) -> dict[str, Said]:
     """Answers that want to be long."""
-    return {name: session.ask(text, max_tokens=LONG_OUTPUT) for name, text in LONG_ANSWERS.items()}
+    return {name: examiner.ask(text, max_tokens=LONG_OUTPUT) for name, text in LONG_ANSWERS.items()}
 
 
-def check_early_stop(session: Session) -> Ok | Finding | NotMade:
-    session.need_server()
+def check_early_stop(examiner: Examiner) -> Ok | Finding | NotMade:
+    examiner.need_server()
     fix = "remove default stop strings and limits from the server or gateway; answers would be cut and graded as wrong"
-    answers = session.once(long_answers)
+    answers = examiner.once(long_answers)
     lines = answers["lines"]
     single = all("\n" not in said.content.strip() for said in answers.values())
-    if single and not lines.is_cut_off and not lines.thinks and session.count(lines.content) <= FIRST_LINE:
+    if single and not lines.is_cut_off and not lines.thinks and examiner.count(lines.content) <= FIRST_LINE:
         return Finding(f"no answer has a second line; asked for lines it ends after {lines.content[-30:]!r}", fix)
-    ended = [session.count(said.content) for said in answers.values() if said.completion.finish != "length"]
+    ended = [examiner.count(said.content) for said in answers.values() if said.completion.finish != "length"]
     if len(ended) == len(answers) and max(ended) - min(ended) <= 1 and max(ended) < LONG_OUTPUT - 2:
         return Finding(f"{len(ended)} answers to different requests all end after {max(ended)} tokens, with "
                        f"finish_reason {lines.completion.finish!r}", fix)  # fmt: skip
-    stop = _stop_string(session)
+    stop = _stop_string(examiner)
     if stop:
         return Finding(f"copied lines end before {stop!r}, in whichever order they have it", fix)
     copied = "no stop string ends a copied line" if stop is not None else "the model copies no line to try stop strings"
     return Ok(f"answers have several lines and end at different lengths; {copied}")
 
 
-def _stop_string(session: Session) -> str | None:
+def _stop_string(examiner: Examiner) -> str | None:
     """A text before which two different copied lines end; empty if there is none, None if lines are not copied."""
     ends = []
     for candidates in (STOP_CANDIDATES, (*STOP_CANDIDATES[5:], *STOP_CANDIDATES[:5])):
         line = copy_line(candidates)
-        said = session.ask(COPY.format(line=line), max_tokens=LONG_OUTPUT)
+        said = examiner.ask(COPY.format(line=line), max_tokens=LONG_OUTPUT)
         copied = said.content.strip().strip("`\"'").rstrip()
         rest = line[len(copied) :].lstrip()
         if not copied or not line.startswith(copied):
@@ -128,15 +128,15 @@ def _stop_string(session: Session) -> str | None:
     return ends[0] if ends[0] == ends[1] else ""
 
 
-def check_max_tokens(session: Session) -> Ok | Finding | NotMade:
-    server = session.need_server()
+def check_max_tokens(examiner: Examiner) -> Ok | Finding | NotMade:
+    server = examiner.need_server()
     fix = "raise the server's or gateway's limit of output tokens; thinking models and long answers are cut off"
-    answers = [*session.once(long_answers).values()]
+    answers = [*examiner.once(long_answers).values()]
     if server.server.kind in IGNORE_END:
-        answers.append(session.ask(LONG_ANSWERS["words"], max_tokens=LONG_OUTPUT, ignore_eos=True))
+        answers.append(examiner.ask(LONG_ANSWERS["words"], max_tokens=LONG_OUTPUT, ignore_eos=True))
     for said in answers:
         told = said.completion.completion_tokens
-        ours = session.count(said.content) + session.count(said.completion.thinking)
+        ours = examiner.count(said.content) + examiner.count(said.completion.thinking)
         had = ours if told is None else max(told, ours) if told <= LONG_OUTPUT else ours
         if said.is_cut_off and had < LONG_OUTPUT - 4 and ours < 0.9 * LONG_OUTPUT:
             return Finding(f"of {LONG_OUTPUT} tokens asked for, an answer has {had} and finish_reason 'length'", fix)
@@ -148,15 +148,15 @@ def check_max_tokens(session: Session) -> Ok | Finding | NotMade:
 # --- thinking
 
 
-def thought(session: Session) -> Said:
-    return session.ask(THINK, max_tokens=LONG_OUTPUT)
+def thought(examiner: Examiner) -> Said:
+    return examiner.ask(THINK, max_tokens=LONG_OUTPUT)
 
 
-def check_reasoning_parser(session: Session) -> Ok | Finding | NotMade:
-    session.need_server()
-    if not session.cheap:
-        session.once(thought)
-    shown = next((content for content in session.contents if THOUGHT.search(content)), "")
+def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
+    examiner.need_server()
+    if not examiner.cheap:
+        examiner.once(thought)
+    shown = next((content for content in examiner.contents if THOUGHT.search(content)), "")
     if shown:
         found = THOUGHT.search(shown)
         assert found is not None
@@ -169,23 +169,23 @@ def check_reasoning_parser(session: Session) -> Ok | Finding | NotMade:
     return Ok("no answer has thinking in it")
 
 
-def short_answer(session: Session) -> Said:
-    return session.ask(
+def short_answer(examiner: Examiner) -> Said:
+    return examiner.ask(
         f"{PROSE}\n\nWhich colour is the door of the chapel? Answer with one word.", max_tokens=ALLOWANCE
     )
 
 
-def check_thinking_budget(session: Session) -> Ok | Finding | NotMade:
-    session.need_server()
-    said = session.once(short_answer)
+def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:
+    examiner.need_server()
+    said = examiner.once(short_answer)
     told = said.completion
     if said.text.strip() or not said.is_cut_off:
-        return Ok(f"a short answer fits into {session.need_server().max_tokens or ALLOWANCE} tokens"
-                  + (f", {session.count(told.thinking)} of thinking among them" if told.thinking else ""))  # fmt: skip
-    spent = told.completion_tokens or session.count(told.thinking)
+        return Ok(f"a short answer fits into {examiner.need_server().max_tokens or ALLOWANCE} tokens"
+                  + (f", {examiner.count(told.thinking)} of thinking among them" if told.thinking else ""))  # fmt: skip
+    spent = told.completion_tokens or examiner.count(told.thinking)
     needed = ""
-    if not session.cheap:
-        again = session.try_to_ask(f"{PROSE}\n\n{SHORT_QUESTION}", max_tokens=THINKING)
+    if not examiner.cheap:
+        again = examiner.try_to_ask(f"{PROSE}\n\n{SHORT_QUESTION}", max_tokens=THINKING)
         if isinstance(again, Said) and again.text.strip() and again.completion.completion_tokens:
             needed = f"; with {THINKING} allowed it takes {again.completion.completion_tokens}"
     return Finding(
@@ -197,15 +197,15 @@ def check_thinking_budget(session: Session) -> Ok | Finding | NotMade:
 # --- temperature and repeated requests
 
 
-def sampled(session: Session) -> list[Said]:
+def sampled(examiner: Examiner) -> list[Said]:
     """The same request at temperature 1, with different seeds where the server knows them."""
-    session.need_server()
+    examiner.need_server()
     found = []
     for number in range(SAMPLES):
         fields: dict[str, Any] = {"temperature": 1.0, "seed": number + 1}
-        said = session.try_to_ask(INVENT, max_tokens=SAMPLED, **fields)
+        said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, **fields)
         if isinstance(said, Failure) and said.status in (400, 422):
-            said = session.try_to_ask(INVENT, max_tokens=SAMPLED, temperature=1.0)
+            said = examiner.try_to_ask(INVENT, max_tokens=SAMPLED, temperature=1.0)
         if isinstance(said, Failure):
             raise CannotCheck(f"the server does not sample at temperature 1: {said.message}")
         found.append(said)
@@ -227,17 +227,17 @@ class Repetition:
     shown: str = ""
 
 
-def repetition(session: Session) -> Repetition:
-    fields = (session.logprob_fields or {}) if session.server is not None else {}
-    texts = REPEATED if session.server is not None else REPEATED[:2]
+def repetition(examiner: Examiner) -> Repetition:
+    fields = (examiner.logprob_fields or {}) if examiner.server is not None else {}
+    texts = REPEATED if examiner.server is not None else REPEATED[:2]
     repeats = flips = clear = odd = 0
     largest: float | None = None
     shown = ""
     for text in texts:
-        ask = partial(session.ask, text, max_tokens=SAMPLED, **fields)
+        ask = partial(examiner.ask, text, max_tokens=SAMPLED, **fields)
         first = ask()
-        again = [ask() for _ in range(REPEATS)] if session.server is not None else [ask()]
-        together = session.at_once([ask] * AT_ONCE) if session.server is not None else []
+        again = [ask() for _ in range(REPEATS)] if examiner.server is not None else [ask()]
+        together = examiner.at_once([ask] * AT_ONCE) if examiner.server is not None else []
         for said in (*again, *together):
             repeats += 1
             apart = logprob_difference(first, said)
@@ -250,8 +250,8 @@ def repetition(session: Session) -> Repetition:
                     clear += 1
                     shown = shown or f"{first.whole[:50]!r} and {said.whole[:50]!r}"
     rate = wilson(flips, repeats)
-    session.numbers |= {"repeats": repeats, "flips": flips, "flip_rate": flips / repeats}
-    session.numbers |= {"flip_rate_low": rate.low, "flip_rate_high": rate.high}
+    examiner.numbers |= {"repeats": repeats, "flips": flips, "flip_rate": flips / repeats}
+    examiner.numbers |= {"flip_rate_low": rate.low, "flip_rate_high": rate.high}
     return Repetition(repeats, flips, clear, odd, largest, shown)
 
 
@@ -266,33 +266,33 @@ def _samples_always(found: Repetition) -> bool:
     return found.flips >= share * found.repeats or (found.not_greedy > 0 and found.flips > 0)
 
 
-def check_temperature(session: Session) -> Ok | Finding | NotMade:
-    server = session.need_server()
+def check_temperature(examiner: Examiner) -> Ok | Finding | NotMade:
+    server = examiner.need_server()
     refused = next((note for note in server.card.notes if "accepts no temperature" in note), "")
     if refused:
         return Finding(refused, "nothing can be set here: ask more samples, and say so with the results")
     fix = "remove sampling settings that override the request (generation_config, gateway defaults)"
-    found = session.once(repetition)
+    found = examiner.once(repetition)
     if _samples_always(found):
         return Finding(f"at temperature 0 {found.flips} of {found.repeats} repeated answers differ: {found.shown}", fix)
-    first = session.once(sampled)
+    first = examiner.once(sampled)
     texts = {said.whole for said in first}
     if len(texts) > 1:
         return Ok(f"temperature 1 gives {len(texts)} answers in {SAMPLES}, temperature 0 the most likely one")
-    room = THINKING if session.once(thought).thinks or not any(said.text for said in first) else 2 * SAMPLED
-    more = [session.try_to_ask(INVENT, max_tokens=room, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
+    room = THINKING if examiner.once(thought).thinks or not any(said.text for said in first) else 2 * SAMPLED
+    more = [examiner.try_to_ask(INVENT, max_tokens=room, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
     texts = {said.whole for said in more if isinstance(said, Said)}
     if len(texts) == 1:
         return Finding(f"at temperature 1 and 1.5, {2 * SAMPLES} requests with different seeds get one answer", fix)
     return Ok(f"temperature 1.5 gives {len(texts)} answers in {SAMPLES}")
 
 
-def check_determinism(session: Session) -> Ok | Finding | NotMade:
-    found = session.once(repetition)
+def check_determinism(examiner: Examiner) -> Ok | Finding | NotMade:
+    found = examiner.once(repetition)
     rate = f"{found.flips} of {found.repeats} repeated answers differ at temperature 0"
-    low, high = session.numbers["flip_rate_low"] or 0.0, session.numbers["flip_rate_high"] or 0.0
+    low, high = examiner.numbers["flip_rate_low"] or 0.0, examiner.numbers["flip_rate_high"] or 0.0
     rate += f" (flip rate {100 * found.flips / found.repeats:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
-    if session.server is not None and _samples_always(found):
+    if examiner.server is not None and _samples_always(found):
         return NotMade("answers are sampled at temperature 0; see the temperature")
     if found.clear:
         return Finding(
@@ -304,17 +304,17 @@ def check_determinism(session: Session) -> Ok | Finding | NotMade:
     return Ok(rate + tied)
 
 
-def check_logprobs(session: Session) -> Ok | Finding | NotMade:
+def check_logprobs(examiner: Examiner) -> Ok | Finding | NotMade:
     """Log-probabilities of one text, before and after another, and at the same time as others."""
     fix = "switch prefix caching off for log-probability tasks, send --workers 1, or measure in process with hf:"
     apart: float | None
     try:
-        apart = _prompt_difference(session)
+        apart = _prompt_difference(examiner)
         what = "of a prompt's tokens"
     except CannotCheck as why:
-        if session.server is None:
+        if examiner.server is None:
             raise
-        apart = session.once(repetition).largest
+        apart = examiner.once(repetition).largest
         what = "of generated tokens"
         if apart is None:
             raise CannotCheck(f"the server gives no log-probabilities ({why})") from None
@@ -323,22 +323,22 @@ def check_logprobs(session: Session) -> Ok | Finding | NotMade:
     return Ok(f"log-probabilities {what} differ by at most {apart:.2g} nats with the order and batch")
 
 
-def _prompt_difference(session: Session) -> float:
-    model = session.model
+def _prompt_difference(examiner: Examiner) -> float:
+    model = examiner.model
     if not isinstance(model, LogprobModel):
         raise CannotCheck("the model gives no log-probabilities")
     before = model.plain.before
     one, two = (model.tokenizer.encode(before + text) for text in (PROSE, " ".join(REPEATED)))
 
     def nll(ids: Any) -> Nats:
-        session.requests += 1
+        examiner.requests += 1
         found = model.nll(ids, spans=[(1, len(ids))])
         if not isinstance(found, TokenNLL):
             raise CannotCheck(found.message)
         return found.spans[0]
 
     first, _, again = nll(one), nll(two), nll(one)
-    rows = [again, *session.at_once([partial(nll, one), partial(nll, two), partial(nll, one)] * 2)]
+    rows = [again, *examiner.at_once([partial(nll, one), partial(nll, two), partial(nll, one)] * 2)]
     same = [row for row in rows if len(row) == len(first)]
     if len(one) == len(two) or len(same) != 1 + 4:
         raise CannotCheck("the two test texts have the same length in this tokenizer")

@@ -18,9 +18,9 @@ from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
 from leadline.core.records import Failure, Receipt
 from leadline.doctor.counting import pattern, rewritten_texts
+from leadline.doctor.examiner import CannotCheck, Examiner, Said, logprob_difference
 from leadline.doctor.generating import long_answers
-from leadline.doctor.session import CannotCheck, Said, Session, logprob_difference
-from leadline.doctor.texts import ALLOWANCE, PLACES, Planted, other_value, plant, short_length
+from leadline.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
 
 LONGEST = 131_072
 """Longer windows are checked up to here, unless the user asks for more."""
@@ -49,11 +49,11 @@ PRIVATE = (
 )
 
 
-def ask_place(session: Session, planted: Planted, place: str, value: str = "", **fields: Any) -> Said | Failure:
+def ask_place(examiner: Examiner, planted: DoorCodes, place: str, value: str = "", **fields: Any) -> Said | Failure:
     """The door code of a place, as a run asks for it; with another code in the text if one is given."""
-    if session.server is None:
-        return session.ask_probe(planted.document, planted.probe(place))
-    return session.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
+    if examiner.server is None:
+        return examiner.ask_probe(planted.document, planted.probe(place))
+    return examiner.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
 
 
 def is_found(said: Said | Failure, value: str) -> bool:
@@ -75,10 +75,10 @@ class Ability:
         return sum(self.found) >= len(self.found) - 1
 
 
-def ability(session: Session) -> Ability:
-    planted = plant(session, short_length(session))
-    asked = PLACES if not session.cheap else PLACES[2:3]
-    said = [ask_place(session, planted, place) for place in asked]
+def ability(examiner: Examiner) -> Ability:
+    planted = plant(examiner, short_length(examiner))
+    asked = PLACES if not examiner.cheap else PLACES[2:3]
+    said = [ask_place(examiner, planted, place) for place in asked]
     if all(isinstance(one, Failure) for one in said):
         failure = next(one for one in said if isinstance(one, Failure))
         raise CannotCheck(f"no answer to a question about a short text: {failure.why}: {failure.message}")
@@ -97,46 +97,46 @@ class Accepted:
     """Why the claimed length was not answered."""
 
 
-def accepted(session: Session) -> Accepted:
+def accepted(examiner: Examiner) -> Accepted:
     """Sends a prompt of the claimed length; if it is refused, bisects."""
-    card = session.model.card
-    claimed = card.window if card.window_is_hard or session.server is not None else None
-    wanted = min(session.longest or LONGEST, claimed or session.longest or UNKNOWN_WINDOW)
-    failure = _refusal(session, wanted)
+    card = examiner.model.card
+    claimed = card.window if card.window_is_hard or examiner.server is not None else None
+    wanted = min(examiner.longest or LONGEST, claimed or examiner.longest or UNKNOWN_WINDOW)
+    failure = _refusal(examiner, wanted)
     if failure is None:
         return Accepted(wanted, claimed)
     low, high = 0, wanted
     for guess in _limits_named(failure, wanted):
         if guess > low and guess < high:
-            low, high = (guess, high) if _refusal(session, guess) is None else (low, guess)
+            low, high = (guess, high) if _refusal(examiner, guess) is None else (low, guess)
     for _ in range(BISECTIONS):
         if high - low <= max(MARGIN, SLACK * wanted):
             break
         middle = (low + high) // 2
-        low, high = (middle, high) if _refusal(session, middle) is None else (low, middle)
+        low, high = (middle, high) if _refusal(examiner, middle) is None else (low, middle)
     if low == 0:
         raise CannotCheck(f"no prompt is answered: {failure.message}")
     return Accepted(low, claimed, failure)
 
 
-def _refusal(session: Session, length: int) -> Failure | None:
+def _refusal(examiner: Examiner, length: int) -> Failure | None:
     try:
-        planted = plant(session, length)
+        planted = plant(examiner, length)
     except LengthError as error:
         return Failure("context_length", error.what)
-    said = ask_place(session, planted, PLACES[0])
+    said = ask_place(examiner, planted, PLACES[0])
     if isinstance(said, Failure):
         return said
-    session_documents(session)[length] = (planted, said)
+    sent_documents(examiner)[length] = (planted, said)
     return None
 
 
-def session_documents(session: Session) -> dict[int, tuple[Planted, Said]]:
+def sent_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, Said]]:
     """Documents that were sent whole, by length, with the answer about their first fact."""
-    return session.once(_no_documents)
+    return examiner.once(_no_documents)
 
 
-def _no_documents(session: Session) -> dict[int, tuple[Planted, Said]]:
+def _no_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, Said]]:
     return {}
 
 
@@ -166,19 +166,19 @@ class LongReading:
         return Receipt(self.expected, self.receipt).short
 
 
-def long_reading(session: Session) -> LongReading:
-    able = session.once(ability)
-    length = session.once(accepted).length
-    planted, first = session_documents(session)[length]
+def long_reading(examiner: Examiner) -> LongReading:
+    able = examiner.once(ability)
+    length = examiner.once(accepted).length
+    planted, first = sent_documents(examiner)[length]
     said: dict[str, Said | Failure] = {PLACES[0]: first}
     for place in PLACES[1:]:
-        said[place] = ask_place(session, planted, place)
+        said[place] = ask_place(examiner, planted, place)
     answers = [one.text for one in said.values() if isinstance(one, Said)]
     missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
     same = len(set(answers)) == 1 and len(set(able.answers)) > 1
     lost, unsure, evidence = list[str](), list[str](), ""
     for place in [] if same else missing:
-        verdict, evidence = _is_unread(session, planted, place, said[place], able)
+        verdict, evidence = _is_unread(examiner, planted, place, said[place], able)
         (lost if verdict else unsure).append(place)
     return LongReading(
         length=length,
@@ -192,14 +192,14 @@ def long_reading(session: Session) -> LongReading:
 
 
 def _is_unread(
-    session: Session, planted: Planted, place: str, before: Said | Failure, able: Ability
+    examiner: Examiner, planted: DoorCodes, place: str, before: Said | Failure, able: Ability
 ) -> tuple[bool, str]:
     """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
-    if session.server is None or isinstance(before, Failure):
+    if examiner.server is None or isinstance(before, Failure):
         return False, "the model did not find it"
-    fields = session.logprob_fields or {}
-    changed = other_value(session, planted, place)
-    one, again, other = (ask_place(session, planted, place, value, **fields) for value in ("", "", changed))
+    fields = examiner.logprob_fields or {}
+    changed = other_value(examiner, planted, place)
+    one, again, other = (ask_place(examiner, planted, place, value, **fields) for value in ("", "", changed))
     if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
         return False, "it was not answered"
     if fields:
@@ -216,12 +216,12 @@ def _is_unread(
 # --- the checks
 
 
-def check_truncation(session: Session) -> Ok | Finding | NotMade:
-    found, able = session.once(long_reading), session.once(ability)
-    if session.server is None:
+def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
+    found, able = examiner.once(long_reading), examiner.once(ability)
+    if examiner.server is None:
         seen = len(PLACES) - len(found.unsure)
         return Ok(f"in process nothing is cut; {seen} of {len(PLACES)} facts in {found.length:,} tokens are found")
-    short = _counts_are_true(session) and found.receipt is not None and found.is_short
+    short = _counts_are_true(examiner) and found.receipt is not None and found.is_short
     fix = "start the server with a context of at least the lengths you measure (Ollama num_ctx, llama.cpp --ctx-size, "
     fix += "vLLM --max-model-len) and without truncate_prompt_tokens or context shift, or measure shorter lengths"
     counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
@@ -229,7 +229,7 @@ def check_truncation(session: Session) -> Ok | Finding | NotMade:
         return Finding(f"at {found.length:,} tokens every question gets the same answer: the end of the prompt is cut "
                        f"off{counted}", fix)  # fmt: skip
     if found.lost:
-        whole = _read_whole(session, found)
+        whole = _read_whole(examiner, found)
         lost = format_list([REGIONS[place] for place in found.lost])
         kind = "" if short or found.receipt is None else ", as a sliding window or a cut after counting does"
         return Finding(f"at {found.length:,} tokens {lost} of the text is not read: {found.evidence}{counted}{kind}; "
@@ -243,57 +243,57 @@ def check_truncation(session: Session) -> Ok | Finding | NotMade:
     return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
 
 
-def _counts_are_true(session: Session) -> bool:
+def _counts_are_true(examiner: Examiner) -> bool:
     try:
-        return session.server is not None and session.once(pattern).is_true
+        return examiner.server is not None and examiner.once(pattern).is_true
     except CannotCheck:
         return False
 
 
-def _counts_in_other_tokens(session: Session) -> bool:
+def _counts_in_other_tokens(examiner: Examiner) -> bool:
     try:
-        seen = session.once(pattern)
+        seen = examiner.once(pattern)
     except CannotCheck:
         return False
     return bool(seen.odd or seen.tokenizes_differently)
 
 
-def _read_whole(session: Session, found: LongReading) -> int:
+def _read_whole(examiner: Examiner, found: LongReading) -> int:
     """The longest document, about, whose lost facts are found: by bisection."""
     ends = [place for place in (PLACES[0], PLACES[-1]) if place in found.lost]
     place = ends[0] if ends else found.lost[len(found.lost) // 2]
-    low, high = short_length(session), found.length
+    low, high = short_length(examiner), found.length
     for _ in range(BISECTIONS):
         if high - low <= max(MARGIN, 4 * SLACK * found.length):
             break
         middle = (low + high) // 2
-        planted = plant(session, middle)
-        read = is_found(ask_place(session, planted, place), planted.values[place])
+        planted = plant(examiner, middle)
+        read = is_found(ask_place(examiner, planted, place), planted.values[place])
         low, high = (middle, high) if read else (low, middle)
-    session.numbers["tokens_read_whole"] = low
+    examiner.numbers["tokens_read_whole"] = low
     return low
 
 
-def check_window(session: Session) -> Ok | Finding | NotMade:
-    found = session.once(accepted)
-    added = session.once(pattern).addition if _counts_are_true(session) else 0
+def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
+    found = examiner.once(accepted)
+    added = examiner.once(pattern).addition if _counts_are_true(examiner) else 0
     nearly = found.claimed is not None and found.length >= (1 - 2 * SLACK) * (found.claimed - max(0, added))
     if found.refusal is not None and nearly:
         return Ok(
             f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
         )
-    if found.refusal is not None and _counts_in_other_tokens(session):
+    if found.refusal is not None and _counts_in_other_tokens(examiner):
         return NotMade("the tokenizer is not the server's, so the length of a prompt is not known")
     if found.refusal is not None:
-        session.numbers["accepted_tokens"] = found.length
+        examiner.numbers["accepted_tokens"] = found.length
         claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
-        wanted = min(session.longest or LONGEST, found.claimed or UNKNOWN_WINDOW)
+        wanted = min(examiner.longest or LONGEST, found.claimed or UNKNOWN_WINDOW)
         return Finding(
             f"{claim}, and a prompt of {wanted:,} is refused ({found.refusal.why}: {found.refusal.message[:160]}); "
             f"about {found.length:,} are accepted",
             f"measure up to {found.length:,} tokens, or start the server with a larger context",
         )
-    if session.server is None and found.claimed is None:
+    if examiner.server is None and found.claimed is None:
         return Ok(f"in process no length is refused; {found.length:,} tokens were read")
     if found.claimed is None:
         return NotMade(f"no window is claimed; {found.length:,} tokens are accepted. Give window= to check one")
@@ -302,13 +302,13 @@ def check_window(session: Session) -> Ok | Finding | NotMade:
     return Ok(f"a prompt of all {found.claimed:,} claimed tokens is accepted")
 
 
-def check_rewriting(session: Session) -> Ok | Finding | NotMade:
+def check_rewriting(examiner: Examiner) -> Ok | Finding | NotMade:
     """A gateway that changes texts on their way, in either direction, or answers from a store of old replies."""
-    session.need_server()
+    examiner.need_server()
     fix = "ask the server without the gateway, or switch its cleaning, masking and caching of replies off"
-    problems = [p for p in (rewritten_texts(session), _masked(session), _footer(session), _stale(session)) if p]
+    problems = [p for p in (rewritten_texts(examiner), _masked(examiner), _footer(examiner), _stale(examiner)) if p]
     named = [
-        f"{name}: {session.headers[name]}" for name in ("via", "x-cache", "x-served-by") if name in session.headers
+        f"{name}: {examiner.headers[name]}" for name in ("via", "x-cache", "x-served-by") if name in examiner.headers
     ]
     passed = f" (headers: {', '.join(named)[:120]})" if named else ""
     if problems:
@@ -316,48 +316,48 @@ def check_rewriting(session: Session) -> Ok | Finding | NotMade:
     return Ok(f"texts with odd spaces, addresses and markup arrive as they are{passed}")
 
 
-def _masked(session: Session) -> str:
+def _masked(examiner: Examiner) -> str:
     """Whether private data comes back masked."""
     for fact, question, wanted in PRIVATE:
-        said = session.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
+        said = examiner.ask(f"{fact}\n\n{question} Write it exactly as it stands in the text.", max_tokens=48)
         mask = MASKS.search(said.content)
         if mask and wanted not in said.content:
             return f"{fact.rpartition(' is ')[2]!r} comes back as {mask[0]!r}"
     return ""
 
 
-def _footer(session: Session) -> str:
+def _footer(examiner: Examiner) -> str:
     """The same words at the end of answers to different requests that ended by themselves."""
-    ended = [said.content for said in session.once(short_answers) if said.completion.finish == "stop"]
+    ended = [said.content for said in examiner.once(short_answers) if said.completion.finish == "stop"]
     if len(ended) < 3:
         return ""
     common = commonprefix([text[::-1] for text in ended])[::-1].strip()  # noqa: RUF071 (texts, not paths)
     return f"every answer ends with {common[:80]!r}" if len(common) >= FOOTER else ""
 
 
-def short_answers(session: Session) -> list[Said]:
+def short_answers(examiner: Examiner) -> list[Said]:
     texts = ("Say hello.", "Name one colour.", "What is two plus two?", "Name a day of the week.")
-    return [session.ask(text, max_tokens=128) for text in texts]
+    return [examiner.ask(text, max_tokens=128) for text in texts]
 
 
-def _stale(session: Session) -> str:
+def _stale(examiner: Examiner) -> str:
     """Whether a question about a changed text gets the answer to the text before the change, or an old reply."""
-    planted = plant(session, short_length(session))
+    planted = plant(examiner, short_length(examiner))
     place = PLACES[2]
-    value, new = planted.values[place], other_value(session, planted, place)
-    first, second = ask_place(session, planted, place), ask_place(session, planted, place, new)
+    value, new = planted.values[place], other_value(examiner, planted, place)
+    first, second = ask_place(examiner, planted, place), ask_place(examiner, planted, place, new)
     if is_found(first, value) and is_found(second, value) and isinstance(second, Said) and new not in second.text:
         return f"with {new} in place of {value} in the text the answer is still {value}"
-    ids = [said.id for said in (*session.once(short_answers), *_long(session)) if said.id]
+    ids = [said.id for said in (*examiner.once(short_answers), *_long(examiner)) if said.id]
     if isinstance(first, Said) and first.id:
-        again = ask_place(session, planted, place)
+        again = ask_place(examiner, planted, place)
         if isinstance(again, Said) and again.id == first.id and ids.count(first.id) == 0:
             return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
     return ""
 
 
-def _long(session: Session) -> Sequence[Said]:
+def _long(examiner: Examiner) -> Sequence[Said]:
     try:
-        return tuple(session.once(long_answers).values())
+        return tuple(examiner.once(long_answers).values())
     except CannotCheck:
         return ()

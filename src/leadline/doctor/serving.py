@@ -9,7 +9,7 @@ from functools import partial
 from leadline.core.errors import ServerAway
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
-from leadline.doctor.session import Said, Session
+from leadline.doctor.examiner import Examiner, Said
 
 BURST = 16
 """The requests that a run has in flight by default."""
@@ -20,12 +20,12 @@ REPLIES = 12
 LIMIT_HEADERS = ("x-ratelimit-limit-requests", "x-ratelimit-limit-tokens", "ratelimit-limit", "retry-after")
 
 
-def require_life(session: Session) -> None:
+def require_life(examiner: Examiner) -> None:
     """Raises ServerAway if a tiny request is not answered within a minute. Waiting is said after some seconds."""
-    server = session.server
+    server = examiner.server
     if server is None:
         return
-    found = session.note(server.exchange("Hello.", seconds=LIFE_SECONDS, fields={"max_tokens": 1}))
+    found = examiner.note(server.exchange("Hello.", seconds=LIFE_SECONDS, fields={"max_tokens": 1}))
     if isinstance(found, Failure) and found.why in ("timeout", "connection"):
         raise ServerAway(
             f"the server gives no sign of life: {found.message}",
@@ -34,28 +34,28 @@ def require_life(session: Session) -> None:
         )
 
 
-def check_rate_limit(session: Session) -> Ok | Finding | NotMade:
-    session.need_server()
-    workers = 1 if session.cheap else BURST
-    limits = "; ".join(f"{n}: {session.headers[n]}" for n in LIMIT_HEADERS if n in session.headers)
-    if not session.cheap:
-        ask = partial(session.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
-        replies = session.at_once([ask] * BURST)
+def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
+    examiner.need_server()
+    workers = 1 if examiner.cheap else BURST
+    limits = "; ".join(f"{n}: {examiner.headers[n]}" for n in LIMIT_HEADERS if n in examiner.headers)
+    if not examiner.cheap:
+        ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
+        replies = examiner.at_once([ask] * BURST)
         workers = sum(isinstance(reply, Said) for reply in replies)
         busy = [r for r in replies if isinstance(r, Failure) and (r.why == "rate_limited" or r.status == 503)]
-        session.limited += [failure for failure in busy if failure.why != "rate_limited"]
+        examiner.limited += [failure for failure in busy if failure.why != "rate_limited"]
         lost = [r for r in replies if isinstance(r, Failure) and r not in busy]
         if lost:
             return _lost_requests(lost, workers)
-    if session.limited:
-        last = session.limited[-1]
+    if examiner.limited:
+        last = examiner.limited[-1]
         wait = "" if last.retry_after is None else f", to be asked again after {last.retry_after:g} s"
         return Finding(
-            f"{len(session.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait}); "
+            f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait}); "
             f"{workers} of {BURST} at once were answered" + (f"; {limits}" if limits else ""),
             f"run with --workers {max(1, workers // 2)}; a run waits for the limit, up to --rate-limit-wait",
         )
-    if session.cheap:
+    if examiner.cheap:
         return NotMade("only made by `leadline doctor`")
     return Ok(f"{workers} of {BURST} requests at once were answered" + (f"; {limits}" if limits else ""))
 
@@ -67,24 +67,24 @@ def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:
     return Finding(what, f"run with --workers {max(1, answered // 2)}, or look for the limit of connections on the way")
 
 
-def check_model_name(session: Session) -> Ok | Finding | NotMade:
-    server = session.need_server()
+def check_model_name(examiner: Examiner) -> Ok | Finding | NotMade:
+    server = examiner.need_server()
     asked = server.server.model
     fix = "name the model that the server has, and ask the operator of a router to keep to one model"
-    while not session.cheap and sum(session.served_by.values()) < REPLIES:
-        session.ask("Say yes.", max_tokens=1)
+    while not examiner.cheap and sum(examiner.served_by.values()) < REPLIES:
+        examiner.ask("Say yes.", max_tokens=1)
     unlisted = next((note for note in server.card.notes if "does not list a model" in note), "")
-    if len(session.served_by) > 1:
-        served = ", ".join(f"{name or 'no name'} ({count})" for name, count in session.served_by.items())
+    if len(examiner.served_by) > 1:
+        served = ", ".join(f"{name or 'no name'} ({count})" for name, count in examiner.served_by.items())
         return Finding(f"replies come from different models or configurations: {served}", fix)
-    named = next(iter(session.served_by), "").split(" ")[0]
+    named = next(iter(examiner.served_by), "").split(" ")[0]
     if not named:
         return NotMade("the replies do not name a model")
     if not is_same_model(asked, named):
         return Finding(f"{asked!r} was asked for and {named!r} answers", fix)
     if unlisted:
         return Finding(f"{unlisted}, and yet {named!r} answers", fix)
-    return Ok(f"{sum(session.served_by.values())} replies name {named!r}")
+    return Ok(f"{sum(examiner.served_by.values())} replies name {named!r}")
 
 
 def is_same_model(asked: str, named: str) -> bool:

@@ -13,7 +13,7 @@ from leadline.core.contracts import LogprobModel, Model
 from leadline.core.errors import LeadlineError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.doctor.counting import NO_COUNTS, pattern, remote_tokenizer
-from leadline.doctor.session import TINY_DIFFERENCE, CannotCheck, Said, Session, logprob_difference
+from leadline.doctor.examiner import TINY_DIFFERENCE, CannotCheck, Examiner, Said, logprob_difference
 from leadline.doctor.texts import LEAKS, PROSE
 
 SMALL_ADDITION = 8
@@ -33,18 +33,18 @@ class TemplateComparison:
     evidence: str
 
 
-def templates_compared(session: Session) -> TemplateComparison:
+def templates_compared(examiner: Examiner) -> TemplateComparison:
     """Whether the chat endpoint reads what the server's template says. Raises CannotCheck where that is not known."""
-    server = session.need_server()
+    server = examiner.need_server()
     frame = server.frame
     if frame.form != "chat" or not (frame.before or frame.after):
         raise CannotCheck("the server does not show its chat template")
-    fields = session.logprob_fields or {}
+    fields = examiner.logprob_fields or {}
     ids = server.tokenizer.encode(frame.before + PROSE + frame.after).tolist()
-    chat = session.ask(PROSE, max_tokens=12, **fields)
+    chat = examiner.ask(PROSE, max_tokens=12, **fields)
     numeric = {"logprobs": fields["top_logprobs"]} if fields else {}
-    plain = session.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
-    again = session.ask(PROSE, max_tokens=12, **fields)
+    plain = examiner.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
+    again = examiner.ask(PROSE, max_tokens=12, **fields)
     if not isinstance(plain, Said) or chat.thinks:
         raise CannotCheck("the server answers no completion of token ids to compare the chat with")
     apart, noise = logprob_difference(chat, plain), logprob_difference(chat, again)
@@ -57,22 +57,22 @@ def templates_compared(session: Session) -> TemplateComparison:
     return TemplateComparison(differs, f"the answers begin with {chat.text[:40]!r} and {plain.text[:40]!r}")
 
 
-def _template_differs(session: Session) -> TemplateComparison | None:
-    if session.cheap:
+def _template_differs(examiner: Examiner) -> TemplateComparison | None:
+    if examiner.cheap:
         return None
     try:
-        return session.once(templates_compared)
+        return examiner.once(templates_compared)
     except CannotCheck:
         return None
 
 
-def check_template(session: Session) -> Ok | Finding | NotMade:
-    if session.server is None:
-        return _check_own_template(session.model)
-    server = session.server
-    frame, seen = server.frame, session.once(pattern)
+def check_template(examiner: Examiner) -> Ok | Finding | NotMade:
+    if examiner.server is None:
+        return _check_own_template(examiner.model)
+    server = examiner.server
+    frame, seen = server.frame, examiner.once(pattern)
     fix = "start the server with the model's own chat template, or give template=FOLDER if it is that of the server"
-    twice = _doubled_bos(session)
+    twice = _doubled_bos(examiner)
     if twice:
         return Finding(
             twice, "remove the beginning-of-text token from the template, or add_special_tokens from the server"
@@ -81,17 +81,17 @@ def check_template(session: Session) -> Ok | Finding | NotMade:
         return NotMade("the tokenizer is not the server's, so the tokens of a template cannot be compared")
     if server.server.kind in ("vllm", "llamacpp") and frame.form == "chat" and not (frame.before or frame.after):
         return Finding("the text that the server renders for a chat has other tokens than the server reads", fix)
-    known, added = bool(frame.before or frame.after), _addition(session)
+    known, added = bool(frame.before or frame.after), _addition(examiner)
     if seen.given and not seen.constant and known and added and abs(added) <= SMALL_ADDITION:
-        bos = _bos(session)
+        bos = _bos(examiner)
         if bos and added == len(bos):
             return Finding(f"every prompt has {added} tokens more than its template: the beginning-of-text token is "
                            "read twice", "remove it from the template, or stop the server from adding it")  # fmt: skip
         return Finding(f"every prompt has {added:+} tokens against the template {frame.fingerprint[:8]}", fix)
     if known and added < -SMALL_ADDITION:
         return Finding(f"every prompt has {-added} tokens fewer than the template makes of it", fix)
-    compared = _template_differs(session)
-    if compared is not None and compared.differs and not _leaked(session) and added <= SMALL_ADDITION:
+    compared = _template_differs(examiner)
+    if compared is not None and compared.differs and not _leaked(examiner) and added <= SMALL_ADDITION:
         return Finding(f"as messages a prompt is answered differently than as its template writes it: "
                        f"{compared.evidence}", fix)  # fmt: skip
     if not known and frame.form == "chat":
@@ -111,15 +111,15 @@ def _check_own_template(model: Model) -> Ok | Finding | NotMade:
     return Ok(f"the template begins with {model.frame.before[:40]!r}")
 
 
-def _addition(session: Session) -> int:
+def _addition(examiner: Examiner) -> int:
     """Tokens that every prompt has beyond its template, as measured when the model was opened or now."""
-    frame, seen = session.need_server().frame, session.once(pattern)
+    frame, seen = examiner.need_server().frame, examiner.once(pattern)
     return seen.addition + frame.extra_tokens
 
 
-def _bos(session: Session) -> list[int]:
+def _bos(examiner: Examiner) -> list[int]:
     """The tokens that the server puts before a text; empty where it puts none or does not say."""
-    remote = remote_tokenizer(session)
+    remote = remote_tokenizer(examiner)
     if remote is None:
         return []
     try:
@@ -129,9 +129,9 @@ def _bos(session: Session) -> list[int]:
     return special[: len(special) - len(plain)]
 
 
-def _doubled_bos(session: Session) -> str:
+def _doubled_bos(examiner: Examiner) -> str:
     """Whether the server's own rendering begins with two beginning-of-text tokens, as a sentence."""
-    server, bos = session.need_server(), _bos(session)
+    server, bos = examiner.need_server(), _bos(examiner)
     if not bos or server.frame.form != "chat":
         return ""
     ids = server.tokenizer.encode(server.frame.before).tolist()
@@ -140,18 +140,18 @@ def _doubled_bos(session: Session) -> str:
     return ""
 
 
-def check_system_prompt(session: Session) -> Ok | Finding | NotMade:
+def check_system_prompt(examiner: Examiner) -> Ok | Finding | NotMade:
     fix = "ask the operator to remove it, or use an endpoint without it; its tokens are part of every prompt"
-    server = session.need_server()
-    frame, seen = server.frame, session.once(pattern)
-    known, added = bool(frame.before or frame.after), _addition(session)
+    server = examiner.need_server()
+    frame, seen = server.frame, examiner.once(pattern)
+    known, added = bool(frame.before or frame.after), _addition(examiner)
     limit = SMALL_ADDITION if known or frame.form == "completion" else UNKNOWN_TEMPLATE
     if added > limit and (seen.is_true or seen.respaced) and not seen.tokenizes_differently:
-        leaked = _leaked(session)
+        leaked = _leaked(examiner)
         quoted = f"; asked for it, the model answers {leaked[:120]!r}" if leaked else ""
         return Finding(f"every prompt has {added} tokens that we did not send{quoted}", fix)
-    compared = _template_differs(session)
-    if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(session)):
+    compared = _template_differs(examiner)
+    if (not known or (compared is not None and compared.differs)) and (leaked := _leaked(examiner)):
         return Finding(f"asked for the text before its message, the model answers twice {leaked[:160]!r}", fix)
     if not seen.given or seen.constant:
         return NotMade(NO_COUNTS) if not known or compared is None else Ok(compared.evidence)
@@ -159,16 +159,16 @@ def check_system_prompt(session: Session) -> Ok | Finding | NotMade:
     return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
 
 
-def leaks(session: Session) -> list[Said]:
-    return [session.ask(text, max_tokens=96) for text in LEAKS]
+def leaks(examiner: Examiner) -> list[Said]:
+    return [examiner.ask(text, max_tokens=96) for text in LEAKS]
 
 
-def _leaked(session: Session) -> str:
+def _leaked(examiner: Examiner) -> str:
     """What two different requests for the hidden text both answer, if it is neither our text nor the template's."""
-    if session.cheap:
+    if examiner.cheap:
         return ""
-    one, two = (said.text.split() for said in session.once(leaks))
-    frame = session.need_server().frame
+    one, two = (said.text.split() for said in examiner.once(leaks))
+    frame = examiner.need_server().frame
     known = f"{frame.before} {' '.join(LEAKS)}"
     best: list[str] = []
     for start in range(len(one)):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.types import Cell, Document, Probe
-from leadline.doctor.session import Session
+from leadline.doctor.examiner import Examiner
 from leadline.text.sources import open_source
 
 PLACES = ("harbour", "bakery", "library", "station", "museum")
@@ -45,7 +45,7 @@ REWRITABLE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Planted:
+class DoorCodes:
     """A document with one door code for each place, and the questions about them."""
 
     document: Document
@@ -67,10 +67,10 @@ class Planted:
         return self.probe(place).answer_prefix if self.document.frame.prefill else ""
 
 
-def plant(session: Session, length: int, *, depths: Sequence[float] = DEPTHS) -> Planted:
+def plant(examiner: Examiner, length: int, *, depths: Sequence[float] = DEPTHS) -> DoorCodes:
     """A document of `length` tokens, allowance included, whose five facts are at the depths."""
-    number = session.random.randrange(10_000, 100_000)
-    values = dict(zip(PLACES, map(str, session.random.sample(range(10_000, 100_000), len(PLACES))), strict=True))
+    number = examiner.random.randrange(10_000, 100_000)
+    values = dict(zip(PLACES, map(str, examiner.random.sample(range(10_000, 100_000), len(PLACES))), strict=True))
     cells = [Cell("doctor", length, depth, i) for i, depth in enumerate(depths)]
     facts = tuple(
         Fact(place, FACT.format(place=place, value=values[place]), cell.depth or 0.0, length)
@@ -91,26 +91,26 @@ def plant(session: Session, length: int, *, depths: Sequence[float] = DEPTHS) ->
     )
     filler = open_source("noise", repeat=True).filler(seed=0)
     draft = Draft(f"doctor/{number}", "doctor", HEAD.format(number=number), filler, facts, questions)
-    return Planted(session.fitter.fit(draft), values)
+    return DoorCodes(examiner.fitter.fit(draft), values)
 
 
-def other_value(session: Session, planted: Planted, place: str) -> str:
+def other_value(examiner: Examiner, planted: DoorCodes, place: str) -> str:
     """A value with as many tokens as the planted one, and with no digit in the same position."""
     old = planted.values[place]
     for _ in range(200):
-        new = str(session.random.randrange(10_000, 100_000))
-        if all(a != b for a, b in zip(new, old, strict=True)) and session.count(f" {new}.") == session.count(
+        new = str(examiner.random.randrange(10_000, 100_000))
+        if all(a != b for a, b in zip(new, old, strict=True)) and examiner.count(f" {new}.") == examiner.count(
             f" {old}."
         ):
             return new
     return old[::-1]
 
 
-def short_length(session: Session) -> int:
+def short_length(examiner: Examiner) -> int:
     """The length of a document with little more than the facts in it."""
     facts = "".join(FACT.format(place=place, value=10_000) for place in PLACES)
     fixed = HEAD + facts + QUESTION.format(place=PLACES[0]) + PREFIX.format(place=PLACES[0])
-    return session.expected_tokens(fixed) + ALLOWANCE + SHORT
+    return examiner.expected_tokens(fixed) + ALLOWANCE + SHORT
 
 
 # --- requests whose right answer has a known form

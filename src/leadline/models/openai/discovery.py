@@ -2,6 +2,10 @@
 
 Each kind is recognised by an endpoint that only it has: vLLM by /version, llama.cpp by /props, SGLang by
 /get_server_info (/server_info in newer versions). Any other server is "plain": only OpenAI's own API is used with it.
+
+How much its prefix cache holds: vLLM states the blocks in /metrics, SGLang the tokens in /get_server_info, llama.cpp
+its slots in /props. Each slot of llama.cpp keeps the last prompt it has read, and a request goes to the slot that has
+most of its prompt. No other server says anything.
 """
 
 from __future__ import annotations
@@ -17,6 +21,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from leadline.core.activity import waiting_for
+from leadline.core.contracts import PrefixCache
 from leadline.core.errors import ServerAway, ServerError, UnknownName
 from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, error_in, excerpt, format_error
@@ -36,6 +41,10 @@ _ADVICE = {
     "connection": "start the server, or correct base_url (it usually ends in /v1)",
     "timeout": "the server does not answer: wait until it has loaded its model, or start it again",
 }
+HOSTED_LEAST_TOKENS = 1024
+"""Hosted servers cache no shorter prompts (OpenAI, Gemini Flash, most of Anthropic)."""
+_CONFIG = re.compile(r"^vllm:cache_config_info\{(.*)\} ", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _WINDOW_NAMES = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 
 
@@ -287,3 +296,50 @@ def _window(*replies: Any) -> int | None:
 def _readable(path: str) -> Path | None:
     folder = Path(path) if path and "\0" not in path else None
     return folder if folder is not None and folder.is_absolute() and (folder / "tokenizer.json").is_file() else None
+
+
+# --- prefix cache -------------------------------------------------------------------------------
+
+
+def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
+    """A server that does not answer this question has a cache of unknown size."""
+    if server.kind == "llamacpp":
+        slots = server.props.get("total_slots")
+        return PrefixCache(slots=slots if type(slots) is int and slots > 0 else 1)
+    try:
+        if server.kind == "vllm":
+            reply = send_with_retries(client, "GET", f"{client.root_url}/metrics")
+            return parse_vllm_metrics(reply.body.decode("utf-8", "replace")) if reply.status == 200 else PrefixCache()
+        if server.kind == "sglang":
+            return _sglang(client)
+    except ServerError:
+        return PrefixCache()
+    return PrefixCache(least=HOSTED_LEAST_TOKENS)
+
+
+def parse_vllm_metrics(text: str) -> PrefixCache:
+    """Several engines (data parallel) have a cache each, and any of them may get a document: the smallest counts."""
+    found = []
+    for line in _CONFIG.findall(text):
+        labels = dict(_LABEL.findall(line))
+        block = _count(labels.get("block_size", ""))
+        stated = _count(labels.get("kv_cache_size_tokens", ""))
+        tokens = stated or _count(labels.get("num_gpu_blocks", "")) * block
+        off = labels.get("enable_prefix_caching", "").lower() == "false"
+        found.append(PrefixCache(tokens=tokens or None, block=max(1, block), off=off))
+    return min(found, key=lambda one: one.tokens or 0, default=PrefixCache())
+
+
+def _sglang(client: HttpClient) -> PrefixCache:
+    for name in ("get_server_info", "server_info"):
+        reply = send_with_retries(client, "GET", f"{client.root_url}/{name}")
+        page = decode_json(reply) if reply.status == 200 else None
+        if page is not None:
+            tokens = page.get("max_total_num_tokens")
+            off = page.get("disable_radix_cache") is True
+            return PrefixCache(tokens=tokens if type(tokens) is int and tokens > 0 else None, off=off)
+    return PrefixCache()
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 16 else 0

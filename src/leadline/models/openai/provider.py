@@ -20,27 +20,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import Continuation, ModelCard, ModelProvider, PrefixCache, Tokenizer, TokenNLL
 from leadline.core.errors import ServerError, TokenizerError, UsageError
-from leadline.core.records import Answer, Completion, Failure, Sent
+from leadline.core.records import Answer, Completion, Failure
 from leadline.core.secrets import remember
-from leadline.core.seeds import digest, digest_bytes
+from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
-from leadline.core.turns import Turn
 from leadline.core.types import Document, Frame, Probe
-from leadline.models.openai.discovery import ATTEMPTS, ServerInfo, inspect_server, send_with_retries
+from leadline.models.openai.discovery import (
+    ATTEMPTS,
+    ServerInfo,
+    ask_prefix_cache,
+    inspect_server,
+    send_with_retries,
+)
 from leadline.models.openai.http import HttpClient, RequestFailed
 from leadline.models.openai.logprobs import server_nll
-from leadline.models.openai.prefix_cache import ask_prefix_cache
-from leadline.models.openai.replies import decode_json, is_schema_refusal, parse_reply, request_failure
-from leadline.models.openai.template import ANYWAY, FrameFinder, can_prefill, conversation, prefill_fields
-from leadline.models.openai.thinking import checked_thinking, thinking_fields
-from leadline.models.openai.tokenizer import TOKENIZER_TEST_TEXT, ServerTokenizer
+from leadline.models.openai.replies import decode_json, parse_reply, request_failure
+from leadline.models.openai.requests import CACHE_KEY_HOSTS, RequestWriter, checked_thinking, thinking_fields
+from leadline.models.openai.template import FrameFinder, can_prefill
+from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
-from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -54,10 +56,6 @@ def _json_object(value: Any) -> Any:
     return json.loads(value) if isinstance(value, str) else value
 
 
-CACHE_KEY_HOSTS = frozenset({"api.openai.com", "api.mistral.ai", "api.x.ai"})
-"""Hosts that route requests with the same prompt_cache_key to the same prefix cache."""
-CACHE_KEY_CHARACTERS = 4096
-"""Of the document's beginning: enough to tell documents apart."""
 FIRST_ANSWER_SECONDS = 120.0
 """The timeout of the first small requests: some servers load the model only then."""
 Tokens = Annotated[int, BeforeValidator(parse_length)]
@@ -187,20 +185,16 @@ class OpenAIModel:
         self._options = options
         self._client = client
         self._chat = options.api == "chat"
-        self._limit_field = "max_tokens"
-        self._temperature = options.temperature
-        host = urlsplit(client.base_url).hostname
-        self._cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
-        """Whether each document's prompt_cache_key is sent; False once the server refused it."""
-        self._thinking = thinking_fields(options.thinking, server.kind, host or "", chat=self._chat)
-        self._schemas = True
-        """Whether the server is asked to enforce the schema of a probe; False once it refused one."""
-        self._notes: list[str] = list(server.notes)
-        if self._thinking.note:
-            self._notes.append(self._thinking.note)
+        host = urlsplit(client.base_url).hostname or ""
+        thinking = thinking_fields(options.thinking, server.kind, host, chat=self._chat)
+        cache_keys = options.cache_key == "yes" or (options.cache_key == "auto" and host in CACHE_KEY_HOSTS)
+        self._requests = RequestWriter(server, self._chat, thinking, options.temperature, cache_keys, options.extra)
+        self._notes: list[str] = [*server.notes, *([thinking.note] if thinking.note else [])]
         if "api_key_env" in options.model_fields_set and not os.environ.get(options.api_key_env, "").strip():
             self._notes.append(f"the environment variable {options.api_key_env} is not set: no key is sent")
-        self.tokenizer: Tokenizer = self._find_tokenizer()
+        self.tokenizer: Tokenizer
+        self.tokenizer, note = find_tokenizer(client, server, options.tokenizer, anyway=options.anyway)
+        self._notes += [note] if note else []
         self.frame: Frame = self._find_frame()
         unknown = self._chat and not self.frame.after
         self._opened_thinking = None if unknown else opens_thinking(self.frame.after)
@@ -210,6 +204,8 @@ class OpenAIModel:
         server, options, notes = self.server, self._options, list(self._notes)
         if options.max_tokens is not None:
             notes.append(f"up to {options.max_tokens} output tokens, beyond the length where tasks allow fewer")
+        if options.temperature is not None and self._requests.temperature is None:
+            notes.append("the server accepts no temperature: answers may differ from run to run")
         if options.window and server.window and options.window > server.window:
             notes.append(f"the server states a window of {server.window:,} tokens")
         fingerprints = {
@@ -217,7 +213,7 @@ class OpenAIModel:
             "template": self.frame.fingerprint,
             "server": f"{server.kind} {server.version}".strip(),
             "weights": digest([server.model, Path(server.weights).name, dict(server.revision)]),
-            "decoding": digest([self._decoding(options.max_tokens or 0), options.thinking, options.extra]),
+            "decoding": digest([self._requests.decoding(options.max_tokens or 0), options.thinking, options.extra]),
         }
         window = options.window or server.window
         return ModelCard(name=server.model, window=window, fingerprints=fingerprints, notes=tuple(notes))
@@ -255,18 +251,7 @@ class OpenAIModel:
         """
         began = time.perf_counter()
         chat = (self._chat if chat is None else chat) and isinstance(text, str)
-        sent = {**self._decoding(16), **(fields or {})}
-        if "max_tokens" in sent and self._limit_field != "max_tokens":
-            sent[self._limit_field] = sent.pop("max_tokens")
-        if self._temperature is None:
-            sent.pop("temperature", None)
-        if chat:
-            assert isinstance(text, str)
-            shape = {"messages": conversation(text, prefix), **self._thinking.template, **self._thinking.request}
-            shape |= prefill_fields(self.server.kind) if prefix else {}
-        else:
-            shape = {"prompt": text + self.frame.after + prefix if isinstance(text, str) else list(text)}
-        body = msgspec.json.encode({"model": self.server.model, **shape, **self._options.extra, **sent})
+        body = self._requests.with_fields(text, prefix, self.frame, chat=chat, fields=fields or {})
         url = f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"
         try:
             reply = self._client.send("POST", url, body, timeout=seconds)
@@ -307,22 +292,13 @@ class OpenAIModel:
     def _ask(self, document: Document, probe: Probe) -> Answer:
         began = time.perf_counter()
         prefix = probe.answer_prefix if document.frame.prefill else ""
-        body, sent = self._request(document, probe, prefix)
+        allowance = self._options.max_tokens or probe.allowance
+        body, sent = self._requests.for_probe(document, probe, prefix, allowance)
         outcome = self._outcome(body, prefix)
-        if isinstance(outcome, Failure) and self._leaves_out(sent, outcome):
-            body, sent = self._request(document, probe, prefix)
+        if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
+            body, sent = self._requests.for_probe(document, probe, prefix, allowance)
             outcome = self._outcome(body, prefix)
         return Answer(sent, outcome, time.perf_counter() - began)
-
-    def _leaves_out(self, sent: Sent, refusal: Failure) -> bool:
-        """Whether the request was refused for a field that it does not need, which is then no longer sent."""
-        if "schema" in sent.decoding and is_schema_refusal(refusal):
-            self._schemas = False
-            return True
-        if "prompt_cache_key" in sent.decoding and "prompt_cache_key" in refusal.message:
-            self._cache_keys = False
-            return True
-        return False
 
     def _outcome(self, body: bytes, prefix: str) -> Completion | Failure:
         try:
@@ -341,63 +317,6 @@ class OpenAIModel:
     def _url(self) -> str:
         return f"{self._client.base_url}/{'chat/completions' if self._chat else 'completions'}"
 
-    def _request(self, document: Document, probe: Probe, prefix: str) -> tuple[bytes, Sent]:
-        text = document.user_text(probe)
-        turns = document.turns(probe) if self._chat else []
-        if not self._chat:
-            text += document.frame.after + prefix
-        decoding = self._decoding(self._options.max_tokens or probe.allowance)
-        if self._cache_keys:
-            decoding["prompt_cache_key"] = digest([document.cluster, document.text[:CACHE_KEY_CHARACTERS]])
-        schema = self.server.schema_fields(probe.schema, chat=self._chat) if probe.schema and self._schemas else {}
-        body = self._body(turns or text, prefix, {**decoding, **schema})
-        also = {**(self._thinking.template | self._thinking.request if self._chat else {}), **self._options.extra}
-        further = {k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in also.items()}
-        appended: Literal["appended", "none"] = "appended" if probe.answer_prefix else "none"
-        sent = Sent(
-            form="chat" if self._chat else "completion",
-            prefix="prefill" if prefix else appended,
-            characters=len(text) + (len(prefix) if self._chat else 0),
-            digest=digest_bytes(body),
-            decoding={**decoding, **further, **({"schema": True} if schema else {})},
-        )
-        return body, sent
-
-    def _body(self, asked: str | Sequence[Turn], prefix: str, decoding: dict[str, Any]) -> bytes:
-        fields: dict[str, Any] = {"model": self.server.model}
-        if self._chat:
-            fields["messages"] = conversation(asked, prefix)
-            fields |= self._thinking.template | self._thinking.request
-            fields |= prefill_fields(self.server.kind) if prefix else {}
-        else:
-            fields["prompt"] = asked
-        return msgspec.json.encode({**fields, **decoding, **self._options.extra})
-
-    def _decoding(self, allowance: int) -> dict[str, float | int | str | bool | None]:
-        """The decoding fields of a request, exactly as sent."""
-        fields: dict[str, float | int | str | bool | None] = {self._limit_field: allowance}
-        if self._temperature is not None:
-            fields["temperature"] = self._temperature
-        if self.server.kind in ("vllm", "sglang"):
-            fields["min_tokens"] = 1
-        return fields
-
-    def _find_tokenizer(self) -> Tokenizer:
-        """The tokenizer, which must give a test text as many tokens as the server's own, where that can be asked."""
-        named, server = self._options.tokenizer, self.server
-        chosen = _open_tokenizer(self._client, server, named)
-        if server.kind == "plain" or not named or isinstance(chosen, ServerTokenizer):
-            return chosen  # a plain server shows it by its counts of two prompts, in FrameFinder
-        theirs = ServerTokenizer(self._client, server)
-        counts = tuple(len(one.encode(TOKENIZER_TEST_TEXT)) for one in (chosen, theirs))
-        if counts[0] != counts[1]:
-            problem = "this tokenizer is not the server's: a test text has {} tokens here and {} there".format(*counts)
-            if not self._options.anyway:
-                fix = f"leave tokenizer= out to use the server's own, or {ANYWAY}"
-                raise TokenizerError(problem, where=f"tokenizer={named}", fix=fix)
-            self._notes.append(problem)
-        return chosen
-
     def _find_frame(self) -> Frame:
         options = self._options
         named = options.template or options.tokenizer
@@ -409,7 +328,7 @@ class OpenAIModel:
             self._client,
             self.server,
             self.tokenizer,
-            self._thinking.template,
+            self._requests.thinking.template,
             thinking,
             folder,
             self._prompt_tokens,
@@ -433,28 +352,17 @@ class OpenAIModel:
         """The server's own count of a short prompt."""
         outcome: Completion | Failure = Failure("server", "")
         for _ in range(ATTEMPTS):
-            body = self._body(text, prefix, self._decoding(16))
+            body = self._requests.small(text, prefix)
             reply = send_with_retries(self._client, "POST", self._url, body, seconds=FIRST_ANSWER_SECONDS)
             outcome = parse_reply(reply, chat=self._chat, key_name=self._options.api_key_env)
             if isinstance(outcome, Completion):
                 return outcome.prompt_tokens
-            if not outcome.transient and not self._adapt_to(outcome):
+            if not outcome.transient and not self._requests.adapts_to(outcome):
                 break
         assert isinstance(outcome, Failure)
         raise ServerError(
             f"the server does not answer a small request: {outcome.message}", where=self._url, fix=self._advice(outcome)
         )
-
-    def _adapt_to(self, failure: Failure) -> bool:
-        """Adapt to hosted models that name the output limit differently or accept no temperature."""
-        if "max_completion_tokens" in failure.message and self._limit_field == "max_tokens":
-            self._limit_field = "max_completion_tokens"
-            return True
-        if "temperature" in failure.message and self._temperature is not None:
-            self._temperature = None
-            self._notes.append("the server accepts no temperature: answers may differ from run to run")
-            return True
-        return False
 
     def _advice(self, failure: Failure) -> str:
         if failure.status in (401, 403):
@@ -464,34 +372,3 @@ class OpenAIModel:
         if failure.status == 404:
             return f"api={'completions' if self._chat else 'chat'} may be what this server has; or correct base_url"
         return ""
-
-
-def _open_tokenizer(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
-    """The named tokenizer, or the model's own: from its folder, else from the server."""
-    can_tokenize = server.kind != "plain"
-    if server.suggested_url and named in ("", "server"):
-        raise ServerError(
-            "base_url is not the URL of this server's API",
-            where=f"GET {client.base_url}/models",
-            fix=f"write base_url={server.suggested_url}",
-        )
-    if named == "server" or (not named and can_tokenize):
-        if not can_tokenize:
-            raise TokenizerError(
-                "this server has no /tokenize of a kind known here (vLLM, SGLang and llama.cpp have one)",
-                where="tokenizer=server",
-                fix="give tokenizer=FOLDER with the model's tokenizer.json",
-            )
-        remote = ServerTokenizer(client, server)
-        if not named and server.folder is not None:
-            local = open_tokenizer(str(server.folder))
-            if local.encode(TOKENIZER_TEST_TEXT).tolist() == remote.encode(TOKENIZER_TEST_TEXT).tolist():
-                return local
-        return remote
-    if not named:
-        raise TokenizerError(
-            "the model's tokenizer is not known: this server does not offer it",
-            where=f"openai:{server.model}",
-            fix="give tokenizer=FOLDER with the model's tokenizer.json, or tokenizer=tiktoken:NAME",
-        )
-    return open_tokenizer(named)

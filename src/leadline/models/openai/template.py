@@ -21,7 +21,7 @@ from leadline.core.turns import Role, Turn
 from leadline.core.types import Frame
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
-from leadline.models.openai.tokenizer import ServerTokenizer
+from leadline.models.openai.tokenizer import ANYWAY, ServerTokenizer
 from leadline.text.chat import ChatTemplate, completion_frame, opens_thinking
 
 Messages = list[dict[str, str]]
@@ -37,7 +37,6 @@ _PROBES = (
 )
 ALLOWED_DIFFERENCE = 2
 """Tokens: the ends of a text may merge with a template whose text is not known."""
-ANYWAY = "add --anyway: lengths are then not those that the model reads"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
-"""A server's tokenizer over HTTP: the `/tokenize` of vLLM, SGLang and llama.cpp, which differ in their fields.
+"""The tokenizer of a model behind a server: a local one, or the server's own `/tokenize` over HTTP.
 
+vLLM, SGLang and llama.cpp have that endpoint, with different fields.
 Results for short texts are cached, because fitting a document asks for the same ones many times.
 """
 
@@ -16,10 +17,12 @@ import msgspec
 import numpy as np
 
 from leadline.core.activity import waiting_for
-from leadline.core.errors import ServerError
+from leadline.core.contracts import Tokenizer
+from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.format import format_count
 from leadline.core.seeds import digest
 from leadline.models.openai.discovery import ServerInfo, ask_json
+from leadline.text.tokenizers import open_tokenizer
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -41,6 +44,7 @@ TOKENIZER_TEST_TEXT = (
     "camelCaseWord SNAKE_CASE_WORD https://example.org/a?b=c&d=%20"
 )
 """A text that two different tokenizers are most unlikely to split in the same way."""
+ANYWAY = "add --anyway: lengths are then not those that the model reads"
 _SPECIALS = "<|im_start|>user<|eot_id|></s><s>[INST]<think>\n"
 
 
@@ -148,6 +152,54 @@ class ServerTokenizer:
 
     def _post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         return ask_json(self._client, "POST", self._client.root_url + path, msgspec.json.encode(body))
+
+
+def find_tokenizer(client: HttpClient, server: ServerInfo, named: str, *, anyway: bool) -> tuple[Tokenizer, str]:
+    """The tokenizer, and a note on it. It must give a test text as many tokens as the server's own, where that can be
+    asked; with `anyway` a difference is only noted."""
+    chosen = _open(client, server, named)
+    if server.kind == "plain" or not named or isinstance(chosen, ServerTokenizer):
+        return chosen, ""  # a plain server shows it by its counts of two prompts, in FrameFinder
+    theirs = ServerTokenizer(client, server)
+    counts = tuple(len(one.encode(TOKENIZER_TEST_TEXT)) for one in (chosen, theirs))
+    if counts[0] == counts[1]:
+        return chosen, ""
+    problem = "this tokenizer is not the server's: a test text has {} tokens here and {} there".format(*counts)
+    if not anyway:
+        fix = f"leave tokenizer= out to use the server's own, or {ANYWAY}"
+        raise TokenizerError(problem, where=f"tokenizer={named}", fix=fix)
+    return chosen, problem
+
+
+def _open(client: HttpClient, server: ServerInfo, named: str) -> Tokenizer:
+    """The named tokenizer, or the model's own: from its folder, else from the server."""
+    can_tokenize = server.kind != "plain"
+    if server.suggested_url and named in ("", "server"):
+        raise ServerError(
+            "base_url is not the URL of this server's API",
+            where=f"GET {client.base_url}/models",
+            fix=f"write base_url={server.suggested_url}",
+        )
+    if named == "server" or (not named and can_tokenize):
+        if not can_tokenize:
+            raise TokenizerError(
+                "this server has no /tokenize of a kind known here (vLLM, SGLang and llama.cpp have one)",
+                where="tokenizer=server",
+                fix="give tokenizer=FOLDER with the model's tokenizer.json",
+            )
+        remote = ServerTokenizer(client, server)
+        if not named and server.folder is not None:
+            local = open_tokenizer(str(server.folder))
+            if local.encode(TOKENIZER_TEST_TEXT).tolist() == remote.encode(TOKENIZER_TEST_TEXT).tolist():
+                return local
+        return remote
+    if not named:
+        raise TokenizerError(
+            "the model's tokenizer is not known: this server does not offer it",
+            where=f"openai:{server.model}",
+            fix="give tokenizer=FOLDER with the model's tokenizer.json, or tokenizer=tiktoken:NAME",
+        )
+    return open_tokenizer(named)
 
 
 def _encode_in_threads(encode: Callable[[str], Ids], texts: Sequence[str]) -> list[Ids]:

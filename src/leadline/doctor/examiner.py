@@ -75,7 +75,7 @@ class Said:
         return self.completion.thinking + self.text
 
 
-class Session:
+class Examiner:
     """Asks one model. Experiments that several checks need are made once (`once`)."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Session:
         self.numbers: dict[str, float | int | None] = {}
         self._kept: dict[Any, Any] = {}
 
-    def once(self, experiment: Callable[[Session], T]) -> T:
+    def once(self, experiment: Callable[[Examiner], T]) -> T:
         """The result of an experiment, made when it is first needed. Raises CannotCheck again if it raised that."""
         if experiment not in self._kept:
             try:
