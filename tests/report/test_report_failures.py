@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
 ) -> None:
     folder = str(tmp_path / "run")
     assert run_command(["run", "niah", "--model", "sim:flaky?rate=0.4", *ASK, "--out", folder]) == 1
-    assert "details of wrong answers" not in capsys.readouterr().out, "no answer is no wrong answer"
+    assert "wrong answers" not in capsys.readouterr().out, "no answer is no wrong answer"
     found = {}
     for failures in ("excluded", "zero"):
         assert run_command(["report", folder, "--json", "--failures", failures]) == 0
@@ -66,7 +67,7 @@ def test_what_wrong_answers_had_in_common_is_shown_by_task_and_length(
     ]
     assert run_command([*words, "--depths", "2", "--no-figure", "--out", folder]) == 0
     shown = capsys.readouterr().out
-    assert "details of wrong answers" in shown
+    assert "wrong answers" in shown
     assert run_command(["report", folder, "--json"]) == 0
     lengths = {row["length"]: row for row in json.loads(capsys.readouterr().out)["lengths"]}
     assert lengths[1024]["details"] == {}
@@ -75,5 +76,23 @@ def test_what_wrong_answers_had_in_common_is_shown_by_task_and_length(
     assert [line.split()[-2] for line in shown.splitlines() if "another chain" in line] == [str(wrong)]
     assert run_command(["report", folder]) == 0
     page = (tmp_path / "run" / "report.html").read_text()
-    row = page[page.index('<th scope="row">another chain</th>') :]
+    row = page[page.index("another chain</th>") :]
     assert [cell.partition("<")[0] for cell in row.split("<td>")[1:3]] == ["", str(wrong)]
+
+
+def test_every_wrong_answer_is_in_the_table_by_its_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["run", "niah", "--model", "sim:cliff?window=1k", "--lengths", "1k,4k", "--samples", "8", "--depths", "1"]
+    assert run_command([*words, "--no-figure", "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr().out
+    answers = re.search(r"^answers +(.*)$", shown, re.MULTILINE)
+    assert answers is not None
+    classes = {name: int(count) for count, name in re.findall(r"(\d+) ([a-z ]+)", answers[1])}
+    seen: dict[str, int] = {}
+    for line in shown.splitlines():
+        if line.startswith("| niah |") and "k |" not in line:
+            _, _, name, *counts = (cell.strip() for cell in line.split("|")[:-1])
+            name = name.partition(":")[0]
+            seen[name] = seen.get(name, 0) + sum(int(c) for c in counts if c)
+    assert classes.pop("correct") == 8
+    assert seen == classes, "one vocabulary, and no class is left out"
+    assert "depth down" not in shown, "one depth is in the table already"

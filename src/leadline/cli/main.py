@@ -197,8 +197,9 @@ def _show_usage_error(error: typer.TyperException) -> int:
     extra = re.search(r"unexpected extra arguments?(?:\(s\))? \((.*)\)", what)
     if extra and context and any("--task" in p.opts for p in context.command.params):
         what = f"one task, suite or file at a time; not expected: {extra[1]}"
-        named = " ".join(f"--task {word}" for word in extra[1].split())
-        fix = f"for several tasks give each with --task, the first one too: {named}"
+        first = str(context.params.get("what") or "")
+        named = " ".join(f"--task {word}" for word in [first, *extra[1].split()] if word)
+        fix = f"for several tasks give each with --task: {named}"
     if option:
         options = [name for p in context.command.params for name in p.opts] if context else []
         near = get_close_matches(option, [o for o in options if o.startswith("--")], n=1)

@@ -25,6 +25,8 @@ from leadline.core.spec import Spec, Suite, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
 from leadline.tasks.wording import WordedTask, with_templates
 
+COMMAND_LINE = "command line"
+"""Where a wrong value was given, in errors."""
 DEFAULT_LENGTHS = "1k,2k,4k,8k"
 MAX_SAMPLES_UNTIL = 100
 """The default of --samples with --until."""
@@ -200,10 +202,12 @@ def spec_of(flags: RunOptions) -> Spec:
         values["model"] = with_thinking(str(values["model"]), setting)
         if "thinking=off" not in values["model"]:
             values.setdefault("allowance", "auto")
-    spec = make_spec(values, where="flags" if where == "task" else f"{where}, flags" if given or limits else where)
+    spec = make_spec(
+        values, where=COMMAND_LINE if where == "task" else f"{where} and {COMMAND_LINE}" if given or limits else where
+    )
     if flags.templates is not None:
         spec = spec.model_copy(update={"tasks": tuple(with_templates(spec.tasks, flags.templates))})
-    tasks = make_spec({**spec.identity(), "tasks": _configured(spec.tasks, flags.set_ or [])}, where="flags").tasks
+    tasks = make_spec({**spec.identity(), "tasks": _configured(spec.tasks, flags.set_ or [])}, where=COMMAND_LINE).tasks
     return spec.model_copy(update={"tasks": (*tasks, *without_context(tasks)) if flags.no_context else tasks})
 
 
@@ -237,7 +241,7 @@ def with_rule(spec: Spec, until: str) -> Spec:
 def _values(what: str | None) -> tuple[dict[str, Any], str]:
     """The spec values of a suite, task or file, and where they come from."""
     if what is None:
-        return {}, "flags"
+        return {}, COMMAND_LINE
     if what.endswith(".toml"):
         return load_spec(Path(what)), what
     if what in registry.names("suites"):

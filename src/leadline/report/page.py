@@ -27,7 +27,7 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
-from leadline.report.charts.curves import class_bars, curves, effective_length_bar, format_class, run_curves
+from leadline.report.charts.curves import class_bars, curves, effective_length_bar, run_curves
 from leadline.report.charts.grid import task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
@@ -53,7 +53,7 @@ from leadline.report.score_tables import (
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
-from leadline.results.table import FAILURE_CLASSES, detail_rows
+from leadline.results.table import FAILURE_CLASSES, format_class, wrong_answer_rows
 from leadline.results.token_use import format_seconds_saved, is_shown
 from leadline.results.verdict import READING_WORDS, Verdict, verdict
 from leadline.store.runs import read_records
@@ -284,7 +284,7 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "effective": PageFigure(effective, f"effective-{at}") if effective else None,
         "grid": PageFigure(grid, f"grid-{at}") if grid else None,
         "suite": suite_table(run) if grid and run.suite else None,
-        "details": detail_rows(run.table),
+        "wrong_answers": wrong_answer_rows(run.table),
         "verdicts": {"columns": VERDICT_COLUMNS, "rows": verdict_cells(run)},
         "strata": {"columns": [*map(format_length, run.table.lengths)], "rows": stratum_cells(run)},
         "absent": {"columns": ABSENT_COLUMNS, "rows": absent_cells(run)},

@@ -40,7 +40,7 @@ from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.follow import FailedSample
 from leadline.results.progress import Progress
 from leadline.results.run import MetricName, Run, format_interval_kind, load_run
-from leadline.results.table import Table, Tally, detail_rows
+from leadline.results.table import Table, Tally, wrong_answer_rows
 from leadline.results.totals import Receipts
 from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
 from leadline.stats.comparability import mixed_variants
@@ -86,8 +86,8 @@ def _suite(run: Run, colour: bool) -> Iterator[RenderableType]:
     """Many tasks: one table of tasks and lengths."""
     if run.suite and not run.published:  # those have a table of their own
         yield suite_grid(run, colour=colour)
-    if run.table.details:
-        yield Text(f"Wrong answers: {format_details(run)}.", style="dim")
+    if run.table.wrong:
+        yield Text(f"Wrong answers: {format_wrong_answers(run)}.", style="dim")
     tables = (run.no_context,) if run.suite else (run.table, run.no_context)
     if any(table.tasks for table in tables):
         yield length_table(tables, plain=not colour)
@@ -97,9 +97,10 @@ def _tasks(run: Run, colour: bool) -> Iterator[RenderableType]:
     """Few tasks: their lengths, a heatmap of each, and what wrong answers had in common."""
     if run.table.tasks or run.no_context.tasks:
         yield length_table((run.table, run.no_context), plain=not colour)
-    yield from (heatmap(data, colour=colour) for data in heatmaps_of(run.table) if data.task)
-    if run.table.details:
-        yield detail_table(run, plain=not colour)
+    grids = (data for data in heatmaps_of(run.table) if data.task and len(data.rows) > 1)  # one depth: in the table
+    yield from (heatmap(data, colour=colour) for data in grids)
+    if run.table.wrong:
+        yield wrong_answer_table(run, plain=not colour)
 
 
 def has_colours(console: Console) -> bool:
@@ -128,22 +129,22 @@ def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
     return grid
 
 
-def detail_table(run: Run, *, plain: bool) -> Grid:
-    """What was seen in wrong answers, at every length."""
-    grid = grid_of("task", "detail", *map(format_length, run.table.lengths), plain=plain)
-    grid.title, grid.columns[1].justify = "details of wrong answers", "left"
-    for row in detail_rows(run.table):
+def wrong_answer_table(run: Run, *, plain: bool) -> Grid:
+    """The classes of wrong answers, and what was seen in them, at every length."""
+    grid = grid_of("task", "wrong answers", *map(format_length, run.table.lengths), plain=plain)
+    grid.columns[1].justify = "left"
+    for row in wrong_answer_rows(run.table):
         counts = [f"{count:,}" if count else "" for count in row.counts]
-        grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(row.detail, 60)), *counts)
+        grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(str(row.answer), 80)), *counts)
     return grid
 
 
-def format_details(run: Run) -> str:
-    """`another planted value 884, another chain 175`, over all tasks and lengths."""
+def format_wrong_answers(run: Run) -> str:
+    """`distractor: another planted value 884, not found 175`, over all tasks and lengths."""
     counts: Counter[str] = Counter()
-    for row in detail_rows(run.table):
-        counts[row.detail] += sum(row.counts)
-    return ", ".join(f"{sanitise(detail, 60)} {count:,}" for detail, count in counts.most_common(6))
+    for row in wrong_answer_rows(run.table):
+        counts[str(row.answer)] += sum(row.counts)
+    return ", ".join(f"{sanitise(answer, 80)} {count:,}" for answer, count in counts.most_common(6))
 
 
 def metric_table(run: Run, *, plain: bool) -> Grid:

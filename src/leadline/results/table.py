@@ -67,6 +67,24 @@ class Tally:
         return self.estimate.interval if self.estimate else None
 
 
+RIGHT: tuple[FailureClass, ...] = ("correct", "measured")
+
+
+def format_class(failure_class: str) -> str:
+    return failure_class.replace("_", " ")
+
+
+class WrongAnswer(NamedTuple):
+    """A class of wrong answer, and a finer one where it is known: `distractor`, `another planted value`."""
+
+    failure_class: FailureClass
+    detail: str
+
+    def __str__(self) -> str:
+        name = format_class(self.failure_class)
+        return f"{name}: {self.detail}" if self.detail else name
+
+
 class Table:
     """One run by place, and pooled. Each view is computed when it is first read.
 
@@ -79,7 +97,7 @@ class Table:
         samples: Observations,
         planned: Mapping[Place, int],
         classes: Mapping[Place, Counter[FailureClass]],
-        details: Mapping[tuple[str, int], Mapping[str, int]],
+        wrong: Mapping[tuple[str, int], Mapping[WrongAnswer, int]],
         failures: Failures = "excluded",
         *,
         stopped: bool = False,
@@ -94,12 +112,22 @@ class Table:
         self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
         """How samples without an answer enter the means."""
-        self.details = details
-        """By task and length, how often each finer class of wrong answer was seen."""
+        self.wrong = wrong
+        """By task and length, how often each class and finer class of wrong answer was seen."""
         self._planned = planned
         self._classes = classes
         self._stopped = stopped
         self._published = published
+
+    @cached_property
+    def details(self) -> Mapping[tuple[str, int], Mapping[str, int]]:
+        """By task and length, how often each finer class of wrong answer was seen, whatever its class."""
+        found: dict[tuple[str, int], Counter[str]] = {}
+        for place, seen in self.wrong.items():
+            for answer, count in seen.items():
+                if answer.detail:
+                    found.setdefault(place, Counter())[answer.detail] += count
+        return found
 
     @cached_property
     def published(self) -> Observations | None:
@@ -190,7 +218,7 @@ def tabulate(
 ) -> Table:
     """The table of a run: planned places first, then any that were recorded without being planned."""
     classes: dict[Place, Counter[FailureClass]] = {}
-    details: dict[tuple[str, int], Counter[str]] = {}
+    wrong: dict[tuple[str, int], Counter[WrongAnswer]] = {}
     asked: dict[Place, int] = dict(planned)
     rows: dict[str, list[float]] = {}
     moved: dict[Cell, float] = {}
@@ -212,8 +240,9 @@ def tabulate(
             if place not in classes:
                 classes[place] = Counter()
             classes[place][record.failure_class] += 1
-            if record.detail and not record.failed:
-                details.setdefault(place[:2], Counter())[record.detail] += 1
+            if not record.failed and (record.detail or record.failure_class not in RIGHT):
+                answer = WrongAnswer(record.failure_class, record.detail)
+                wrong.setdefault(place[:2], Counter())[answer] += 1
             if published is not None and not record.failed:
                 score = record.scores.get(PUBLISHED)
                 if score is None:
@@ -225,7 +254,7 @@ def tabulate(
     samples = observations(counted())
     places = dict.fromkeys([*asked, *classes])
     asked = {p: max(asked.get(p, 0), sum(classes.get(p, {}).values())) for p in places}
-    return Table(samples, asked, classes, details, failures, stopped=stopped, moved=moved, published=published)
+    return Table(samples, asked, classes, wrong, failures, stopped=stopped, moved=moved, published=published)
 
 
 def _changed(samples: Observations, values: FloatArray, changes: Mapping[Cell, float]) -> FloatArray:
@@ -290,22 +319,22 @@ def _half_width(found: Estimate) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class DetailRow:
-    """How often one finer class of wrong answer was seen in a task, at each length of the table."""
+class WrongAnswerRow:
+    """How often one class of wrong answer was seen in a task, at each length of the table."""
 
     task: str
-    detail: str
+    answer: WrongAnswer
     counts: tuple[int, ...]
 
 
-def detail_rows(table: Table) -> list[DetailRow]:
+def wrong_answer_rows(table: Table) -> list[WrongAnswerRow]:
     """By task, the most frequent first."""
     rows = []
     for task in table.tasks:
-        seen = {n: table.details.get((task, n), {}) for n in table.lengths}
-        names = dict.fromkeys(name for counts in seen.values() for name in counts)
-        made = [DetailRow(task, name, tuple(seen[n].get(name, 0) for n in table.lengths)) for name in names]
-        rows += sorted(made, key=lambda row: (-sum(row.counts), row.detail))
+        seen = {n: table.wrong.get((task, n), {}) for n in table.lengths}
+        answers = dict.fromkeys(answer for counts in seen.values() for answer in counts)
+        made = [WrongAnswerRow(task, one, tuple(seen[n].get(one, 0) for n in table.lengths)) for one in answers]
+        rows += sorted(made, key=lambda row: (-sum(row.counts), row.answer))
     return rows
 
 

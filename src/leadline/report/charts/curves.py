@@ -34,7 +34,7 @@ from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MU
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.sentences import length_range
-from leadline.results.table import FAILURE_CLASSES, Tally
+from leadline.results.table import FAILURE_CLASSES, Tally, format_class
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate
 
@@ -285,10 +285,6 @@ def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
     counts = ", ".join(f"{format_class(c)} {n}" for c, n in table.whole.classes.items())
     return Figure(chart, {"classes": rows}, f"Outcomes of samples: {counts}.")
-
-
-def format_class(failure_class: str) -> str:
-    return failure_class.replace("_", " ")
 
 
 def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[DataRow]:
