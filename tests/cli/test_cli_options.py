@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.cli.options import RunOptions, spec_of
+from leadline.cli.output import print_table
 from leadline.core import registry
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite
@@ -218,3 +220,19 @@ def test_the_catalogue_names_every_simulated_model(capsys: pytest.CaptureFixture
     assert run_command(["models", "show", "sim"]) == 0
     shown = capsys.readouterr().out
     assert all(f"sim:{name} " in shown for name in (*SHAPES, *NEVER_RIGHT, JUDGE))
+
+
+def test_tables_are_wrapped_in_a_terminal_and_one_line_a_row_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [("keys", "words that are long enough to need a second line in a narrow terminal"), ("no", "short")]
+    print_table(rows, ("option", "help"))
+    assert len(capsys.readouterr().out.splitlines()) == 3
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "50")
+    print_table(rows, ("option", "help"))
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 50
+    assert " ".join(" ".join(lines[1:3]).split()) == " ".join(rows[0])
+    assert lines[2].startswith(" " * len("option  ")), "under its column"
+    assert lines[3] == "no      short"

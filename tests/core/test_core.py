@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -244,3 +245,13 @@ def test_exit_codes_leave_0_1_and_2_to_verdicts() -> None:
 def test_a_wrong_value_is_refused_in_plain_words(change: dict[str, object], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         make_spec({**MINIMAL, **change})
+
+
+def test_a_plugin_file_that_was_just_changed_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the same size and time, as an editor and a checkout within one second leave it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "mine.py"
+    for number in (1, 2):
+        file.write_text(f"VALUE = {number}\n")
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+        assert registry.find("scorers", f"{file}:VALUE") == number

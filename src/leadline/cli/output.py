@@ -7,7 +7,9 @@ text is made harmless here: escape sequences, bells and characters that change t
 from __future__ import annotations
 
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -44,6 +46,10 @@ def warn(text: str) -> None:
     say(sanitise(text, None), label="note: ", colour="yellow")
 
 
+LEAST_ROOM = 24
+"""Characters for a column that is wrapped; in a narrower terminal it is left as it is."""
+
+
 def print_json(value: Any) -> None:
     """Harmful characters can only be in strings, where JSON has escapes for them."""
     made = msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()
@@ -58,11 +64,17 @@ def _json_escape(found: re.Match[str]) -> str:
 
 
 def print_table(rows: Sequence[tuple[str, ...]], header: tuple[str, ...], right: frozenset[int] = frozenset()) -> None:
-    """Prints columns separated by two spaces. `right` lists the right-aligned columns."""
+    """Prints columns separated by two spaces. `right` lists the right-aligned columns. In a terminal the last column is
+    wrapped to its width; in a pipe every row is one line."""
     rows = [tuple(sanitise(cell, None) for cell in row) for row in (header, *rows)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
+    indent = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    room = shutil.get_terminal_size().columns - indent if sys.stdout.isatty() else 0
     for number, row in enumerate(rows):
-        cells = (c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+        cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+        if room >= LEAST_ROOM and len(row[-1]) > room:
+            cells[-1], *more = textwrap.wrap(row[-1], room)
+            cells[-1] = "\n".join([cells[-1], *(" " * indent + line for line in more)])
         echo("  ".join(cells).rstrip(), bold=number == 0)
 
 

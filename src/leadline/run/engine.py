@@ -29,9 +29,8 @@ from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
-from leadline.run.money import budget_of
 from leadline.run.plan import Plan, check_room, prepare
-from leadline.run.queue import Queue, Work
+from leadline.run.queue import Queue, Work, budget_of
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals

@@ -1,4 +1,4 @@
-"""What a plan costs in money, in each reading mode, and the budget that ends a run before it costs more.
+"""What a plan costs in money, in each reading mode.
 
 Lengths are exact, so the prompt tokens of every request are known before it is sent, and with them which price it has
 (long prompts may cost more) and how much of it the provider's cache can have: in `shared` and `nested` all but the
@@ -7,18 +7,16 @@ first question of a document find their beginning there. The output is the maxim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from leadline.core.contracts import Task
-from leadline.core.errors import RunStopped
-from leadline.core.records import Record
-from leadline.core.types import READINGS, Cell, Probe, Reading
+from leadline.core.types import READINGS, Cell, Reading
 from leadline.run.documents import depths_of, samples_of
 from leadline.run.plan import Plan
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
-from leadline.store.prices import Tariff, check_budget, format_money, most_expensive
+from leadline.store.prices import Tariff
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,51 +108,3 @@ def _one(plan: Plan, tariff: Tariff, cell: Cell, first: bool) -> float:
         return tariff.cost(prompt, output)
     kept = prompt - closing
     return tariff.cost(prompt, output, cached=0 if first else kept, written=kept if first else 0)
-
-
-# --- budget
-
-
-class Budget:
-    """Ends a run before it costs more: what is in flight counts as the most it can cost. Used with the queue's lock."""
-
-    def __init__(self, limit: float, tariff: Tariff, spent: float = 0.0) -> None:
-        self.limit = limit
-        self.spent = spent
-        self._tariff = tariff
-        self._reserved = 0.0
-
-    @property
-    def in_flight(self) -> bool:
-        return self._reserved > 1e-9
-
-    def fits(self, probes: Sequence[Probe]) -> bool:
-        return self.spent + self._reserved + self._most(probes) <= self.limit
-
-    def reserve(self, probes: Sequence[Probe]) -> None:
-        self._reserved += self._most(probes)
-
-    def pay(self, probes: Sequence[Probe], records: Sequence[Record]) -> None:
-        """These probes were answered, or failed."""
-        self._reserved = max(0.0, self._reserved - self._most(probes))
-        self.spent += sum(map(self._tariff.cost_of, records))
-
-    def reached(self, where: str) -> RunStopped:
-        currency = self._tariff.currency
-        spent, limit = format_money(self.spent, currency), format_money(self.limit, currency)
-        return RunStopped(
-            f"the budget of {limit} is reached: {spent} are spent, and the next question could exceed it",
-            where=where,
-            fix="run the same command with a higher --budget: it continues with what is missing",
-        )
-
-    def _most(self, probes: Sequence[Probe]) -> float:
-        return most_expensive(self._tariff, [(p.prompt_tokens, p.allowance) for p in probes])
-
-
-def budget_of(plan: Plan, records: Iterable[Record]) -> Budget | None:
-    """The budget of the spec, less what the records of the folder have cost."""
-    limit = check_budget(plan.spec.limits.budget, plan.tariff)
-    if limit is None or plan.tariff is None:
-        return None
-    return Budget(limit, plan.tariff, sum(map(plan.tariff.cost_of, records)))
