@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import pickle
+import random
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +21,8 @@ from leadline.core.types import Cell
 from leadline.results.published import read_printed_table
 from leadline.run.grade import grade_published
 from leadline.run.recording import bare_probe
-from leadline.scorers import longbench
-from leadline.scorers.longbench import chinese_words
+from leadline.scorers import chinese, longbench
+from leadline.scorers.chinese import chinese_words
 from leadline.scorers.overlap import (
     common_length,
     common_subsequence,
@@ -373,14 +374,38 @@ def test_a_table_by_length_is_no_table_by_task(tmp_path: Path) -> None:
     assert read_printed_table(tmp_path / "table.csv") is None
 
 
+MIXED = [
+    "会议讨论了人工智能在医疗领域的应用，并决定于二零二六年十一月启动试点项目。",
+    "杭研大厦的小明硕士毕业于中国科学院计算所，后在日本京都大学深造",
+    "乒乓球拍卖完了 abc123，一二三四五六七八九十！鐵路局",
+    "The answer is 3.5% of C++ & T恤, A座-B座\r\n\t段落12\r",
+    "。",
+    "",
+]
+
+
 def test_chinese_words_are_those_of_jieba() -> None:
     jieba = pytest.importorskip("jieba")
-    texts = [
-        "会议讨论了人工智能在医疗领域的应用，并决定于二零二六年十一月启动试点项目。",
-        "杭研大厦的小明硕士毕业于中国科学院计算所，后在日本京都大学深造",
-        "乒乓球拍卖完了 abc123，一二三四五六七八九十！鐵路局",
-        "。",
-        "",
-    ]
-    for text in texts:
-        assert chinese_words(text) == list(jieba.Tokenizer().cut(text, cut_all=False))
+    tokenizer, draw = jieba.Tokenizer(), random.Random(5)
+    characters = "".join(MIXED)
+    drawn = ["".join(draw.choices(characters, k=draw.randrange(1, 40))) for _ in range(300)]
+    for text in (*MIXED, *drawn):
+        assert chinese_words(text) == list(tokenizer.cut(text, cut_all=False))
+
+
+def test_a_damaged_dictionary_in_the_cache_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    words = chinese_words(MIXED[0])
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    for damaged in (False, True):
+        for cached in (chinese_words, chinese._cut, chinese._dictionary):
+            cached.cache_clear()
+        if damaged:
+            (file,) = (tmp_path / "words").iterdir()
+            file.write_bytes(file.read_bytes()[:-9])
+        assert chinese_words(MIXED[0]) == words
+        assert ("cannot be used" in caplog.text) == damaged
+    chinese._dictionary.cache_clear()
+    assert chinese._dictionary().scores["会议"] < 0  # from the file that was made anew
+    assert caplog.text.count("cannot be used") == 1

@@ -7,17 +7,17 @@ official `eval.py`. Four tasks count only the first line of an answer.
 from __future__ import annotations
 
 import json
-import math
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
-from typing import Any, ClassVar, Literal
+from functools import lru_cache
+from typing import ClassVar, Literal
 
-from leadline.core.errors import MissingExtra, UsageError
+from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Score
 from leadline.core.types import Probe
+from leadline.scorers.chinese import chinese_words
 from leadline.scorers.label_sets import names_only
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
@@ -32,6 +32,7 @@ _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _INTEGER = re.compile(r"\d+")
 
 
+@lru_cache(maxsize=1024)  # an answer is compared with several references
 def normalise_english(text: str) -> str:
     """Lower case, no ASCII punctuation, articles replaced by a space, white space collapsed, in this order."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
@@ -40,47 +41,6 @@ def normalise_english(text: str) -> str:
 def normalise_chinese(text: str) -> str:
     """Lower case, no punctuation, no white space."""
     return "".join(text.lower().translate(_ALL_PUNCTUATION).split())
-
-
-@lru_cache(maxsize=1024)  # an answer is compared with several references
-def chinese_words(text: str) -> list[str]:
-    return list(_jieba().cut(text, cut_all=False))
-
-
-@cache
-def _jieba() -> Any:
-    """jieba's tokenizer with the most probable path found in one pass instead of two; the words are the same."""
-    try:
-        import jieba
-    except ModuleNotFoundError:
-        raise MissingExtra("jieba", "longbench", where="Chinese metrics of LongBench") from None
-    jieba.setLogLevel("ERROR")
-    logs: dict[int, float] = {}
-
-    class OnePass(jieba.Tokenizer):  # type: ignore[misc]
-        def get_DAG(self, sentence: str) -> None:
-            self.check_initialized()
-
-        def calc(self, sentence: str, DAG: None, route: dict[int, tuple[float, int]]) -> None:
-            frequencies, end, total = self.FREQ, len(sentence), math.log(self.total)
-            path = [0.0] * (end + 1)
-            route[end] = (0, 0)
-            for start in range(end - 1, -1, -1):
-                best, last, at = -math.inf, start, start
-                while at < end and (count := frequencies.get(sentence[start : at + 1])) is not None:
-                    if count:
-                        if count not in logs:
-                            logs[count] = math.log(count)
-                        value = logs[count] - total + path[at + 1]
-                        if value >= best:
-                            best, last = value, at
-                    at += 1
-                if best == -math.inf:
-                    best = math.log(1) - total + path[start + 1]
-                path[start] = best
-                route[start] = (best, last)
-
-    return OnePass()
 
 
 def qa_f1(prediction: str, reference: str) -> float:
