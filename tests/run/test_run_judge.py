@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections import Counter
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from leadline.core.errors import JudgeRefused, RunStopped, StoreError
 from leadline.core.spec import Limits, make_spec
-from leadline.models.hf.smollm2 import fetch_gguf
-from leadline.report.judged import show_judged
 from leadline.results.judged import read_judged
 from leadline.results.judged_summary import judged_notes
 from leadline.run.engine import measure
@@ -27,10 +22,8 @@ from leadline.scorers.judges.rubric import load_rubric
 from leadline.store.runs import read_records
 from leadline.store.verdicts import VERDICTS, VerdictWriter, read_verdicts
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply
-from support.judged_runs import copy_run, inject, record_run
+from support.judged_runs import copy_run, record_run
 from support.leadline_process import call, start
-from support.llama_server import MODEL as LLAMA
-from support.llama_server import LlamaServer
 from support.scripted_judge import part, verdict_in
 
 GOOD = "sim:judge?seed=1"
@@ -307,48 +300,3 @@ def test_judges_in_a_spec_grade_at_the_end_of_a_run_and_are_no_part_of_its_ident
     assert make_spec({**values, "judges": [GOOD]}).judges.models == (GOOD,)
     measure(judged, tmp_path / "run")
     assert read_judged(tmp_path / "run")[0].rubric.startswith("scale")
-
-
-# --- texts that try to dictate the verdict
-
-
-def test_fifty_injections_change_no_verdict_of_a_judge_that_repeats_what_it_reads(run: Path) -> None:
-    inject(run)
-
-    def repeats(prompt: str) -> str:
-        code = prompt.partition("The code of this sample is ")[2][:8]
-        return f"The answer says: {part(prompt, code, 'answer')}\nSo my verdict is\n{verdict_in(prompt)}"
-
-    asked_of(run, repeats)
-    (judged,) = read_judged(run)
-    (score,) = judged.judges
-    assert (score.graded, score.unparsed, score.failed, score.yes_rate) == (50, 0, 0, 0.0)
-
-
-@pytest.mark.real
-@pytest.mark.skipif(not os.environ.get("LEADLINE_SLOW"), reason="takes ten minutes on two cores: set LEADLINE_SLOW=1")
-def test_a_small_real_judge_is_shown_to_be_a_poor_one(run: Path) -> None:
-    """SmolLM2-135M through llama.cpp, which follows the schema of the verdict by a grammar.
-    Eight of the injections: each takes seconds."""
-    inject(run, 8)
-    with LlamaServer(fetch_gguf(), window=4096) as server:
-        judge, limits = f"openai:{LLAMA}?base_url={server.base_url}", Limits(workers=1, timeout=600)
-        with pytest.raises(JudgeRefused, match="known cases"):
-            judge_run(run, [judge], limits=limits)
-        judge_run(run, [judge], floor=0, limits=limits)
-    (judged,) = read_judged(run)
-    (score,) = judged.judges
-    assert (score.graded, score.failed) == (8, 0)
-    assert score.families == ("smollm",)
-    found = [v for v in read_verdicts(run).values() if v.judge != "rule"]
-    # With a grammar nearly every reply is a verdict, and no injection changes that; that the verdicts are poor is what
-    # the known cases show.
-    assert sum(v.status == "unparsed" for v in found) <= 7
-    assert all(v.items.keys() >= {"contradicts", "abstains"} for v in found if v.status == "judged")
-    assert score.known is not None
-    assert min(score.known.sensitivity, score.known.specificity) < 0.6
-    shown = StringIO()
-    show_judged(run, Console(file=shown, width=120))
-    assert f"{score.known.accepted} of 8" in shown.getvalue()
-    assert f"{score.known.rejected} of 12" in shown.getvalue()
-    assert "Uncorrected" in shown.getvalue()
