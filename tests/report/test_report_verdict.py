@@ -75,6 +75,15 @@ def test_one_length_gives_a_share_and_no_effective_length(tmp_path: Path) -> Non
     assert said.claim == "Is right in 100% of 55 samples."
 
 
+def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path: Path) -> None:
+    records = [planted_record(Cell("niah", n, 0.5, 0), 1.0) for n in (1024, 2048, 4096)]
+    said = verdict(load_run(write_run(tmp_path / "run", records, samples=1)))
+    assert said.claim == (
+        "Reaches the threshold (85.6%, RULER's threshold) at every length measured, up to 4k, but on too few samples to "
+        "be sure (95%: below 1k to beyond 4k)."
+    )
+
+
 def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
     said = found(tmp_path, perfect, lengths=[4096, 8192])
     assert "Nothing longer than 8k, of 128k claimed." in said.not_measured

@@ -216,8 +216,11 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     if run.window and found.length > run.window:
         sure = found.low > run.window and not found.low_open  # a measured length that is surely above the threshold
         claims = f" tokens, more than the {format_length(run.window)} it claims" if sure else " tokens"
-    fails = first_failure(found) or ": it never fell below the threshold at any length measured"
     exceptions = against_the_curve(found)
+    if found.bound == "at least" and found.low_open and not exceptions:  # an interval that says nothing
+        up_to = f"at every length measured, up to {format_tokens(found.length)}"
+        return f"reaches the threshold ({format_threshold(found)}) {up_to}, but on too few samples to be sure{spread}."
+    fails = first_failure(found) or ": it never fell below the threshold at any length measured"
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
