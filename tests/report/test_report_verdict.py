@@ -79,8 +79,8 @@ def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path:
     records = [planted_record(Cell("niah", n, 0.5, 0), 1.0) for n in (1024, 2048, 4096)]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=1)))
     assert said.claim == (
-        "Reaches the threshold (85.6%, RULER's threshold) at every length measured, up to 4k, but on too few samples to "
-        "be sure (95%: below 1k to beyond 4k)."
+        "Reaches the threshold (85.6%, RULER's threshold) at every length measured, up to 4k, but on too few samples "
+        "to be sure (95%: below 1k to beyond 4k)."
     )
 
 

@@ -80,7 +80,7 @@ class TaskVerdict:
     mean: Estimate | None
     """At the longest length."""
     weakest: Stratum | None
-    """The stratum with the lowest mean at the longest length."""
+    """The stratum with the lowest mean at the longest length; None if none is below that of the task."""
     mistake: str
     """The most frequent detail of its wrong answers; empty if there is none."""
     mistakes: int
@@ -104,13 +104,16 @@ def task_verdicts(
                 details[detail] = details.get(detail, 0) + count
         mistake = max(details, key=lambda d: details[d], default="")
         tally = table.by_task_and_length.get((task, longest))
+        weakest = min(here, key=lambda s: s.by_length[longest].mean, default=None)
+        if weakest and tally and weakest.by_length[longest].mean >= (tally.mean or 0.0):
+            weakest = None
         found.append(
             TaskVerdict(
                 task,
                 effective.get(task),
                 longest,
                 tally.estimate if tally else None,
-                min(here, key=lambda s: s.by_length[longest].mean, default=None),
+                weakest,
                 mistake,
                 details.get(mistake, 0),
             )
