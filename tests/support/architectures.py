@@ -5,6 +5,7 @@ Windows are shorter than the test's documents, and layers are of several kinds w
 
 from __future__ import annotations
 
+import copy
 from functools import cache
 from typing import Any
 
@@ -65,7 +66,25 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any]]] = {
 def architecture(name: str) -> Any:
     """One model per architecture and process, with weights large enough that its answers vary."""
     config_name, extra = ARCHITECTURES[name]
-    options = {key: value for key, value in {**_SIZES, **extra}.items() if value is not ABSENT}
+    return _model(config_name, {**_SIZES, **extra})
+
+
+def in_bfloat16(name: str) -> Any:
+    return copy.deepcopy(architecture(name)).to(torch.bfloat16)
+
+
+def with_many_experts(name: str) -> Any:
+    """Eight layers with 64 experts each, in bfloat16: rounding makes the routers choose other experts."""
+    config_name, extra = {**ARCHITECTURES, "mixtral": ("MixtralConfig", {"num_local_experts": 64})}[name]
+    options = {**_SIZES, **extra, "num_hidden_layers": 8, "hidden_size": 64, "num_experts_per_tok": 4}
+    options |= {key: 64 for key in ("num_experts", "n_routed_experts", "num_local_experts") if key in extra}
+    if "layer_types" in options:
+        options["layer_types"] = list(options["layer_types"]) * 4
+    return _model(config_name, options).to(torch.bfloat16)
+
+
+def _model(config_name: str, options: dict[str, Any]) -> Any:
+    options = {key: value for key, value in options.items() if value is not ABSENT}
     config = getattr(transformers, config_name)(**options)
     torch.manual_seed(1)
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()

@@ -91,8 +91,9 @@ class OwnCacheReader(Reader):
         if not isinstance(tokens, Tensor):
             tokens = torch.from_numpy(tokens.astype(np.int64)).to(self.device)
         more: dict[str, Any] = {} if cache is None else {self.cache_name: cache}
+        self.positions = torch.arange(start, start + tokens.shape[1], device=self.device).expand(tokens.shape)
         if "position_ids" in self._takes:
-            more["position_ids"] = torch.arange(start, start + tokens.shape[1], device=self.device).expand(tokens.shape)
+            more["position_ids"] = self.positions
         return self.hidden_and_cache(self.cache_name, input_ids=tokens, **more)
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> OwnCacheBatch:  # type: ignore[override]

@@ -94,6 +94,7 @@ class Reader:
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
+        self.positions = torch.zeros(1, 0, dtype=torch.long)  # of the tokens in the latest pass: [rows, columns]
 
     @property
     def device(self) -> torch.device:
@@ -184,6 +185,7 @@ class Reader:
     def run(self, attention: AttentionPass, ids: Tensor, positions: Tensor, states: Any = None) -> Tensor:
         """Hidden states of new tokens, with attention done by a pass, and other layers going on from `states`."""
         self.use_attention(ATTENTION_NAME)
+        self.positions = positions
         inputs = {"input_ids": ids, "position_ids": positions} if "position_ids" in self._takes else {"input_ids": ids}
         with running(attention, positions):
             if self.keeper is None or states is None:
@@ -193,6 +195,7 @@ class Reader:
     def read_plain(self, ids: Ids) -> Tensor:
         """Hidden states of one text in one ordinary forward pass, without the store."""
         self.use_own_attention()
+        self.positions = torch.arange(len(ids))[None]
         return self._hidden(input_ids=torch.from_numpy(ids.astype(np.int64))[None].to(self.device))[0]
 
     def _hidden(self, **inputs: Tensor) -> Tensor:
