@@ -239,7 +239,7 @@ def test_bad_input_is_three_lines_and_an_exit_code(say: Say, case: str) -> None:
     Path("short.txt").write_text("Only one sentence. And another.")
     Path("bad.toml").write_text("model = ")
     Path("bad.py").write_text("import nothing_of_this_name")
-    Path("good.py").write_text("from leadline.tasks.needle import Needle\nclass Mine(Needle):\n    pass\n")
+    Path("good.py").write_text("from leadline.tasks.niah import Needle\nclass Mine(Needle):\n    pass\n")
     Path("full").mkdir()
     Path("full/thesis.tex").write_text("")
     words, code, said = BAD[case]

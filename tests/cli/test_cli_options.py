@@ -19,7 +19,7 @@ from support.fake_server import FakeServer, Kind
 
 MINE = '''
 """A task of one's own."""
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 
 class Mine(Needle):
     """Needles, but mine."""

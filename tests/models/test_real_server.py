@@ -17,7 +17,7 @@ from leadline.models.openai.provider import OpenAIModel
 from leadline.models.openai.tokenizer import ServerTokenizer
 from leadline.run.engine import measure
 from leadline.store.runs import read_records
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from support.fitting import fit
 from support.llama_server import MODEL, LlamaServer
 

@@ -17,7 +17,7 @@ from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
 from leadline.scorers.match import ALL, ANY
 from leadline.scorers.ruler import STRICT
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from support.fitting import fit
 from support.simulated_grid import WORDS, needle_documents, open_simulated, reply, scored, text_document

@@ -11,7 +11,7 @@ from leadline.core.errors import UnknownName
 from leadline.core.types import Document
 from leadline.models.sim.profiles import ARCHETYPES, SHAPES, Profile, success_probability
 from leadline.scorers.match import ALL
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from support.simulated_grid import needle_documents, open_simulated, reply, scored
 
 LENGTHS = (256, 512, 1024, 2048)

@@ -45,7 +45,7 @@ def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: 
     monkeypatch.setattr(planning, "open_model", lambda spec: model)
     with pytest.raises(UsageError, match="cannot be read nested: its positions"):
         plan(spec(reading="nested"))
-    from leadline.tasks.needle import Needle
+    from leadline.tasks.niah import Needle
 
     monkeypatch.setattr(Needle, "readings", ("fresh",))
     with pytest.raises(UsageError, match="task niah does not support --reading shared") as refused:

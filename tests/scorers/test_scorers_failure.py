@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from leadline.core.records import Failure, FailureClass, FailureKind, Receipt, Score
 from leadline.core.types import Probe
 from leadline.scorers import failure
-from leadline.scorers.abstention import abstention
 from leadline.scorers.denials import says_not_found, says_refusal
 from leadline.scorers.failure import classify
-from leadline.scorers.match import ALL, EXACT
+from leadline.scorers.match import ALL, EXACT, abstention
 from support.scorer_probes import make_probe, said
 
 UUID = "3f2b8c1a-9d4e-4f6a-8b7c-1d2e3f4a5b6c"

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from dataclasses import replace
 from difflib import SequenceMatcher
-from pathlib import Path
 
 import pytest
 
 from leadline.core.records import Receipt, Score
 from leadline.core.types import Probe
 from leadline.scorers import failure
+from leadline.scorers.copies import MRCR, MRCR_ALL_CHARACTERS, MRCR_STRICT, copied, ratio
 from leadline.scorers.failure import classify
-from leadline.scorers.mrcr import ALL_CHARACTERS, OFFICIAL, STRICT, copied, ratio
+from support.golden_answers import golden_folder
 from support.scorer_probes import make_probe, said
 
-ARCHIVE = Path(__file__).parents[3] / "shared" / "data" / "golden" / "nemo_gym.tar.xz"
 HONEST = Receipt(1000, 1000)
 ITEMS = [
     "Of tapirs I sing.\nThe old bell ringer polished a copper kettle before the rain.\nA careful forger sold a cup.",
@@ -36,18 +34,14 @@ def asked_for(number: int) -> Probe:
 
 
 def test_the_published_rule_gives_real_answers_their_published_scores() -> None:
-    if not ARCHIVE.is_file():
-        pytest.skip("the published answers are not at hand")
-    with tarfile.open(ARCHIVE) as archive:
-        file = archive.extractfile("nemo_gym/mrcr/example_rollouts.jsonl")
-        assert file is not None
-        rows = [json.loads(line) for line in file.read().splitlines()]
+    file = golden_folder("nemo_gym") / "mrcr" / "example_rollouts.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(rows) == 5
     for row in rows:
         [message] = [part for part in row["response"]["output"] if part["type"] == "message"]
         text = "".join(part["text"] for part in message["content"])
         probe = replace(make_probe(row["expected_answer"]), opening=row["random_string_to_prepend"])
-        assert OFFICIAL.score(probe, said(text)).value == pytest.approx(row["reward"], abs=1e-12)
+        assert MRCR.score(probe, said(text)).value == pytest.approx(row["reward"], abs=1e-12)
 
 
 def test_the_rule_is_zero_without_the_code_word_and_the_ratio_of_difflib_with_it() -> None:
@@ -65,7 +59,7 @@ def test_the_junk_heuristic_can_cost_much_for_little() -> None:
     text = " ".join(ITEMS * 3)
     probe = replace(make_probe(f"kelora {text}"), opening="kelora")
     changed = said(f"kelora {text.replace('copper', 'silver', 1)}")
-    with_junk, without = (scorer.score(probe, changed).value for scorer in (OFFICIAL, ALL_CHARACTERS))
+    with_junk, without = (scorer.score(probe, changed).value for scorer in (MRCR, MRCR_ALL_CHARACTERS))
     assert without > 0.98
     assert with_junk < without
 
@@ -85,8 +79,8 @@ def test_the_junk_heuristic_can_cost_much_for_little() -> None:
 )
 def test_an_answer_says_which_item_was_copied(answer: str, strict: float, expected: tuple[str, str]) -> None:
     probe, completion = asked_for(1), said(answer)
-    assert STRICT.score(probe, completion).value == strict
-    scores: dict[str, Score] = {"mrcr": OFFICIAL.score(probe, completion)}
+    assert MRCR_STRICT.score(probe, completion).value == strict
+    scores: dict[str, Score] = {"mrcr": MRCR.score(probe, completion)}
     assert classify(probe, completion, scores, HONEST) == expected
 
 
@@ -95,11 +89,11 @@ def test_the_number_of_the_copied_item_is_named(asked: int) -> None:
     for number in range(3):
         found = copied(asked_for(asked), f"kelora {ITEMS[number]}")
         assert (found.right, found.ordinal) == ((True, 0) if number == asked else (False, number + 1))
-        explanation = STRICT.score(asked_for(asked), said(f"kelora {ITEMS[number]}")).explanation
+        explanation = MRCR_STRICT.score(asked_for(asked), said(f"kelora {ITEMS[number]}")).explanation
         assert explanation == ("" if number == asked else f"copies number {number + 1} in place of number {asked + 1}")
 
 
 def test_a_copy_that_was_cut_off_is_that() -> None:
     completion = said(f"kelora {ITEMS[1][:-20]}", "length")
-    scores = {"mrcr": OFFICIAL.score(asked_for(1), completion)}
+    scores = {"mrcr": MRCR.score(asked_for(1), completion)}
     assert classify(asked_for(1), completion, scores, HONEST) == ("cut_off", failure.INSIDE_THE_VALUE)

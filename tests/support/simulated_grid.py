@@ -9,7 +9,7 @@ from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Document, Probe
 from leadline.models.sim.model import SimulatedModel
 from leadline.scorers.match import ALL
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit

@@ -11,7 +11,7 @@ from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.run.engine import measure
-from leadline.scorers.counted_answers import parsed, partial_credit
+from leadline.scorers.frontier import counted_answer, partial_credit
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
 from leadline.tasks.record_list import MESSAGES, TOPIC_OF
@@ -99,4 +99,4 @@ def test_the_strict_score_gives_no_credit_for_near_misses_and_takes_a_full_stop(
     strict, right = registry.scorer("aggregate.strict"), probe.targets[0]
     assert strict.score(probe, Completion(f"I counted.\nAnswer: {right}.")).value == 1.0
     assert strict.score(probe, Completion(f"Answer: {int(right) + 1}")).value == 0.0
-    assert parsed(f"Answer: {right}") == right
+    assert counted_answer(f"Answer: {right}") == right

@@ -14,7 +14,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.run.engine import measure
 from leadline.scorers.failure import classify
-from leadline.scorers.node_sets import F1, final_nodes, set_f1
+from leadline.scorers.frontier import GRAPHWALKS, final_nodes, set_f1
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
@@ -30,7 +30,7 @@ def written(cells: list[Cell], **options: object) -> Document:
 
 def detail(probe: Probe, text: str) -> tuple[str, str]:
     answer = Completion(text)
-    return classify(probe, answer, {"graphwalks": F1.score(probe, answer)}, Receipt(1, 1))
+    return classify(probe, answer, {"graphwalks": GRAPHWALKS.score(probe, answer)}, Receipt(1, 1))
 
 
 def test_one_list_answers_more_than_fifty_questions_of_every_operation() -> None:

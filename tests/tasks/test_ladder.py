@@ -13,7 +13,7 @@ from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
 from leadline.run.engine import measure
 from leadline.scorers.failure import classify
-from leadline.scorers.steps import copied, word_error_rate
+from leadline.scorers.frontier import copy_score, word_error_rate
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
 from leadline.text.chat import completion_frame
@@ -75,6 +75,6 @@ def test_published_answers_have_their_published_rewards() -> None:
     for row in map(json.loads, rows):
         if row["eval_type"] == "ruler2":
             said, part = row["response"]["output_text"], row["match_type"] == "part"
-            assert copied(said, row["expected_answer"], "part" if part else "all") == row["reward"]
+            assert copy_score(said, row["expected_answer"], "part" if part else "all") == row["reward"]
             seen += 1
     assert seen == 4

@@ -15,7 +15,7 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.scorers.trivial_readers import trivial_scores
 from leadline.tasks.languages import LANGUAGES
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.generated import GeneratedText
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer

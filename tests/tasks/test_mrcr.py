@@ -15,7 +15,7 @@ from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import load_run
-from leadline.scorers.mrcr import OFFICIAL, STRICT
+from leadline.scorers.copies import MRCR, MRCR_STRICT
 from leadline.stats.intervals import mean_interval
 from leadline.tasks.mrcr import Mrcr
 from leadline.tasks.mrcr_dataset import bin_of
@@ -102,7 +102,7 @@ def test_a_reader_that_does_not_count_gets_its_share_and_no_more() -> None:
             answers = {"first": items[0], "last": items[-1], "longest": max(items, key=len),
                        "first alike": alike[0], "last alike": alike[-1]}  # fmt: skip
             for reader, text in answers.items():
-                value = STRICT.score(probe, Completion(f"{probe.opening} {text}")).value
+                value = MRCR_STRICT.score(probe, Completion(f"{probe.opening} {text}")).value
                 scores.setdefault(reader, []).append(value)
     means = {reader: sum(values) / len(values) for reader, values in scores.items()}
     assert max(means[reader] for reader in ("first", "last", "longest")) < 0.12
@@ -112,7 +112,7 @@ def test_a_reader_that_does_not_count_gets_its_share_and_no_more() -> None:
 def test_copying_another_item_scores_little_by_the_published_rule() -> None:
     document = written(opened(needles=8), [Cell("mrcr", 6000, depth, 0) for depth in DEPTHS])
     for probe in document.probes:
-        others = [OFFICIAL.score(probe, Completion(text)).value for text in probe.mistakes["wrong ordinal"]]
+        others = [MRCR.score(probe, Completion(text)).value for text in probe.mistakes["wrong ordinal"]]
         assert max(others) < 0.6
         assert sum(others) / len(others) < 0.35
 

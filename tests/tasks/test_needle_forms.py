@@ -19,16 +19,16 @@ from leadline.run.engine import measure
 from leadline.scorers.trivial_readers import trivial_scores
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
-from leadline.tasks.lexical_overlap import content_words, lexical_overlap
-from leadline.tasks.needle import PREFIX, QUESTIONS, Needle
-from leadline.tasks.needle_forms import (
+from leadline.tasks.needle_forms import HALF, associations, paraphrases, split_value
+from leadline.tasks.needle_wording import (
     ASSOCIATION_WORDINGS,
-    HALF,
     PARAPHRASE_WORDINGS,
-    associations,
-    paraphrases,
-    split_value,
+    PREFIX,
+    QUESTIONS,
+    content_words,
+    lexical_overlap,
 )
+from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit

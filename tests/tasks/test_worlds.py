@@ -13,7 +13,7 @@ from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
 from leadline.run.engine import measure
-from leadline.scorers.label_sets import names_only
+from leadline.scorers.frontier import names_only
 from leadline.scorers.longbench import BABILONG_LABELS, babilong
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core.types import Cell, Document
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from leadline.text.sources import open_source
 from support.fitting import fit

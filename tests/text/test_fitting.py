@@ -12,7 +12,7 @@ from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.errors import LeadlineError, LengthError, SourceError, TokenizerError
 from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Frame
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.fitting import fitter as fitting

@@ -34,8 +34,8 @@ from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Family, Match, Probe, Reading, ValueKind
 from leadline.run.retry import Asked
-from leadline.scorers.abstention import abstention
 from leadline.scorers.failure import classify
+from leadline.scorers.match import abstention
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import locked, read_records, replace_records
 

@@ -39,8 +39,8 @@ from leadline.scorers.answer_forms import (
     values_of_form,
     words,
 )
+from leadline.scorers.copies import copied
 from leadline.scorers.denials import says_not_found, says_refusal
-from leadline.scorers.mrcr import copied
 from leadline.scorers.normalise import clean
 
 _LENGTH = frozenset(("length", "max_tokens"))

@@ -18,7 +18,7 @@ from leadline.core.errors import UsageError
 from leadline.core.records import Completion, Score
 from leadline.core.types import Probe
 from leadline.scorers.chinese import chinese_words
-from leadline.scorers.label_sets import names_only
+from leadline.scorers.frontier import names_only
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
 

@@ -54,7 +54,7 @@ PREFIXES = {"first": "In {job} the first command that failed is", "last": "In {j
 
 
 @dataclass(frozen=True, slots=True)
-class JobRun:
+class LoggedRun:
     """One command of a job."""
 
     command: str
@@ -63,12 +63,12 @@ class JobRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class LoggedJob:
     """The runs of one job; the first of them answers the question."""
 
     name: str
     wording: int
-    runs: tuple[JobRun, ...]
+    runs: tuple[LoggedRun, ...]
 
     @property
     def failed(self) -> tuple[str, ...]:
@@ -128,25 +128,25 @@ class AgentLog(WordedTask):
             questions=tuple(self._ask(cell, jobs[0], everything) for cell, jobs in zip(cells, drawn, strict=True)),
         )
 
-    def _jobs(self, cell: Cell, draw: random.Random, taken: set[str]) -> list[Job]:
+    def _jobs(self, cell: Cell, draw: random.Random, taken: set[str]) -> list[LoggedJob]:
         """The job asked for, and others beside it, whose failures are anywhere."""
         [depth] = fact_depths(cell, 0.0, 1, draw)
         return [self._job(depth if number == 0 else draw.random(), draw, taken) for number in range(self.jobs)]
 
-    def _job(self, depth: float, draw: random.Random, taken: set[str]) -> Job:
+    def _job(self, depth: float, draw: random.Random, taken: set[str]) -> LoggedJob:
         name = draw_new_value("words", draw, taken, self.split)
-        failed = [JobRun(draw_command(draw, taken, self.split), draw.randint(1, 126), depth)]
+        failed = [LoggedRun(draw_command(draw, taken, self.split), draw.randint(1, 126), depth)]
         low, high = (depth + GAP, 1.0) if self.ask == "first" else (0.0, depth - GAP)
         for _ in range(self.failures - 1):
             command, status, place = draw_command(draw, taken, self.split), draw.randint(1, 126), draw.random()
             if high > low:  # at the end of the document nothing can fail later
-                failed.append(JobRun(command, status, low + place * (high - low)))
+                failed.append(LoggedRun(command, status, low + place * (high - low)))
         well = [
-            JobRun(draw_command(draw, taken, self.split), 0, draw.random()) for _ in range(self.runs - self.failures)
+            LoggedRun(draw_command(draw, taken, self.split), 0, draw.random()) for _ in range(self.runs - self.failures)
         ]
-        return Job(name, draw.randrange(len(PARTS["line"].default)), (*failed, *well))
+        return LoggedJob(name, draw.randrange(len(PARTS["line"].default)), (*failed, *well))
 
-    def _facts(self, cell: Cell, jobs: Sequence[Job]) -> list[Fact]:
+    def _facts(self, cell: Cell, jobs: Sequence[LoggedJob]) -> list[Fact]:
         return [
             Fact(
                 f"{cell.key}#{number}.{place}",
@@ -158,7 +158,7 @@ class AgentLog(WordedTask):
             for place, run in enumerate(job.runs)
         ]
 
-    def _ask(self, cell: Cell, job: Job, everything: Sequence[str]) -> Question:
+    def _ask(self, cell: Cell, job: LoggedJob, everything: Sequence[str]) -> Question:
         target, *others = job.failed
         return Question(
             cell=cell,

@@ -39,19 +39,19 @@ def edge(source: str, target: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bank:
+class _EdgeBank:
     bank: PieceBank
     names: tuple[str, ...]
     """Piece i is the name of node i and an arrow; piece len(names) + i the name after an arrow; the pad is last."""
 
 
 @cache
-def _bank(size: int, kind: NodeNames, split: Split) -> _Bank:
+def _bank(size: int, kind: NodeNames, split: Split) -> _EdgeBank:
     names = node_names(KEPT_NODES + size // 6 + 2 * SPARE, kind, split)
     pieces = [*(f"{n} ->" for n in names), *(f" {n}\n" for n in names), PAD]
     closes = (*(False for _ in names), *(True for _ in names), True)
     digest = digest_text("\n".join(pieces))
-    return _Bank(PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, closes=closes, ending="\n"), names)
+    return _EdgeBank(PieceBank(f"edges of {kind}", digest, pieces, contiguous=False, closes=closes, ending="\n"), names)
 
 
 @cache
@@ -85,7 +85,7 @@ class EdgeList:
         return self._bank.bank
 
     @property
-    def _bank(self) -> _Bank:
+    def _bank(self) -> _EdgeBank:
         return _bank(next((s for s in SIZES if s >= self.longest), self.longest), self.kind, self.split)
 
     def kept_names(self) -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from leadline.core.seeds import digest, rng
-from leadline.tasks.fiction import TRADES, pool
+from leadline.tasks.qa_fiction import TRADES, pool
 from leadline.text.corpora import Corpus, open_corpus
 
 # --- templates, by kind of paragraph -------------------------------------------------------------

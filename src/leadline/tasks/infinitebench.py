@@ -5,8 +5,8 @@ math_find      the largest, second or third largest number of a list
 math_calc      every intermediate result of a long sum
 code_run       the value that a chain of functions returns
 
-`passkey` and `kv` of leadline.tasks.classics are the other two. Wordings are our own; scores are by InfiniteBench's
-rules beside our own stricter ones. docs/longbench.md says how the data differ from the published files.
+`passkey` and `kv` of leadline.tasks.passkey_kv_lines are the other two. Wordings are our own; scores are by
+InfiniteBench's rules beside our own stricter ones. docs/longbench.md says how the data differ from the published files.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, Filler, PieceBank, Question, Targets
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
-from leadline.core.spec import Suite
 from leadline.core.types import Cell, Cluster, document_name
-from leadline.tasks.classics import Passkey
+from leadline.tasks.passkey_kv_lines import Passkey
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
 from leadline.tasks.wording import PromptPart, WordedTask
@@ -304,16 +303,3 @@ def _functions(size: int) -> PieceBank:
 
 def _haystack(seed: int, cluster: Cluster) -> int:
     return seed_of(seed, "haystack", *cluster.coordinates, cluster.depth)
-
-
-INFINITEBENCH_SYNTHETIC = Suite(
-    name="infinitebench-synthetic",
-    summary="InfiniteBench's synthetic tasks, generated: no download, any length, five depths",
-    values={
-        "tasks": ["passkey", "number_string", "kv", "math_find", "code_run"],
-        "lengths": "4k,16k,32k,64k,128k",
-        "samples": 10,
-        "depths": 5,
-        "reading": "fresh",
-    },
-)

@@ -155,7 +155,7 @@ def _draw_question(draw: random.Random) -> _SolvedQuestion:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bank:
+class _LadderBank:
     bank: PieceBank
     keys: tuple[str, ...]
     ranges: tuple[tuple[int, int], ...]
@@ -163,7 +163,7 @@ class _Bank:
 
 
 @cache
-def _bank(keys: int, split: Split) -> _Bank:
+def _bank(keys: int, split: Split) -> _LadderBank:
     drawn = bulk_rng("question keys").choice(9_000_000, 2 * keys, replace=False) + 1_000_000
     names = of_split(map(str, drawn.tolist()), split)[:keys]
     columns = [
@@ -178,7 +178,7 @@ def _bank(keys: int, split: Split) -> _Bank:
     ranges = tuple(zip([0, *ends[:-1]], ends, strict=True))
     closes = tuple(piece.endswith("\n") for piece in pieces)
     bank = PieceBank("questions", digest_text("".join(pieces)), pieces, contiguous=False, closes=closes, ending="\n")
-    return _Bank(bank, names, ranges)
+    return _LadderBank(bank, names, ranges)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class QuestionPile:
     split: Split
 
     @property
-    def _bank(self) -> _Bank:
+    def _bank(self) -> _LadderBank:
         size = 1 << 12
         while size < min(self.longest // 12, KEYS) + 2 * SPARE + KEPT_KEYS:
             size *= 2
@@ -232,7 +232,7 @@ class QuestionPile:
             used = start + whole + SPARE
         return segments
 
-    def _rows(self, bank: _Bank, count: int) -> Indices:
+    def _rows(self, bank: _LadderBank, count: int) -> Indices:
         size = 1 << max(count, 2).bit_length()
         keys = bulk_rng(self.seed, "keys").permutation(len(bank.keys) - KEPT_KEYS) + KEPT_KEYS
         columns = [keys[np.arange(count) % len(keys)]]

@@ -25,8 +25,8 @@ from leadline.core.seeds import Split, bulk_rng, rng, seed_of, split_of
 from leadline.core.types import Cell, document_name
 from leadline.store.benchmark_files import LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.longbench import LONGBENCH_PARTS, UNTEMPLATED, scorers_of
+from leadline.tasks.qa import DocumentQuestions
 from leadline.tasks.question_files import FileQuestion, QuestionCorpus
-from leadline.tasks.questions import DocumentQuestions
 from leadline.tasks.wording import PromptPart
 from leadline.text.downloads import find_data
 

@@ -20,61 +20,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from itertools import pairwise
-from typing import Literal
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, of_split
 from leadline.core.types import ValueKind
+from leadline.tasks.needle_wording import Hard
 from leadline.tasks.words import ADJECTIVES, NOUNS, draw_new_value, value_side
 
-NeedleMatch = Literal["", "literal", "paraphrase", "association"]
-Hard = Literal["", "qualifier", "near_miss", "contradiction"]
-
-PARAPHRASE_WORDINGS = (
-    "The card of {key} reads {value}.",
-    "Somebody pencilled {value} on the door of {key}.",
-    "{value} is stamped inside the hat of {key}.",
-    "On the mailbox of {key} somebody scratched {value}.",
-    "The locker of {key} bears the label {value}.",
-)
-INSTRUCTION_ABOUT_PEOPLE = (
-    "The text below mentions {kinds} that belong to certain people. Read it and remember the {kinds}; a question about "
-    "them follows.\n\n"
-)
-ASSOCIATION_WORDINGS = (
-    "{key}, and the badge on the coat said {value}.",
-    "{key}; the ticket in the pocket was marked {value}.",
-    "{key}, with {value} printed on the name tag.",
-    "{key}, holding a card with {value} on it.",
-    "{key}; {value} was sewn into the collar.",
-)
-
-INSTRUCTION_FOR_PIECES = (
-    "The text below mentions {kinds} that belong to certain names. Each {kind} is told in {pieces} pieces at different "
-    "places; {joined}. Read the text and remember the {kinds}; a question about them follows.\n\n"
-)
-JOINED = {"words": "a hyphen joins them", "numbers": "nothing stands between them", "uuids": "a hyphen joins them"}
-BEGINNINGS = (
-    "The {kind} kept for {key} begins with {value}.",
-    "Note that the {kind} of {key} opens with {value}.",
-    "In the register, the {kind} beside {key} starts with {value}.",
-)
-MIDDLES = (
-    "After its beginning, the {kind} kept for {key} goes on with {value}.",
-    "Note that {value} is the middle of the {kind} of {key}.",
-    "In the register, {value} is what the {kind} beside {key} has in the middle.",
-)
-ENDS = (
-    "The {kind} kept for {key} ends with {value}.",
-    "Note that the {kind} of {key} closes with {value}.",
-    "In the register, the {kind} beside {key} has {value} at its end.",
-)
-PIECE_PARTS = {2: ("beginning", "end"), 3: ("beginning", "middle", "end")}
-
-INSTRUCTION_FOR_CORRECTIONS = (
-    "The text below mentions {kinds} that belong to certain names. Where a name is mentioned twice with different "
-    "{kinds}, the later mention counts. Read the text and remember the {kinds}; a question about them follows.\n\n"
-)
 QUALIFIERS = tuple(
     f"the {which} {what}"
     for what in ("office", "ledger", "branch", "archive")
@@ -97,24 +49,6 @@ LAST_NAMES = tuple(
     for first in ("Al", "Ber", "Bran", "Cor", "Dor", "El", "Fal", "Gar", "Hol", "Ing", "Kes", "Lor", "Mar", "Nor", "Os")
     for last in ("dahl", "enko", "holt", "ini", "kvist", "mond", "oveda", "rup", "stead", "wick")
 )
-
-
-def form_instruction(match: NeedleMatch, pieces: int, hard: Hard) -> str:
-    """The instruction that a form needs; empty where the plain one will do."""
-    if match in ("paraphrase", "association"):
-        return INSTRUCTION_ABOUT_PEOPLE
-    if pieces > 1:
-        return INSTRUCTION_FOR_PIECES
-    return INSTRUCTION_FOR_CORRECTIONS if hard == "contradiction" else ""
-
-
-def form_wordings(match: NeedleMatch, pieces: int) -> dict[str, tuple[str, ...]]:
-    """The texts of each planted part that a form has; none where the plain ones will do."""
-    if pieces > 1:
-        told = {"beginning": BEGINNINGS, "middle": MIDDLES, "end": ENDS}
-        return {name: told[name] for name in PIECE_PARTS[pieces]}
-    described = {"paraphrase": PARAPHRASE_WORDINGS, "association": ASSOCIATION_WORDINGS}
-    return {"needle": described[match]} if match in described else {}
 
 
 # --- the tables ---

@@ -20,7 +20,7 @@ from leadline.core.errors import TokenizerError
 from leadline.core.records import UNIT, Measurement
 from leadline.core.types import Cell, Continuation, Document, LogprobRequest, Passage, Probe, TokenNLL, ValueKind
 from leadline.tasks.logprob_metrics import needle_numbers
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.text.sources import Unit
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ import numpy as np
 
 from leadline.core.drafts import PieceBank, Room
 from leadline.core.seeds import Split, bulk_rng, digest_text
-from leadline.tasks.fiction import pool
 from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
+from leadline.tasks.qa_fiction import pool
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -128,7 +128,7 @@ class RecordLine:
 
 
 @dataclass(frozen=True, slots=True)
-class _Bank:
+class _RecordBank:
     """Dates, users and messages, each a range of pieces; the pad is the last piece."""
 
     bank: PieceBank
@@ -139,7 +139,7 @@ class _Bank:
 
 
 @cache
-def _bank(split: Split, given: bool) -> _Bank:
+def _bank(split: Split, given: bool) -> _RecordBank:
     users = pool("last", split)[:USERS]
     dates = [f" {day} {month} {YEAR} |" for month in MONTHS for day in range(1, DAYS + 1)]
     ends = [f" {text} | {topic}\n" if given else f" {text}\n" for text, topic in TOPIC_OF.items()]
@@ -148,7 +148,7 @@ def _bank(split: Split, given: bool) -> _Bank:
     name = f"records with topics {'given' if given else 'to be inferred'}"
     bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, closes=closes, ending="\n")
     starts = np.cumsum([0, *(len(texts) for texts in MESSAGES.values())])
-    return _Bank(bank, len(dates), users, tuple(starts.tolist()))
+    return _RecordBank(bank, len(dates), users, tuple(starts.tolist()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +192,10 @@ class RecordList:
             used = start + whole + SPARE
         return segments
 
-    def _user_order(self, bank: _Bank) -> Indices:
+    def _user_order(self, bank: _RecordBank) -> Indices:
         return bulk_rng(self.seed, "users").permutation(len(bank.users))
 
-    def _rows(self, bank: _Bank, count: int) -> Indices:
+    def _rows(self, bank: _RecordBank, count: int) -> Indices:
         """Records as rows of three pieces: user, date, message."""
         size = 1 << max(count, 2).bit_length()
 

@@ -11,7 +11,7 @@ from typing import Any
 from leadline.core.spec import Suite
 from leadline.store.ruler_files import RULER_TASKS
 from leadline.tasks.counting import CommonWords, FrequentWords
-from leadline.tasks.needle import Needle
+from leadline.tasks.niah import Needle
 from leadline.tasks.tracing import Tracing
 
 NIAH_SINGLE = Needle(keys=1)

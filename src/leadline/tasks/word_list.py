@@ -37,7 +37,7 @@ PADS = 24
 
 
 @dataclass(frozen=True, slots=True)
-class _Bank:
+class _WordBank:
     bank: PieceBank
     entries: int
     """Pieces 0 .. entries - 1 are the numbers; the words follow, and the pad is the last piece."""
@@ -46,13 +46,13 @@ class _Bank:
 
 
 @cache
-def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _Bank:
+def _bank(size: int, seldom: int, vocabulary: Vocabulary, split: Split) -> _WordBank:
     entries = size // 2
     words = list_words(entries // seldom + 2 * SPARE, vocabulary, split)
     pieces = ["1.", *(f" {n}." for n in range(2, entries + 1)), *(f" {w}" for w in words), PAD]
     name = f"numbered list of {vocabulary} words"
     bank = PieceBank(name, digest_text("\n".join(pieces)), pieces, contiguous=False, alike=True)
-    return _Bank(bank, entries, len(words), english_count(vocabulary, split))
+    return _WordBank(bank, entries, len(words), english_count(vocabulary, split))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class WordList:
         return self._bank.bank
 
     @property
-    def _bank(self) -> _Bank:
+    def _bank(self) -> _WordBank:
         size = next((s for s in SIZES if s >= self.longest), self.longest)
         return _bank(size, self.seldom, self.vocabulary, self.split)
 

@@ -19,8 +19,8 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import of_split, rng
 from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
-from leadline.tasks.fiction import pool
 from leadline.tasks.placement import spread_depths
+from leadline.tasks.qa_fiction import pool
 from leadline.tasks.story import ASKED, NUMBERS, PLACES, THINGS, Asked, Story, StoryAnswer, make_story
 from leadline.tasks.wording import PromptPart, noise_part, worded_source
 from leadline.text.sources import Unit, stretch_of

@@ -17,8 +17,8 @@ from leadline.models.sim.model import REFUSALS
 from leadline.run.engine import measure
 from leadline.scorers.ruler import STRICT, V1
 from leadline.store.runs import read_records
+from leadline.tasks.qa import Questions
 from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus
-from leadline.tasks.questions import Questions
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit

@@ -22,23 +22,32 @@ from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Reading, ValueKind, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.languages import TranslatedTask, translated_needle_parts
-from leadline.tasks.lexical_overlap import lexical_overlap
 from leadline.tasks.needle_forms import (
-    BEGINNINGS,
-    JOINED,
-    PIECE_PARTS,
     Distraction,
-    Hard,
     KeyAndValues,
-    NeedleMatch,
     draw_association,
     draw_paraphrase,
-    form_instruction,
-    form_wordings,
     shown_mistakes,
     split_value,
 )
 from leadline.tasks.needle_lines import NeedleLines
+from leadline.tasks.needle_wording import (
+    BEGINNINGS,
+    INSTRUCTION,
+    JOINED,
+    OWN_INSTRUCTION,
+    PIECE_PARTS,
+    PREFIX,
+    PREFIX_FOR_SEVERAL,
+    QUESTIONS,
+    QUESTIONS_FOR_SEVERAL,
+    WORDINGS,
+    Hard,
+    NeedleMatch,
+    form_instruction,
+    form_wordings,
+    lexical_overlap,
+)
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
     SCORERS,
@@ -53,32 +62,8 @@ from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value
 from leadline.text.shuffled import Shuffled
 from leadline.text.sources import Unit, stretch_of
 
-INSTRUCTION = (
-    "The text below mentions {kinds} that belong to certain names. Read it and remember the {kinds}; "
-    "a question about them follows.\n\n"
-)
-OWN_INSTRUCTION = "Read the text below. A question about it follows.\n\n"
-WORDINGS = (
-    "The {kind} kept for {key} is {value}.",
-    "In the register, {key} stands beside the {kind} {value}.",
-    "Whoever asks about {key} is to be given the {kind} {value}.",
-    "Note that {key} was assigned the {kind} {value}.",
-    "The harbour office filed {key} under the {kind} {value}.",
-)
-QUESTIONS = (
-    "\n\nQuestion: Which {kind} belongs to {key}?",
-    "\n\nQuestion: What is the {kind} that goes with {key}?",
-    "\n\nQuestion: According to the text, which {kind} is the one for {key}?",
-)
-QUESTIONS_FOR_SEVERAL = (
-    "\n\nQuestion: Which {kinds} belong to {key}? Name all of them.",
-    "\n\nQuestion: What are all the {kinds} that go with {key}?",
-    "\n\nQuestion: According to the text, which {kinds} are the ones for {key}? Give every one.",
-)
 DEFAULT_KEYS = 4
 """With a single needle "the first number of seven digits" is a right answer to any question."""
-PREFIX = "The {kind} for {key} is"
-PREFIX_FOR_SEVERAL = "The {kinds} for {key} are"
 
 
 class Needle(TranslatedTask, RetrievalTask):

@@ -11,7 +11,7 @@ from leadline.core.contracts import Task
 from leadline.core.records import Completion
 from leadline.core.types import Cell, Document
 from leadline.scorers.ruler import STRICT
-from leadline.tasks.classics import KeyValue, LineRetrieval, Passkey
+from leadline.tasks.passkey_kv_lines import KeyValue, LineRetrieval, Passkey
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer
 from support.fitting import fit

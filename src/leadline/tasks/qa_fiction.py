@@ -26,8 +26,8 @@ from leadline.core.seeds import Split, digest, of_split, rng, seed_of
 from leadline.core.types import Cell, Reading, document_name
 from leadline.tasks.absent import RetrievalTask
 from leadline.tasks.placement import fact_depths
+from leadline.tasks.qa import ask, parts_of
 from leadline.tasks.question_files import DocumentPile
-from leadline.tasks.questions import ask, parts_of
 from leadline.tasks.wording import PromptPart
 
 # --- invented names ---

@@ -14,7 +14,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.run.engine import measure
 from leadline.store.runs import read_records
-from leadline.tasks.fiction import (
+from leadline.tasks.qa_fiction import (
     KINDS,
     RELATIONS,
     TRADES,

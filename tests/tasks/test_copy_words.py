@@ -6,8 +6,8 @@ import pytest
 
 from leadline.core.records import Completion
 from leadline.core.types import Cell, Document
-from leadline.scorers.copying import EDIT, EXACT, PLACE
-from leadline.tasks.copying import WORDS, CopyWords
+from leadline.scorers.copies import COPY_EDIT, COPY_EXACT, COPY_PLACE
+from leadline.tasks.copy_words import WORDS, CopyWords
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit
@@ -22,7 +22,9 @@ def document(length: int, depth: float, sample: int = 0, **options: str) -> Docu
 
 def scores(document: Document, copy: str) -> tuple[float, ...]:
     [probe] = document.probes
-    return tuple(round(scorer.score(probe, Completion(copy)).value, 9) for scorer in (EXACT, EDIT, PLACE))
+    return tuple(
+        round(scorer.score(probe, Completion(copy)).value, 9) for scorer in (COPY_EXACT, COPY_EDIT, COPY_PLACE)
+    )
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.25, 1.0])
@@ -49,7 +51,7 @@ def test_the_rule_on_copies_with_one_mistake_each() -> None:
     moved = [*words[:place], "apple", "apples", *words[place + 2 :]]
     assert scores(made, " ".join(moved)) == (0.0, round((n - 1) / n, 9), 0.0)
     assert scores(made, "") == (0.0, 0.0, 0.0)
-    said = EXACT.score(probe, Completion(" ".join(lost))).explanation
+    said = COPY_EXACT.score(probe, Completion(" ".join(lost))).explanation
     assert said == f"{n:,} of {n:,} words; the other word nowhere, not at {place + 1}"
 
 

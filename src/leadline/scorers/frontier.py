@@ -1,0 +1,278 @@
+"""How the families of the suite `frontier` are graded: the published rule of each, and a strict one.
+
+graphwalks         F1 of the set of nodes on the last line, `Final Answer: [a, b, c]`. No such line: 0. Two empty
+                   sets: 1. One empty set: 0
+graphwalks.strict  1 if the set is the right one, else 0
+aggregate          what follows the last colon, exactly; a number that is off by n gets 0.75 to the power of n; "more
+                   common", "less common" and "same frequency" may stand in a longer phrase
+aggregate.strict   1 if the answer after the last colon is the right one, in any letter case and with a full stop or not
+babilong           in the first sentence, the labels that the question does not name are exactly the right ones
+babilong.strict    the same in the whole answer, by whole words, and the answer does not say that it does not know
+ladder             copied: 1 if the text is in the answer, else 1 less the share of wrong words; solved: the answer
+ladder.strict      copied: the text and nothing else of note; solved: the answer and nothing after it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from leadline.core.records import Completion, Score
+from leadline.core.types import Probe
+from leadline.scorers.answer_forms import Words
+from leadline.scorers.denials import says_not_found
+from leadline.scorers.match import listed
+from leadline.scorers.normalise import bare
+
+# --- graphwalks: sets of nodes ---------------------------------------------------------------------
+#
+# The rule on the card of openai/graphwalks, as NVIDIA-NeMo/Gym @ 07d6b0d applies it. Taken literally, the code on the
+# card leaves "Final Answer: [" at the first node and gives 1 to an answer without a single right node.
+
+_FINAL = re.compile(r"Final Answer:\s*\[(.*)\]")
+
+
+def final_nodes(answer: str) -> list[str] | None:
+    """The nodes on the last line that is not empty; None if it does not have the form."""
+    lines = [line for line in answer.split("\n") if line.strip()]
+    found = _FINAL.search(lines[-1]) if lines else None
+    return None if found is None else [node.strip() for node in found[1].split(",") if node.strip()]
+
+
+def set_f1(given: Collection[str], right: Collection[str]) -> float:
+    """Two empty sets are equal."""
+    common = len(set(given) & set(right))
+    if not given and not right:
+        return 1.0
+    return 2 * common / (len(set(given)) + len(set(right)))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSetF1:
+    name: str = "graphwalks"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        given = final_nodes(completion.text)
+        if given is None:
+            return Score(0.0, explanation="no line `Final Answer: [...]` at the end")
+        right = [node for node in probe.targets if node in given]
+        return Score(
+            set_f1(given, probe.targets),
+            answer=listed(given),
+            explanation=f"{len(right)} of {len(probe.targets)} found, {len(set(given) - set(right))} others",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ExactNodeSet:
+    name: str = "graphwalks.strict"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        given = final_nodes(completion.text)
+        return Score(float(given is not None and set(given) == set(probe.targets)), answer=listed(given or ()))
+
+
+GRAPHWALKS = NodeSetF1()
+GRAPHWALKS_STRICT = ExactNodeSet()
+
+
+# --- aggregate: answers that were counted ----------------------------------------------------------
+#
+# `synth_process_response` of abertsch72/oolong (arXiv 2511.02817), which reads an answer of fewer than 20 characters as
+# it is where it has no colon, and the last word of a longer one.
+
+SHORT_ANSWER_CHARACTERS = 20
+CREDIT = 0.75
+PHRASES = ("more common", "less common", "same frequency")
+_WHOLE = re.compile(r"\s*[-+]?\d+(?:_\d+)*\s*")
+
+
+def counted_answer(answer: str) -> str:
+    """The part of an answer that is graded."""
+    if ":" not in answer:
+        words = answer.split()
+        return answer if len(answer) < SHORT_ANSWER_CHARACTERS or not words else words[-1]
+    said = answer.rpartition(":")[2].strip()
+    for mark in "*[]":
+        said = said.replace(mark, "")
+    if len(said) < SHORT_ANSWER_CHARACTERS:
+        return said
+    return next((phrase for phrase in PHRASES if phrase in said), said)
+
+
+def partial_credit(answer: str, gold: str) -> float:
+    """OOLONG's score of one answer."""
+    said = counted_answer(answer)
+    if said == gold:
+        return 1.0
+    if said in PHRASES:
+        return float(said in gold)
+    if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(said):
+        return float(CREDIT ** min(abs(int(gold) - int(said)), 1000))
+    return 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class PartialCredit:
+    name: str = "aggregate"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        best = max((partial_credit(completion.text, target) for target in probe.targets), default=0.0)
+        return Score(best, answer=counted_answer(completion.text)[:200])
+
+
+@dataclass(frozen=True, slots=True)
+class StrictCount:
+    name: str = "aggregate.strict"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        said = bare(completion.text.rstrip().rpartition("\n")[2].rpartition(":")[2])
+        return Score(float(bool(said) and any(said == bare(target) for target in probe.targets)), answer=said[:200])
+
+
+AGGREGATE = PartialCredit()
+AGGREGATE_STRICT = StrictCount()
+
+
+# --- babilong: answers that name some of a few labels ----------------------------------------------
+#
+# `compare_answers` of booydar/babilong @ 7a6efee (arXiv 2406.10149), which looks for substrings. The labels of a sample
+# are on its record (`choices`).
+
+MARKS = (".", "<context>", "<example>")
+SHORT_LABEL_CHARACTERS = 3
+"""References of so few characters are one label; longer ones may be several, with commas."""
+
+
+def named_labels(answer: str, question: str, labels: Collection[str]) -> set[str]:
+    """The labels of the first sentence, without those that the question names."""
+    sentence, asked = answer.lower(), question.lower()
+    for mark in MARKS:
+        sentence = sentence.split(mark)[0]
+    return {label for label in labels if label.lower() in sentence and label.lower() not in asked}
+
+
+def names_only(answer: str, question: str, reference: str, labels: Collection[str]) -> float:
+    """1 when the first sentence names the right labels and no others."""
+    reference = reference.lower()
+    right = set(reference.split(",")) if len(reference) > SHORT_LABEL_CHARACTERS else {reference}
+    return float({label.lower() for label in named_labels(answer, question, labels)} == right)
+
+
+def _labels(probe: Probe) -> Sequence[str]:
+    return [*dict.fromkeys((*probe.labels.get("choices", "").split(","), *probe.targets))]
+
+
+def _abstains(probe: Probe, answer: str) -> bool:
+    """Whether the answer is the one for a question without an answer, and names no label."""
+    reply = probe.targets[0].lower()
+    return reply in answer.lower() and not named_labels(answer, probe.question, probe.distractors)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    name: str = "babilong"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        if probe.labels.get("absent") == "true":
+            return Score(float(_abstains(probe, completion.text)))
+        question = probe.question.partition("?")[0]  # how to answer names labels too
+        found = named_labels(completion.text, question, _labels(probe))
+        value = names_only(completion.text, question, ",".join(probe.targets), _labels(probe))
+        return Score(value, answer=listed(sorted(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class StrictLabelSet:
+    name: str = "babilong.strict"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        if probe.labels.get("absent") == "true":
+            return Score(float(_abstains(probe, completion.text)))
+        asked = Words(probe.question.partition("?")[0])
+        wanted = [label for label in _labels(probe) if label and not asked.count(label)]
+        found = Words(completion.text).affirmed(wanted)
+        right = set(found) == set(probe.targets) and not says_not_found(completion.text)
+        return Score(float(right), answer=listed(sorted(found)))
+
+
+BABILONG = LabelSet()
+BABILONG_STRICT = StrictLabelSet()
+
+
+# --- ladder: texts that were copied, questions that were solved ------------------------------------
+#
+# Copies as in RULER v2 (NVIDIA-NeMo/Gym @ 07d6b0d): for each reference the larger of substring and 1 - word error rate,
+# and the mean, or the best, over references. A solved question is what stands after the last `Answer:`.
+
+_ANSWER = re.compile(r"answer:\s*(\S.*)", re.IGNORECASE)
+
+
+def word_error_rate(said: str, right: str) -> float:
+    """Words to change, add or remove, for each word of the right text."""
+    left, wanted = said.split(), right.split()
+    if not wanted:
+        return float(bool(left))
+    row = np.arange(len(wanted) + 1)
+    for word in left:
+        change = row[:-1] + np.array([word != other for other in wanted])
+        best = np.minimum(row[1:] + 1, change)
+        row = np.minimum.accumulate(np.concatenate(([row[0] + 1], best)) - np.arange(len(row))) + np.arange(len(row))
+    return float(row[-1]) / len(wanted)
+
+
+def copy_score(answer: str, references: Sequence[str], match: Literal["all", "part"] = "all") -> float:
+    """RULER v2's score of a copy."""
+    said = answer.strip().lower()
+    found = [
+        1.0 if right.strip().lower() in said else max(1.0 - word_error_rate(said, right.strip().lower()), 0.0)
+        for right in references
+    ]
+    return max(found, default=0.0) if match == "part" else sum(found) / len(found) if found else 0.0
+
+
+def final_answer(answer: str) -> str:
+    """What stands after the last `Answer:`, or the last line."""
+    found = _ANSWER.findall(answer)
+    return bare(found[-1] if found else answer.rstrip().rpartition("\n")[2])
+
+
+def _is_copy(probe: Probe) -> bool:
+    return probe.labels.get("operation") == "retrieve"
+
+
+@dataclass(frozen=True, slots=True)
+class LadderStep:
+    name: str = "ladder"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        if _is_copy(probe):
+            return Score(copy_score(completion.text, probe.targets), answer=completion.text.strip()[:200])
+        said = final_answer(completion.text)
+        return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+
+
+@dataclass(frozen=True, slots=True)
+class StrictLadderStep:
+    name: str = "ladder.strict"
+    version: ClassVar[str] = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        text = completion.text.rstrip()
+        said = bare(text) if _is_copy(probe) else bare(text.rpartition("\n")[2].rpartition(":")[2])
+        return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+
+
+LADDER = LadderStep()
+LADDER_STRICT = StrictLadderStep()
