@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.types import Cell
 from leadline.report.page import data_block, fingerprint, page
 from leadline.results.run import load_run
 from support.hostile_text import HOSTILE, hostile_records
-from support.planted_runs import cliff, decay, failed_record, planted_records, write_run
+from support.planted_runs import cliff, decay, failed_record, planted_record, planted_records, write_run
 
 
 class Parts(HTMLParser):
@@ -121,3 +122,11 @@ def test_a_run_of_failures_alone_has_a_page(tmp_path: Path) -> None:
     shown = Parts(page([load_run(write_run(tmp_path / "run", records))])).shown
     assert "Has answered nothing yet." in shown
     assert "6 samples failed" in shown
+
+
+def test_tasks_without_depths_are_shown_in_one_grid_and_not_twice(tmp_path: Path) -> None:
+    records = [planted_record(Cell(task, n, None, i), 1.0) for task in ("a", "b") for n in (1024, 2048) for i in (0, 1)]
+    shown = page([load_run(write_run(tmp_path / "run", records, samples=2))])
+    assert 'id="grid-0"' in shown
+    assert 'id="heatmap-0"' not in shown
+    assert 'href="#heatmap-0"' not in shown

@@ -210,12 +210,19 @@ def _index(runs: Sequence[Run], names: Sequence[str], packed: EmbeddedSamples) -
     }
 
 
+def _has_heatmap(run: Run) -> bool:
+    """Several tasks without depths are in the grid of tasks and lengths, which shows the same."""
+    tasks = run.table.tasks
+    return len(tasks) == 1 or any(run.table.has_depths(task) for task in tasks)
+
+
 def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
         links += [(f"run-{at}", sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
     else:
-        links = [("run-0", "Verdict"), ("heatmap-0", "Heatmap")]
+        links = [("run-0", "Verdict")]
+        links += [("heatmap-0", "Heatmap")] if _has_heatmap(runs[0]) else []
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
         links += [("logprobs-0", "Log-probabilities")] if runs[0].logprobs else []
@@ -254,7 +261,7 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
     """The figures that need no verdict. A live page draws its own heatmap."""
     table = run.table
     found: dict[str, Figure] = {}
-    if table.tasks and not live:
+    if _has_heatmap(run) and not live:
         found["heatmap"] = heatmap(run, titled=False, at=at)
         if any(can_smooth(table, task) for task in table.tasks):
             found["smoothed"] = heatmap(run, titled=False, smoothed=True, at=at)
