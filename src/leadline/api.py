@@ -6,17 +6,20 @@ imports this module. Charts and pandas take long to import, so methods import th
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from leadline.core.contracts import Model, Remote
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.results import run as results
 from leadline.results.summary import cell_table
 from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import Verdict, effective_in, verdict
-from leadline.run.engine import carry_out
+from leadline.run.engine import carry_out, checked
 from leadline.run.events import Listener, ignore
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import prepare
@@ -166,15 +169,38 @@ def load_run(folder: Path | str, failures: Failures = "excluded") -> Run:
     return Run.open(folder, failures)
 
 
-def measure(spec: Spec, out: Path | str | None = None, *, listen: Listener = ignore, keep_prompts: bool = False) -> Run:
+def measure(
+    spec: Spec,
+    out: Path | str | None = None,
+    *,
+    listen: Listener = ignore,
+    keep_prompts: bool = False,
+    checks: bool = True,
+) -> Run:
     """Asks everything the spec wants that the folder does not have yet, and returns the run.
 
     The folder is `out`, by default one under runs/ that is named after the spec. `listen` is called with the events of
     the run (`leadline.run.events`). Failed samples are in the totals and are asked again by the next call.
+
+    A server is first checked with about ten small requests, as `leadline run` does; each finding is a warning and a
+    note in the manifest. `checks=False` leaves them out.
     """
     check_judges(spec)
     with prepare(spec) as plan:
+        plan = checked(plan, out, _check if checks else None, listen)
         folder = carry_out(plan, out, listen=listen, keep_prompts=keep_prompts)
     if spec.judges.models:
         judge_as_asked(folder, spec)
     return Run.open(folder)
+
+
+def _check(model: Model) -> Sequence[str]:
+    """What the cheap checks of a server find, also as warnings: a caller may not listen to events."""
+    if not isinstance(model, Remote):
+        return ()
+    from leadline.doctor.checks import cheap_findings  # imports jinja2
+
+    found = cheap_findings(model)
+    for finding in found:
+        warnings.warn(finding, stacklevel=4)
+    return found

@@ -12,6 +12,7 @@ import pytest
 import leadline
 from leadline.core.errors import UsageError
 from leadline.store.manifest import read_manifest
+from support.reading_server import Planted, ReadingServer
 
 DOCS = Path(__file__).parents[2] / "docs" / "python-api.md"
 NAMES = [
@@ -88,6 +89,20 @@ def test_every_public_name_is_in_the_docs_and_no_other() -> None:
     assert re.findall(r"^\| `(\w+)", DOCS.read_text(), re.MULTILINE) == sorted(
         NAMES, key=lambda name: (name.lower(), name)
     )
+
+
+# --- checks
+
+
+def test_measure_checks_a_server_first_and_warns_of_what_it_finds(tmp_path: Path) -> None:
+    with ReadingServer(Planted(model="other"), window=4096) as server:
+        asked = spec(f"openai:fake?base_url={server.base_url}", lengths="1k", depths=1, samples=1)
+        with pytest.warns(UserWarning, match="name of the model: 'fake' was asked for and 'another-model-7b' answers"):
+            run = leadline.measure(asked, tmp_path / "run")
+        assert run.totals.done == 1
+        assert any("another-model-7b" in note for note in run.manifest.model["notes"])
+        unchecked = leadline.measure(asked, tmp_path / "unchecked", checks=False)  # warnings are errors here
+        assert unchecked.totals.done == 1
 
 
 # --- Run

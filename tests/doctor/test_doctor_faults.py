@@ -150,6 +150,22 @@ def test_noise_below_a_third_of_a_nat_and_a_server_that_says_less_are_no_finding
         assert all(r.evidence for r in found.results)
 
 
+@pytest.mark.parametrize("weak", ["long", "all"])
+@pytest.mark.parametrize("logprobs", ["", "none"])
+@pytest.mark.parametrize("kind", ["vllm", "plain"])
+def test_a_model_that_says_the_same_whatever_is_asked_of_a_long_text_is_no_finding(
+    weak: str, logprobs: str, kind: Kind
+) -> None:
+    found = checked(Planted(weak=weak, logprobs=logprobs), kind, only=("truncation", "rewriting"))
+    assert not found.findings, [(r.check, r.evidence) for r in found.findings]
+
+
+@pytest.mark.parametrize(("kind", "logprobs"), [("vllm", ""), ("sglang", ""), ("plain", "none")])
+def test_a_cut_end_is_found_although_the_model_is_weak(kind: Kind, logprobs: str) -> None:
+    planted = Planted(weak="long", cut="end", receipts="as_sent", logprobs=logprobs, cut_to=3000)
+    assert ids(checked(planted, kind, only=("truncation",))) == {"truncation"}
+
+
 @pytest.mark.parametrize(
     "checks",
     [
@@ -184,4 +200,6 @@ def test_the_real_limit_is_bisected_and_the_tokens_read_whole_are_measured() -> 
 
 def test_every_field_of_the_planted_faults_is_used() -> None:
     used = {name for fault in EACH.values() for name in fault} | {name for *_, fault in OTHER_FORMS for name in fault}
-    assert used | {"tiny_noise", "most_finish", "beyond", "hangs"} == {f.name for f in dataclasses.fields(Planted)}
+    assert used | {"tiny_noise", "weak", "most_finish", "beyond", "hangs"} == {
+        f.name for f in dataclasses.fields(Planted)
+    }

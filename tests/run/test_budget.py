@@ -12,9 +12,11 @@ import pytest
 
 from leadline.results.run import load_run
 from leadline.store.runs import read_records
+from leadline.store.verdicts import read_verdicts
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
 from support.leadline_process import start, write_haystack
+from support.scripted_judge import verdict_in
 
 KEY = "not-a-secret-not-a-secret-x"
 PRICES = """
@@ -141,3 +143,116 @@ def test_bad_prices_and_budgets_are_refused_before_anything_is_asked(
     assert "cannot read the file" in wrong(say, *without, "--prices", str(tmp_path / "none.toml")).err
     assert not server.completions
     assert not (tmp_path / "run").exists()
+
+
+# --- judges
+
+
+JUDGE_PRICES = """
+[models.judge-of-another-lineage]
+input = 100.0
+output = 200.0
+"""
+
+
+@pytest.fixture
+def judge() -> Iterator[FakeServer]:
+    with FakeServer(answer=verdict_in) as running:
+        yield running
+
+
+def judged_words(server: FakeServer, judge: FakeServer, tmp_path: Path) -> list[str]:
+    """A run whose spec has a judge."""
+    (tmp_path / "prices.toml").write_text(PRICES + JUDGE_PRICES)
+    (tmp_path / "spec.toml").write_text(
+        f"""
+model = "openai:fake?base_url={server.base_url}&tokenizer=bytes"
+tasks = [{{name = "niah", keys = 1, haystack = "{write_haystack(tmp_path)}"}}]
+lengths = [1000, 2000]
+depths = 3
+samples = 4
+judges = {{models = ["{judge_name(judge)}"], floor = 0}}
+"""
+    )
+    out = ["--out", str(tmp_path / "run"), "--no-figure"]
+    return ["run", str(tmp_path / "spec.toml"), *out, "--prices", str(tmp_path / "prices.toml")]
+
+
+def judge_name(judge: FakeServer) -> str:
+    return f"openai:judge-of-another-lineage?base_url={judge.base_url}&tokenizer=bytes"
+
+
+def verdict_money(folder: Path) -> float:
+    return sum(100 * v.prompt_tokens + 200 * v.completion_tokens for v in read_verdicts(folder).values()) / 1e6
+
+
+def test_the_money_of_judges_is_shown_apart_from_that_of_the_model(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    said = say(*judged_words(server, judge, tmp_path))
+    assert said.code == 0, said.err
+    run = load_run(tmp_path / "run")
+    (name,) = run.judge_money
+    assert name.startswith("openai:judge-of-another-lineage")
+    assert run.judge_money[name] == pytest.approx(verdict_money(tmp_path / "run"))
+    assert run.judge_money[name] > 0.1
+    assert run.money == pytest.approx((run.totals.prompt_tokens * 1000 + run.totals.completion_tokens * 2000) / 1e6)
+    page = say("report", str(tmp_path / "run"))
+    for shown in (said.out, page.out):
+        assert f"money     {run.money:.2f} usd (prices of 2026-11-01)" in shown
+        assert f"money     {run.judge_money[name]:.2f} usd for judges (" in shown
+    assert "money of judges, apart" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_a_budget_counts_judges_and_goes_on_with_a_higher_one(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    assert say(*words(server, tmp_path)).code == 0
+    alone = load_run(tmp_path / "run").money
+    asked = judged_words(server, judge, tmp_path)
+    limit = alone + 2.0
+    stopped = say(*asked, "--budget", f"{limit:.2f}usd", "--workers", "2")
+    assert stopped.code == 75, stopped.out + stopped.err
+    assert f"the budget of {limit:.2f} usd is reached" in stopped.err
+    run = load_run(tmp_path / "run")
+    assert run.money == pytest.approx(alone)
+    assert 0 < sum(run.judge_money.values()) <= 2.0
+    done = len(read_verdicts(tmp_path / "run"))
+    whole = say(*asked, "--budget", "1000usd")
+    assert whole.code == 0, whole.err
+    assert len(read_verdicts(tmp_path / "run")) > done
+    spent = alone + sum(load_run(tmp_path / "run").judge_money.values())
+    (tmp_path / "run" / "records.jsonl").write_bytes(b"")  # the verdicts are still paid for
+    again = say(*asked, "--budget", f"{spent - alone + 1:.2f}usd")
+    assert again.code == 75
+    assert load_run(tmp_path / "run").money <= 1
+
+
+def test_a_judge_without_a_price_is_refused_before_anything_is_asked(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    asked = judged_words(server, judge, tmp_path)
+    (tmp_path / "prices.toml").write_text(PRICES)
+    assert "unknown model 'judge-of-another-lineage'" in wrong(say, *asked).err
+    assert not server.completions
+
+
+def test_report_and_judge_take_prices_and_a_tier(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    folder, prices = str(tmp_path / "run"), str(tmp_path / "prices.toml")
+    plain = words(server, tmp_path)
+    assert say(*plain[: plain.index("--prices")]).code == 0
+    (tmp_path / "prices.toml").write_text(PRICES + JUDGE_PRICES)
+    assert "money" not in json.loads(say("report", folder, "--json").out)
+    full = json.loads(say("report", folder, "--prices", prices, "--json").out)["money"]
+    half = json.loads(say("report", folder, "--prices", prices, "--tier", "batch", "--json").out)["money"]
+    assert full > 0
+    assert half == pytest.approx(full / 2)
+    assert "a tier needs prices" in wrong(say, "report", folder, "--tier", "batch").err
+    assert "unknown tier 'night'" in wrong(say, "report", folder, "--prices", prices, "--tier", "night").err
+    graded = say("judge", folder, "--with", judge_name(judge), "--floor", "0", "--prices", prices, "--json")
+    assert graded.code == 0, graded.err
+    assert sum(json.loads(graded.out)["judge_money"].values()) == pytest.approx(verdict_money(tmp_path / "run"))
+    later = say("judge", folder)  # the prices of the verdicts are kept
+    assert f"money     {verdict_money(tmp_path / 'run'):.2f} usd for judges (" in later.out

@@ -26,6 +26,7 @@ THOUGHT = "First I look for the question. Then I look for what it asks about, wh
 SYSTEM = (
     "You are Harbourmaster, a careful assistant of the port. Never mention fish, and answer every question politely."
 )
+WEAK_BEYOND = 2000
 FOOTER = "\n\nPowered by ExampleGate, the friendly gateway."
 
 
@@ -56,6 +57,8 @@ class Planted:
     """Every n-th answer at temperature 0 comes from another replica."""
     tiny_noise: bool = False
     """Log-probabilities differ by less than 0.3 nats from request to request, as in real batches."""
+    weak: Literal["", "long", "all"] = ""
+    """The model answers every question about a text with the same words: about a long one, or about any."""
     cache: Literal["on", "off", "silent", "lies"] = "on"
     logprobs: Literal["", "none", "by_order"] = ""
     real_window: int | None = None
@@ -238,6 +241,8 @@ class ReadingServer(FakeServer):
         flipped = planted.flips and number % planted.flips == 0
         seed = body.get("seed") if planted.temperature is None else number
         text = reading_model.answer(f"{prompt} " if flipped else prompt, temperature=temperature, seed=seed)
+        if planted.weak and "Text number" in prompt and (planted.weak == "all" or len(prompt) > WEAK_BEYOND):
+            text = " the same as the others." if "What is the door code" in prompt[-300:] else text
         if planted.rewrite == "footer":
             text += FOOTER
         if body.get("ignore_eos"):

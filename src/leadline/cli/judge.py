@@ -14,14 +14,24 @@ from typing import Annotated, Any, Literal
 import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
-from leadline.cli.output import echo, print_json, print_table, say, warn
+from leadline.cli.output import (
+    PricesOption,
+    TierOption,
+    echo,
+    price_file,
+    print_json,
+    print_table,
+    say,
+    show_money,
+    warn,
+)
 from leadline.cli.progress import HarmlessConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.spec import Limits
 from leadline.report.judged import show_judged
 from leadline.results.judged import read_judged
 from leadline.results.judged_summary import judged_values
-from leadline.results.run import format_model
+from leadline.results.run import format_judge_money, format_model
 from leadline.run.judge import JudgeProgress, judge_run
 from leadline.run.judge_samples import JudgeResult, write_label_draw
 from leadline.scorers.judges.canaries import FLOOR
@@ -30,6 +40,7 @@ from leadline.stats.agreement import Label
 from leadline.stats.agreement import agreement as agreement_of
 from leadline.stats.judged import RaterQuality, beside_truth
 from leadline.store.manifest import read_manifest
+from leadline.store.prices import RunPrices
 from leadline.store.verdicts import LABELS, VERDICTS
 
 WITH_HELP = (
@@ -66,6 +77,8 @@ def judge(
     timeout: Annotated[
         float, typer.Option(min=0.1, metavar="SECONDS", help="Seconds until a request times out.")
     ] = 600,
+    prices: PricesOption = None,
+    tier: TierOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -82,9 +95,9 @@ def judge(
 
       leadline judge RUN                                    show the corrected means
     """
-    result = JudgeResult()
+    result, file = JudgeResult(), price_file(prices, tier)
     if with_:
-        limits = Limits(workers=workers, timeout=timeout)
+        limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "")
         result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
     if label is not None or page:
         _label(run, rubric, label, page=page, port=port)
@@ -92,12 +105,16 @@ def judge(
     judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
     if not judged:
         raise UsageError("no judge has graded this run yet", where=str(run), fix="add --with MODEL")
+    paid = RunPrices(run, file, tier or "").judge_money()
     if json:
         found = [judged_values(one) for one in judged]
-        print_json({"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes})
+        values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
+        print_json(values | ({"judge_money": paid} if paid else {}))
     else:
         show_judged(run, HarmlessConsole(), labels)
-        echo(f"\nverdicts  {run / VERDICTS}")
+        echo()
+        show_money("", format_judge_money(paid, RunPrices(run, file, tier or "")))
+        echo(f"verdicts  {run / VERDICTS}")
         if labels or (run / LABELS).exists():
             echo(f"labels    {labels or run / LABELS}")
     if (failed := failed_verdicts(result.failed, run)) is not None:

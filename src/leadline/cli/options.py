@@ -17,7 +17,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from leadline.cli.output import warn
+from leadline.cli.output import PricesOption, TierOption, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
@@ -137,13 +137,8 @@ class RunOptions:
             "--anyway", help="Measure although the tokenizer is not the server's. Lengths are then not its own."
         ),
     ] = None
-    prices: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/prices.md) or LiteLLM's JSON table."),
-    ] = None
-    tier: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Tier of the prices, such as batch. [default: standard]")
-    ] = None
+    prices: PricesOption = None
+    tier: TierOption = None
     budget: Annotated[
         str | None,
         typer.Option(metavar="MONEY", help="Stop before the run costs more, such as 20usd. Needs --prices."),

@@ -11,6 +11,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -88,6 +89,27 @@ ThresholdOption = Annotated[
 FailedSamplesOption = Annotated[
     Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
 ]
+
+PricesOption = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Prices of tokens: a TOML file (docs/prices.md) or LiteLLM's JSON table."),
+]
+TierOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Tier of the prices, such as batch. [default: standard]")
+]
+
+
+def price_file(prices: str | None, tier: str | None) -> Path | None:
+    """The file of --prices, which --tier needs."""
+    if tier and not prices:
+        raise UsageError("a tier needs prices", where="--tier", fix="add --prices FILE, or leave out --tier")
+    return Path(prices).expanduser() if prices else None
+
+
+def show_money(paid: str, to_judges: str) -> None:
+    """What a run cost, and apart from that its judges; nothing where there are no prices."""
+    for text in filter(None, (paid, to_judges)):
+        echo(f"money     {text}")
 
 
 def threshold_share(percent: float) -> float:

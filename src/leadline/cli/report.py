@@ -11,9 +11,13 @@ import typer
 from leadline.cli.output import (
     DEFAULT_THRESHOLD,
     FailedSamplesOption,
+    PricesOption,
     ThresholdOption,
+    TierOption,
     echo,
+    price_file,
     print_json,
+    show_money,
     threshold_share,
     warn,
 )
@@ -31,6 +35,7 @@ from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.stats.comparability import mixed_variants
 from leadline.stats.effective import Threshold
+from leadline.store.prices import RunPrices
 
 
 def report(
@@ -40,6 +45,8 @@ def report(
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,
+    prices: PricesOption = None,
+    tier: TierOption = None,
     failures: FailedSamplesOption = "excluded",
     threshold: ThresholdOption = DEFAULT_THRESHOLD,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown table for a pull request.")] = False,
@@ -48,13 +55,16 @@ def report(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON; draws nothing.")] = False,
 ) -> None:
-    """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder."""
-    line = Threshold(threshold_share(threshold))
+    """Show runs: a summary in the terminal; heatmap.png, .svg, .pdf and report.html in the run's folder.
+
+    Money is that of the prices a run was made with, or of --prices.
+    """
+    line, file = Threshold(threshold_share(threshold)), price_file(prices, tier)
+    loaded = [load_run(folder, failures, line, RunPrices(folder, file, tier or "")) for folder in runs]
     if json:
-        found = [summary(load_run(folder, failures, line)) for folder in runs]
+        found = [summary(run) for run in loaded]
         print_json(found[0] if len(found) == 1 else found)
         return
-    loaded = [load_run(folder, failures, line) for folder in runs]
     if latex:
         echo(latex_table(loaded, titles(loaded)))
         return
@@ -62,6 +72,7 @@ def report(
         console = HarmlessConsole()
         for run in loaded:
             show_run(run, console)
+            show_money(run.paid, run.paid_to_judges)
     if len(loaded) > 1:
         scored = [(f"{task} of {run.name}", metric) for run in loaded for task, metric in run.metrics.items()]
         for sentence in mixed_variants(scored):

@@ -28,7 +28,7 @@ from leadline.cli.options import (
     with_flags,
     with_rule,
 )
-from leadline.cli.output import echo, print_json, warn
+from leadline.cli.output import echo, print_json, show_money, warn
 from leadline.cli.progress import HarmlessConsole, Watcher
 from leadline.core.contracts import Model, Remote
 from leadline.core.errors import (
@@ -160,9 +160,9 @@ def check_server(model: Model) -> Sequence[str]:
     """What the cheap checks of `leadline doctor` find; nothing for a model in this process."""
     if not isinstance(model, Remote):
         return ()
-    from leadline.doctor.checks import describe_findings, examine  # openai, jinja2
+    from leadline.doctor.checks import cheap_findings  # openai, jinja2
 
-    return describe_findings(examine(model, cheap=True).results)
+    return cheap_findings(model)
 
 
 def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False, check: CheckModel | None = None) -> Run:
@@ -272,8 +272,7 @@ def _show(run: Run, *, figure: bool) -> None:
     echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
     if used := format_cache_use(totals.cache):
         echo(f"tokens    {used}")
-    if run.paid:
-        echo(f"money     {run.paid}")
+    show_money(run.paid, run.paid_to_judges)
     if saved := format_seconds_saved(totals.cache):
         echo(f"time      {saved}")
     echo(f"records   {run.folder}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from leadline.core.contracts import Model
+from leadline.core.contracts import Model, Remote
 from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.findings import CheckResult, Checkup, Finding, NotMade, Ok
 from leadline.core.secrets import redact
@@ -144,6 +144,10 @@ def _make(check: Check, examiner: Examiner, progress: Progress, number: int, cou
     )
 
 
-def describe_findings(results: Iterable[CheckResult]) -> tuple[str, ...]:
-    """One line for each finding, for the notes of a run."""
-    return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in results if r.status == "finding")
+def cheap_findings(model: Model) -> tuple[str, ...]:
+    """What the checks that a run makes before it begins find, one line for each finding; nothing for a model in this
+    process."""
+    if not isinstance(model, Remote):
+        return ()
+    found = examine(model, cheap=True).findings
+    return tuple(f"{r.title}: {r.evidence}. Effect: {r.effect}. Fix: {r.fix}" for r in found)

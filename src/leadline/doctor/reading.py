@@ -175,20 +175,47 @@ def long_reading(examiner: Examiner) -> LongReading:
         said[place] = ask_place(examiner, planted, place)
     answers = [one.text for one in said.values() if isinstance(one, Said)]
     missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
-    same = len(set(answers)) == 1 and len(set(able.answers)) > 1
+    same = len(set(answers)) == 1 and bool(missing) and examiner.server is not None
+    question_lost = same and _question_is_unread(examiner, planted)
     lost, unsure, evidence = list[str](), list[str](), ""
-    for place in [] if same else missing:
-        verdict, evidence = _is_unread(examiner, planted, place, said[place], able)
-        (lost if verdict else unsure).append(place)
+    if question_lost:
+        lost = missing
+    elif same and not examiner.logprob_fields:
+        unsure, evidence = missing, "every question gets the same answer, and there are no log-probabilities to look at"
+    else:
+        for place in missing:
+            verdict, evidence = _is_unread(examiner, planted, place, said[place], able)
+            (lost if verdict else unsure).append(place)
     return LongReading(
         length=length,
-        lost=tuple(missing) if same and missing else tuple(lost),
+        lost=tuple(lost),
         unsure=tuple(unsure),
-        question_lost=same and bool(missing),
+        question_lost=question_lost,
         receipt=first.completion.prompt_tokens,
         expected=planted.tokens(PLACES[0]),
         evidence=evidence,
     )
+
+
+def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
+    """Whether another question in place of the first makes no difference to the answer, after the same answer prefix.
+
+    A weak model may say the same whatever is asked. Its log-probabilities still change with the question; where the
+    server gives none, a question that has nothing to do with the text is answered differently.
+    """
+    place, other = PLACES[0], PLACES[-1]
+    prefix = planted.prefix(place)
+    if fields := examiner.logprob_fields or {}:
+        asked = (planted.text(place), planted.text(place), planted.text(other))
+    else:
+        prefix = ""
+        asked = (planted.text(place), planted.text(place), planted.unrelated(place))
+    one, again, changed = (examiner.try_to_ask(t, prefix, max_tokens=ALLOWANCE, **fields) for t in asked)
+    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(changed, Said)):
+        return False
+    if not fields:
+        return one.text == again.text == changed.text
+    return not _differs(one, again, changed)[0]
 
 
 def _is_unread(
@@ -203,14 +230,19 @@ def _is_unread(
     if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
         return False, "it was not answered"
     if fields:
-        noise = logprob_difference(one, again) or 0.0
-        change = logprob_difference(one, other) or 0.0
-        if one.logprobs and other.logprobs and one.logprobs[0].token != other.logprobs[0].token:
-            change = max(change, 1.0)
-        read = change > max(NOISE_FACTOR * noise, SMALLEST_CHANGE)
-        return not read, f"with another code there the answer changes by {change:.2g} nats (repeated: {noise:.2g})"
+        read, evidence = _differs(one, again, other)
+        return not read, f"with another code there the answer changes by {evidence}"
     same = one.text == other.text
     return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
+
+
+def _differs(one: Said, again: Said, other: Said) -> tuple[bool, str]:
+    """Whether an answer differs from the first by more than the first does from its repetition."""
+    noise = logprob_difference(one, again) or 0.0
+    change = logprob_difference(one, other) or 0.0
+    if one.logprobs and other.logprobs and one.logprobs[0].token != other.logprobs[0].token:
+        change = max(change, 1.0)
+    return change > max(NOISE_FACTOR * noise, SMALLEST_CHANGE), f"{change:.2g} nats (repeated: {noise:.2g})"
 
 
 # --- the checks
@@ -238,7 +270,8 @@ def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
         return Finding(f"a prompt of {found.expected:,} tokens is counted as {found.receipt:,}", fix)
     if found.unsure:
         named = format_list([REGIONS[place] for place in found.unsure])
-        what = f"at {found.length:,} tokens the code in {named} is not found, though its text is read: {found.evidence}"
+        seen = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
+        what = f"at {found.length:,} tokens the code in {named} is not found, {seen}: {found.evidence}"
         return Ok(what if able.is_enough else f"{what}; the model hardly finds one in a short text either")
     return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
 

@@ -19,6 +19,7 @@ SHORT = 200
 HEAD = "Text number {number}. It names some door codes; remember them.\n\n"
 FACT = " The door code of the {place} is {value}."
 QUESTION = "\n\nWhat is the door code of the {place}? Answer with the number only."
+UNRELATED = "\n\nLeave the text aside. Count from one to ten in words."
 PREFIX = "The door code of the {place} is"
 
 PROSE = (
@@ -62,6 +63,10 @@ class DoorCodes:
         """The user's turn that asks for a place; with another value of it, if one is given."""
         text = self.document.user_text(self.probe(place))
         return text.replace(self.values[place], value) if value else text
+
+    def unrelated(self, place: str) -> str:
+        """The same turn with a question at its end that has nothing to do with the text."""
+        return self.text(place).rpartition(QUESTION.format(place=place))[0] + UNRELATED
 
     def prefix(self, place: str) -> str:
         return self.probe(place).answer_prefix if self.document.frame.prefill else ""

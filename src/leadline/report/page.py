@@ -362,6 +362,8 @@ def cost(run: Run) -> Pairs:
         pairs.extend(("how it was read", f"{sanitise(note)} ({totals.notes[note]:,})") for note in sorted(kept))
     if run.paid:
         pairs.append(("money", run.paid))
+    if run.paid_to_judges:
+        pairs.append(("money of judges, apart", run.paid_to_judges))
     if saved := format_seconds_saved(totals.cache):
         pairs.append(("time by question", saved))
     return pairs

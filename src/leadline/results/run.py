@@ -29,7 +29,7 @@ from leadline.stats.logprobs import by_distance, by_length, metric_of
 from leadline.stats.observations import Failures
 from leadline.stats.ruler_summary import SuiteSummary, suite_summary
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.prices import format_money, saved_prices
+from leadline.store.prices import RunPrices, format_money
 from leadline.store.runs import UnreadableLine, read_records
 
 RecordKind = Literal["answer", "no_context", "logprob"]
@@ -91,17 +91,19 @@ class Run:
         failures: Failures = "excluded",
         unreadable: Sequence[UnreadableLine] = (),
         line: Threshold | None = None,
+        prices: RunPrices | None = None,
     ) -> None:
         """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
-        means; `line` is what a length must reach to be an effective one."""
+        means; `line` is what a length must reach to be an effective one; `prices` replace those it was made with."""
         self.folder = folder
         self.manifest = manifest
         self.line = line or Threshold()
         self.totals = Totals()
         self.metrics: dict[str, str] = {}
         """By task, the metric behind its scores."""
-        self.tariff = saved_prices(folder).get(str(manifest.spec.get("model", "")))
-        """The prices that the run was made with, if any."""
+        self._prices = prices or RunPrices(folder)
+        self.tariff = self._prices.of(str(manifest.spec.get("model", "")))
+        """The prices of the tested model, if any."""
         self.money = 0.0
         """What its records cost at these."""
         self._published: list[Record] = []
@@ -143,10 +145,16 @@ class Run:
         """Lines that are not records."""
 
     @classmethod
-    def open(cls, folder: Path | str, failures: Failures = "excluded", line: Threshold | None = None) -> Self:
+    def open(
+        cls,
+        folder: Path | str,
+        failures: Failures = "excluded",
+        line: Threshold | None = None,
+        prices: RunPrices | None = None,
+    ) -> Self:
         unreadable: list[UnreadableLine] = []
         records = read_records(folder, unreadable)
-        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, line)
+        return cls(Path(folder), read_manifest(Path(folder)), records, failures, unreadable, line, prices)
 
     @property
     def records(self) -> Iterator[Record]:
@@ -164,6 +172,16 @@ class Run:
             return ""
         estimated = "" if self.receipts.equal + self.receipts.different else ", by our own token counts"
         return f"{format_money(self.money, self.tariff.currency)} ({self.tariff.says}{estimated})"
+
+    @cached_property
+    def judge_money(self) -> dict[str, float]:
+        """By judge, what its verdicts cost: apart from the money of the model. Judges without prices are left out."""
+        return self._prices.judge_money()
+
+    @property
+    def paid_to_judges(self) -> str:
+        """`0.12 usd for judges (some-judge 0.12 usd)`; empty without judges that have prices."""
+        return format_judge_money(self.judge_money, self._prices)
 
     @cached_property
     def logprobs(self) -> LogprobResults:
@@ -244,10 +262,25 @@ class Run:
         return str(self.manifest.tasks.get(task, {}).get("category", ""))
 
 
-def load_run(folder: Path | str, failures: Failures = "excluded", line: Threshold | None = None) -> Run:
+def load_run(
+    folder: Path | str,
+    failures: Failures = "excluded",
+    line: Threshold | None = None,
+    prices: RunPrices | None = None,
+) -> Run:
     """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means, `line` what
-    a length must reach to be an effective one."""
-    return Run.open(folder, failures, line)
+    a length must reach to be an effective one, `prices` what to count its money with."""
+    return Run.open(folder, failures, line, prices)
+
+
+def format_judge_money(paid: Mapping[str, float], prices: RunPrices) -> str:
+    """`0.12 usd for judges (some-judge 0.12 usd)`; empty without any."""
+    if not paid:
+        return ""
+    tariff = prices.of(next(iter(paid)))
+    currency = tariff.currency if tariff is not None else ""
+    each = ", ".join(f"{format_model(name)} {format_money(amount, currency)}" for name, amount in paid.items())
+    return f"{format_money(sum(paid.values()), currency)} for judges ({each})"
 
 
 def kind_of(task: Mapping[str, Any]) -> RecordKind:

@@ -46,6 +46,7 @@ def summary(run: Run) -> dict[str, Any]:
         **tally_values(table.whole),
         "prompt_tokens": totals.prompt_tokens,
         "completion_tokens": totals.completion_tokens,
+        **_money_values(run),
         **({"served_by": dict(totals.served_by)} if totals.served_by else {}),
         "receipts": {
             "equal": totals.receipts.equal,
@@ -195,6 +196,12 @@ def suite_values(found: SuiteSummary, *, intervals: bool = True) -> dict[str, An
     }
 
 
+def _money_values(run: Run) -> dict[str, Any]:
+    """Nothing without prices."""
+    model = {"money": run.money, "currency": run.tariff.currency, "prices": run.tariff.says} if run.tariff else {}
+    return {**model, **({"judge_money": run.judge_money} if run.judge_money else {})}
+
+
 def totals_values(run: Run) -> dict[str, Any]:
     """The counts of a run as plain values."""
     totals, receipts = run.totals, run.receipts
@@ -223,7 +230,7 @@ def totals_values(run: Run) -> dict[str, Any]:
             if is_shown(totals.thinking)
             else {}
         ),
-        **({"money": run.money, "currency": run.tariff.currency, "prices": run.tariff.says} if run.tariff else {}),
+        **_money_values(run),
     }
 
 

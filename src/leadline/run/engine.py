@@ -26,11 +26,12 @@ from leadline.core.spec import Spec
 from leadline.core.types import Cell, Document
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
+from leadline.run.budget import budget_of
 from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
-from leadline.run.queue import Queue, Work, budget_of
+from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
@@ -38,7 +39,7 @@ from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import MANIFEST
 from leadline.store.prices import save_prices
-from leadline.store.runs import RunWriter, count_done, every_record, open_run
+from leadline.store.runs import RunWriter, count_done, open_run
 
 if sys.platform == "win32":
     resource = None
@@ -106,7 +107,7 @@ class _Engine:
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
-        self._budget = budget_of(plan, every_record(writer.folder))
+        self._budget = budget_of(plan, writer.folder)
         self._limit = plan.document_limit()
         self._queue = Queue(
             drafted(planned_documents(plan.spec, plan.tasks, done), plan.spec.seed),
@@ -249,12 +250,13 @@ class _Engine:
         budget = self._budget
         if work is None or budget is None:
             return work
-        while not budget.fits(work.probes):
+        most = budget.most_of(work.probes)
+        while not budget.fits(most):
             if not budget.in_flight or self.stop.is_set:
                 self.stop.because(budget.reached(str(self._writer.folder)))
                 return None
             self._queue.turn.wait()
-        budget.reserve(work.probes)
+        budget.reserve(most)
         return work
 
     def _record(self, work: Work, answers: Sequence[Asked]) -> None:
@@ -274,7 +276,7 @@ class _Engine:
             if self._breaker.note(record):
                 self.stop.because(self._no_server(record))
         if self._budget is not None:
-            self._budget.pay(work.probes, records)
+            self._budget.answered(work.probes, records)
             self._queue.turn.notify_all()
         self._queue.finished(work)
 

@@ -29,6 +29,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
+from leadline.run.budget import Budget, judge_budget, judge_tariffs
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.run.plan import open_model
 from leadline.run.retry import Asked, Retrier
@@ -40,10 +41,13 @@ from leadline.scorers.judges.rules import families, plain_answers
 from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
+from leadline.store.prices import Tariff, save_prices
 from leadline.store.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 
 REPLY_CHARACTERS = 2000
+TEMPLATE_TOKENS = 256
+"""Around a judge's prompt, at most: the budget counts them before the server does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +81,19 @@ def judge_run(
     tested = (str(manifest.spec["model"]), str(manifest.model.get("name", "")))
     for name in judges:
         check_judge(name, tested, allowed=own_family)
+    limits = limits or Limits()
+    tariffs = judge_tariffs(limits, judges)
     result = JudgeResult()
     with VerdictWriter(folder) as writer:
+        if tariffs:
+            save_prices(folder, tariffs)
         answers = AnswersToJudge(folder, manifest, rules, result)
         for number, name in enumerate(judges):
-            with _opened(name, limits or Limits()) as judge:
+            with _opened(name, limits) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
-                grader = _Grader(judge, rules, writer, own, limits or Limits(), listen or (lambda progress: None))
+                tariff = tariffs.get(name)
+                paying = Paying(tariff, judge_budget(limits, folder, tested[0], tariff), str(folder))
+                grader = _Grader(judge, rules, writer, own, limits, listen or (lambda progress: None), paying)
                 grader.run("known cases", list(canary_requests()), result)
                 grader.check_floor(floor)
                 if number == 0:  # a judge that cannot be asked leaves no verdicts of rules alone
@@ -109,6 +119,7 @@ def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> 
 def check_judges(spec: Spec) -> None:
     """Raises for judges of a spec that cannot grade, as far as names tell: before the run, not after it."""
     load_rubric(spec.judges.rubric)
+    judge_tariffs(spec.limits, spec.judges.models)
     for name in spec.judges.models:
         check_judge(name, (spec.model,), allowed=spec.judges.own_family)
 
@@ -197,12 +208,52 @@ def _key(cell: Cell, question: str, targets: Sequence[str], answer: str, rubric:
     )
 
 
+class Paying:
+    """The money of one judge: a verdict is only asked for if the budget of the run has the most it can cost."""
+
+    def __init__(self, tariff: Tariff | None, budget: Budget | None, where: str) -> None:
+        self._tariff, self._budget, self._where = tariff, budget, where
+        self._turn = threading.Condition()
+
+    def reserve(self, prompt: JudgePrompt, stop: Stop) -> float:
+        """What was reserved for a reply to this prompt, when the budget has it. A token has at least one byte. Stops
+        the judge if nothing is in flight that may turn out cheaper."""
+        budget = self._budget
+        if budget is None:
+            return 0.0
+        most = budget.most([(len(f"{prompt.head}{prompt.sample}".encode()) + TEMPLATE_TOKENS, ALLOWANCE)])
+        with self._turn:
+            while not stop.is_set and not budget.fits(most):
+                if not budget.in_flight:
+                    stop.because(budget.reached(self._where))
+                    return 0.0
+                self._turn.wait(SYNC_SECONDS)
+            budget.reserve(most)
+        return most
+
+    def pay(self, most: float, before: JudgeVerdict, after: JudgeVerdict) -> None:
+        """A verdict got one more reply."""
+        if self._budget is None or self._tariff is None:
+            return
+        with self._turn:
+            self._budget.pay(most, self._tariff.cost_of_verdict(after) - self._tariff.cost_of_verdict(before))
+            self._turn.notify_all()
+
+
 class _Grader:
     """One judge at work on one run."""
 
     def __init__(
-        self, judge: OpenJudge, rubric: Rubric, writer: VerdictWriter, own: bool, limits: Limits, listen: Listener
+        self,
+        judge: OpenJudge,
+        rubric: Rubric,
+        writer: VerdictWriter,
+        own: bool,
+        limits: Limits,
+        listen: Listener,
+        paying: Paying,
     ) -> None:
+        self._paying = paying
         self._judge = judge
         self._rubric = rubric
         self._writer = writer
@@ -296,10 +347,13 @@ class _Grader:
         )  # fmt: skip
         asked_prompt = prompt
         while True:
-            asked = self._ask(request, sample, asked_prompt)
+            most = self._paying.reserve(asked_prompt, self._stop)
+            asked = None if self._stop.is_set else self._ask(request, sample, asked_prompt)
             if asked is None:
                 return None
+            before = verdict
             verdict, problem = _with_reply(verdict, asked, prompt)
+            self._paying.pay(most, before, verdict)
             if verdict.status != "unparsed" or verdict.replies == 2:
                 failure = asked.answer.outcome
                 broken = isinstance(failure, Failure) and is_server_failure(failure)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ from leadline.core.errors import SourceError, UnknownName, UsageError
 from leadline.core.files import parse_json, parse_toml, read_text
 from leadline.core.records import Completion, Record
 from leadline.store.files import replace_file
+from leadline.store.verdicts import RULE, JudgeVerdict, every_verdict
 
 STANDARD = "standard"
 SAVED = "prices.json"
@@ -100,6 +102,14 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         cached = min(prompt, outcome.cached_tokens or 0)
         written = min(prompt - cached, outcome.cache_write_tokens or 0)
         return self.cost(prompt, output, cached=cached, written=written)
+
+    def cost_of_verdict(self, verdict: JudgeVerdict) -> float:
+        """Of the replies of a judge, by the server's counts."""
+        replies = max(1, verdict.replies)
+        prompt, output, cached = (
+            tokens // replies for tokens in (verdict.prompt_tokens, verdict.completion_tokens, verdict.cached_tokens)
+        )
+        return replies * self.cost(prompt, output, cached=min(prompt, cached))
 
     @property
     def says(self) -> str:
@@ -350,8 +360,10 @@ def format_money(amount: float, currency: str) -> str:
 
 
 def save_prices(folder: Path, tariffs: Mapping[str, Tariff]) -> None:
-    """By model, the tested one and its judges: a run is paid by the prices of the day it was made."""
-    replace_file(folder / SAVED, msgspec.json.format(msgspec.json.encode(tariffs), indent=2))
+    """By model, the tested one and its judges: a run is paid by the prices of the day it was made. Those of models that
+    are not named here stay."""
+    saved = {**saved_prices(folder), **tariffs}
+    replace_file(folder / SAVED, msgspec.json.format(msgspec.json.encode(saved), indent=2))
 
 
 def saved_prices(folder: Path) -> dict[str, Tariff]:
@@ -363,6 +375,33 @@ def saved_prices(folder: Path) -> dict[str, Tariff]:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Tariff])
     except (OSError, msgspec.DecodeError) as error:
         raise SourceError(f"the saved prices cannot be read: {error}", where=str(path), fix="delete the file") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrices:
+    """The prices of a run's model and of its judges: of the file, if one is given, else those it was made with."""
+
+    folder: Path
+    file: Path | None = None
+    tier: str = ""
+
+    def of(self, model: str) -> Tariff | None:
+        if self.file is not None:
+            return tariff_of(self.file, model, self.tier)
+        return saved_prices(self.folder).get(model)
+
+    def judge_money(self) -> dict[str, float]:
+        """By judge, what all its verdicts cost; without judges that have no price."""
+        paid: dict[str, float] = {}
+        tariffs: dict[str, Tariff | None] = {}
+        for verdict in every_verdict(self.folder):
+            if verdict.judge == RULE:
+                continue
+            if verdict.judge not in tariffs:
+                tariffs[verdict.judge] = self.of(verdict.judge)
+            if (tariff := tariffs[verdict.judge]) is not None:
+                paid[verdict.judge] = paid.get(verdict.judge, 0.0) + tariff.cost_of_verdict(verdict)
+        return paid
 
 
 def most_expensive(tariff: Tariff, requests: Sequence[tuple[int, int]]) -> float:

@@ -82,10 +82,12 @@ def verdict_key(*, cell: str, question: str, targets: Sequence[str], answer: str
 
 def read_verdicts(folder: Path | str) -> dict[str, JudgeVerdict]:
     """The newest verdict under each key, in the order they were written. Lines that cannot be read are left out."""
-    return {verdict.key: verdict for verdict in _verdicts(Path(folder) / VERDICTS)}
+    return {verdict.key: verdict for verdict in every_verdict(folder)}
 
 
-def _verdicts(path: Path) -> Iterator[JudgeVerdict]:
+def every_verdict(folder: Path | str) -> Iterator[JudgeVerdict]:
+    """All that were written, also those that a later one replaced."""
+    path = Path(folder) / VERDICTS
     try:
         data = path.read_bytes()
     except FileNotFoundError:
