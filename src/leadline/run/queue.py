@@ -88,8 +88,8 @@ class Queue:
         while not self._closed:
             if self._ready:
                 return self._started(self._ready.popleft())
-            if self._documents and self._limit.admits(_cache_tokens(self._documents[0])):
-                self._limit.opened(_cache_tokens(self._documents[0]))
+            if self._documents and self._limit.admits(*_cache_use(self._documents[0])):
+                self._limit.opened(*_cache_use(self._documents[0]))
                 return self._started(self._documents.popleft())
             if not self._documents and not self._all_built and not self._building:
                 self._build_some()
@@ -175,5 +175,6 @@ def _in_turn(document: Document, probes: Sequence[Probe], of: OpenDocument) -> W
     return Work(document, (probes[0],), then=after, of=of)
 
 
-def _cache_tokens(work: Work) -> int:
-    return work.of.tokens if work.of is not None else 0
+def _cache_use(work: Work) -> tuple[int, int]:
+    """The tokens that a document takes of the server's cache, and how many probes may find it there."""
+    return (work.of.tokens, work.of.left) if work.of is not None else (0, 0)

@@ -2,10 +2,10 @@
 
 A cache drops what was used least recently. With more documents in flight than it holds, the beginning of each is
 dropped before its next probe arrives, and every probe is read whole. The limit comes from what the server says about
-its cache, else from its receipts: two documents are begun with, and twice as many while all that could come from the
-cache does. A probe whose beginning had been read and did not come from the cache halves the number; from then on a time
-without such probes, longer after every halving, raises it by one. There is nothing to wait for where a server keeps
-nothing even of one document, or does not say what came from its cache.
+its cache, else from its receipts: one document is begun with, and one more is tried when the hits so far are worth the
+risk: even if most of the probes in flight were then read whole, six of seven would still have hit. What was tried and
+missed is not tried again before the risk is made up for twice over, then four times. There is nothing to wait for where
+a server keeps nothing even of one document, or does not say what came from its cache.
 
 Pure: no clock, no threads. The queue calls it with its lock held.
 """
@@ -19,11 +19,12 @@ from leadline.core.format import format_count
 
 HIT_SHARE = 0.5
 """Of the tokens that a cache could have, which must come from it for a hit. Blocks and short cuts cost a little."""
-FIRST_DOCUMENTS = 2
+HITS_PER_MISS = 6
+"""Hits that make up for a miss: six of seven probes find their beginning in the cache."""
+RISK = 0.75
+"""Of the probes in flight, that are read whole if one document too many is tried."""
 MISSES_OF_NO_CACHE = 8
 """Misses in a row, with one document in flight, after which the server counts as one without a cache."""
-
-MOST_PATIENCE = 256
 
 
 @dataclass
@@ -33,21 +34,27 @@ class DocumentLimit:
     cache: PrefixCache = field(default_factory=PrefixCache)
     most: int | None = None
     """Documents in flight at most; None if there is no limit but that of tokens."""
-    _open: list[int] = field(default_factory=list)
-    """The tokens of each document in flight."""
-    _stale: int = 0
-    """Documents that were opened before the last change of the limit: their misses say nothing about it."""
-    _patience: int = 2
-    """Hits for each document in flight, before one more is tried."""
+    _open: list[tuple[int, int]] = field(default_factory=list)
+    """(tokens, probes) of each document in flight."""
+    _credit: int = 0
+    """Hits so far, beyond those that make up for the misses."""
+    _proven: int = 0
+    """The most tokens in flight with which the cache kept everything."""
+    _missed: int | None = None
+    """The tokens in flight when it did not."""
+    _caution: int = 1
+    """How many times the risk of a trial must be made up for: doubled by every trial that failed."""
     _hits: int = 0
+    """Since the number of documents in flight was last raised."""
     _misses: int = 0
-    _missed: bool = False
+    """In a row, with one document in flight."""
+    _stale: int = 0
+    """Documents that were in flight at the last miss: their misses say nothing new."""
     _is_free: bool = False
     """Whether any number of documents may be in flight, since no cache is in effect or nothing is known of it."""
 
     def __post_init__(self) -> None:
-        if self.most is None:
-            self.most = self.cache.slots or (FIRST_DOCUMENTS if self.cache.tokens is None else None)
+        self.most = self.cache.slots if self.most is None else self.most
         self._is_free = self.cache.off
 
     @classmethod
@@ -62,21 +69,42 @@ class DocumentLimit:
         """Whether the probes of a document must be asked one after another, as each slot keeps one prompt."""
         return self.cache.slots is not None
 
-    def admits(self, tokens: int) -> bool:
-        """Whether a document that takes so many tokens of the cache may be started now."""
+    @property
+    def _learns(self) -> bool:
+        """Whether the size of the cache is found from receipts."""
+        return self.cache.tokens is None and self.cache.slots is None and self.most is None
+
+    def admits(self, tokens: int, probes: int = 1) -> bool:
+        """Whether a document with this number of probes may be started now, if it takes so many tokens of the cache."""
         if not self._open or self._is_free:
             return True
         if self.most is not None and len(self._open) >= self.most:
             return False
-        held = sum(map(self._blocks, self._open)) + self._blocks(tokens)
-        return self.cache.tokens is None or held <= self.cache.tokens
+        held = self._in_flight + self._blocks(tokens)
+        if not self._learns:
+            return self.cache.tokens is None or held <= self.cache.tokens
+        return held <= self._proven or self._may_try(held, probes)
 
-    def opened(self, tokens: int) -> None:
-        self._open.append(tokens)
+    def _may_try(self, held: int, probes: int) -> bool:
+        """Whether more may be in flight than ever before: what is in flight hits, and the risk is made up for."""
+        if self._in_flight > self._proven or self._stale:
+            return False
+        risk = RISK * (sum(count for _, count in self._open) + probes)
+        known = self._missed is not None and held >= self._missed
+        return self._credit >= (self._caution if known else 1) * HITS_PER_MISS * risk
+
+    @property
+    def _in_flight(self) -> int:
+        return sum(self._blocks(tokens) for tokens, _ in self._open)
+
+    def opened(self, tokens: int, probes: int = 1) -> None:
+        self._open.append((tokens, probes))
+        if self._in_flight > self._proven:
+            self._hits = 0
 
     def closed(self, tokens: int) -> None:
         """All probes of a document are answered."""
-        self._open.remove(tokens)
+        self._open.remove(next(one for one in self._open if one[0] == tokens))
         self._stale = max(0, self._stale - 1)
 
     def learn(self, cacheable: int, cached: int | None) -> None:
@@ -91,18 +119,21 @@ class DocumentLimit:
             self._miss()
 
     def _hit(self) -> None:
+        self._credit += 1
         self._hits, self._misses = self._hits + 1, 0
-        if self.most is not None and self.cache.slots is None and self._hits > self._patience * self.most:
-            self.most, self._hits = self.most + (1 if self._missed else self.most), 0
+        if self._hits >= 2 * len(self._open) and not self._stale:
+            self._proven = max(self._proven, self._in_flight)
 
     def _miss(self) -> None:
-        self._hits, self._missed = 0, True
-        if len(self._open) > 1 and not self._stale:
-            self.most, self._stale = max(1, len(self._open) // 2), len(self._open)
-            self._patience = min(2 * self._patience, MOST_PATIENCE)
-        elif len(self._open) <= 1:
+        self._credit -= HITS_PER_MISS
+        self._hits = 0
+        if len(self._open) <= 1:
             self._misses += 1
             self._is_free = self._misses >= MISSES_OF_NO_CACHE
+        elif not self._stale:
+            self._missed, self._stale = self._in_flight, len(self._open)
+            self._proven = min(self._proven, self._in_flight - 1)
+            self._caution *= 2
 
     def _blocks(self, tokens: int) -> int:
         return -(-tokens // self.cache.block) * self.cache.block
