@@ -17,7 +17,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Cell
 from leadline.models.openai.requests import checked_thinking, thinking_fields
 from leadline.results.run import load_run
-from leadline.run.allowance import FILE, first_allowances, largest, next_step
+from leadline.run.allowance import FILE, first_allowances, grown_allowance, next_step
 from leadline.store.runs import read_records
 from support.commands import CommandResult, Say
 from support.leadline_process import write_haystack
@@ -75,38 +75,54 @@ def records_of(cells: list[Cell], allowed: int, cut: int = 0) -> dict[str, Recor
     return made
 
 
+def always(length: int, extra: int) -> bool:
+    return True
+
+
 def test_first_the_pilot_then_everything_then_nothing() -> None:
     cells = cells_of(3)
-    first = next_step(cells, {}, {8192: 1024})
+    first = next_step(cells, {}, {8192: 1024}, always)
     assert first.ask == {c.key for c in cells if c.sample == 0}
     done = records_of(cells[:2], 1024)
-    assert next_step(cells, done, {8192: 1024}).ask == {c.key for c in cells if c.sample}
-    assert not next_step(cells, records_of(cells, 1024), {8192: 1024}).ask
+    assert next_step(cells, done, {8192: 1024}, always).ask == {c.key for c in cells if c.sample}
+    assert not next_step(cells, records_of(cells, 1024), {8192: 1024}, always).ask
 
 
 def test_a_pilot_that_is_cut_off_doubles_the_allowance_and_is_asked_again_whole() -> None:
     cells = cells_of(3)
     cut = records_of(cells[:2], 1024, cut=1)
-    step = next_step(cells, cut, {8192: 1024})
+    step = next_step(cells, cut, {8192: 1024}, always)
     assert step.allowances == {8192: 2048}
     assert step.ask == {c.key for c in cells[:2]}
     assert "1 of 2 answers are cut off" in step.notes[0]
-    interrupted = next_step(cells, cut, step.allowances)  # before anything was asked with it
+    interrupted = next_step(cells, cut, step.allowances, always)  # before anything was asked with it
     assert (interrupted.ask, interrupted.allowances) == (step.ask, step.allowances)
 
 
 def test_later_only_what_is_cut_off_is_asked_again_and_less_than_one_in_a_hundred_is_left() -> None:
     cells = cells_of(100)
-    step = next_step(cells, records_of(cells, 1024, cut=2), {8192: 1024})
+    step = next_step(cells, records_of(cells, 1024, cut=2), {8192: 1024}, always)
     assert step.ask == {c.key for c in cells[:2]}
-    assert not next_step(cells, records_of(cells, 1024, cut=1), {8192: 1024}).ask
+    assert not next_step(cells, records_of(cells, 1024, cut=1), {8192: 1024}, always).ask
 
 
-def test_an_allowance_grows_to_half_of_the_length_and_no_further() -> None:
+def test_an_allowance_grows_while_a_document_can_be_made_in_the_rest_of_the_length() -> None:
     cells = cells_of(1, 3000)
-    step = next_step(cells, records_of(cells, 1024, cut=2), {3000: 1024})
-    assert step.allowances == {3000: largest(3000)} == {3000: 1500}
-    assert not next_step(cells, records_of(cells, 1500, cut=2), {3000: 1500}).ask
+
+    def fits(length: int, extra: int) -> bool:
+        return length - extra >= 700
+
+    first = next_step(cells, records_of(cells, 1024, cut=2), {3000: 1024}, fits)
+    assert first.allowances == {3000: 2048}
+    second = next_step(cells, records_of(cells, 2048, cut=1), first.allowances, fits)
+    assert second.allowances == {3000: 2048}  # 2,304 would leave 696
+    assert not second.ask
+    assert "1 of 2 answers are cut off with 2,048 tokens for thinking: no document fits the length" in second.notes[0]
+    assert grown_allowance(3000, 1600, fits) == 2000
+    assert grown_allowance(3000, 2300, fits) == 2300
+
+
+def test_the_first_allowance_is_small() -> None:
     assert first_allowances("auto", [512, 8192]) == {512: 256, 8192: 1024}
     assert first_allowances("4096", [8192]) == {8192: 4096}
     assert first_allowances("", [8192]) == {}
@@ -140,7 +156,7 @@ def test_an_allowance_is_found_within_the_length_and_kept_for_a_resumed_run(
 ) -> None:
     said = run(say, server, tmp_path, "--thinking", "high", "--json")
     assert said.code == 0, said.err
-    assert json.loads((tmp_path / "run" / FILE).read_text()) == {"6500": 3250, "8000": 4000}
+    assert json.loads((tmp_path / "run" / FILE).read_text()) == {"6500": 4096, "8000": 4096}
     assert "answers are cut off with 1,024 tokens for thinking" in said.err
     records = list(read_records(tmp_path / "run"))
     assert len(records) == 8
@@ -148,7 +164,7 @@ def test_an_allowance_is_found_within_the_length_and_kept_for_a_resumed_run(
     assert all(r.sent.decoding["max_tokens"] == r.allowance for r in records)
     assert {r.sent.decoding["reasoning_effort"] for r in records} == {"high"}
     by_length = {one["length"]: one for one in json.loads(said.out)["thinking"]}
-    assert [(one["cut_off"], one["allowance"]) for one in by_length.values()] == [(0.0, 3250), (0.0, 4000)]
+    assert [(one["cut_off"], one["allowance"]) for one in by_length.values()] == [(0.0, 4096), (0.0, 4096)]
     assert 2400 <= by_length[8000]["mean_thinking_tokens"] <= 3000
     asked = len(server.completions)
     again = run(say, server, tmp_path, "--thinking", "high")
@@ -162,7 +178,8 @@ def test_a_length_that_has_no_room_for_the_thinking_is_said_and_nothing_is_asked
     said = run(say, server, tmp_path, "--thinking", "high", "--lengths", "2000")
     assert said.code == 1
     assert "used the whole allowance for thinking in 4 of 4 answers" in said.err
-    assert len(server.completions) == 4
+    assert "no document fits the length with more; measure longer lengths, or with less thinking" in said.err
+    assert len(server.completions) <= 10
 
 
 def test_a_sweep_over_thinking_gives_a_run_each_and_accuracy_against_thinking(

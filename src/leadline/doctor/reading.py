@@ -175,7 +175,8 @@ def long_reading(examiner: Examiner) -> LongReading:
         said[place] = ask_place(examiner, planted, place)
     answers = [one.text for one in said.values() if isinstance(one, Said)]
     missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
-    same = len(set(answers)) == 1 and bool(missing) and examiner.server is not None
+    said_something = len(set(answers)) == 1 and bool(answers[0].strip())
+    same = said_something and bool(missing) and examiner.server is not None
     question_lost = same and _question_is_unread(examiner, planted)
     lost, unsure, evidence = list[str](), list[str](), ""
     if question_lost:
@@ -213,8 +214,8 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
     one, again, changed = (examiner.try_to_ask(t, prefix, max_tokens=ALLOWANCE, **fields) for t in asked)
     if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(changed, Said)):
         return False
-    if not fields:
-        return one.text == again.text == changed.text
+    if not (one.logprobs and again.logprobs and changed.logprobs):
+        return one.whole == again.whole == changed.whole
     return not _differs(one, again, changed)[0]
 
 

@@ -2,9 +2,9 @@
 
 Thinking needs an unknown number of tokens, and they are part of the length: prompt and allowance together fill it. The
 first documents of each length are asked with a small allowance; while answers are cut off it is doubled and they are
-asked again, up to half of the length. Then everything else is asked, and what is cut off there after all is asked again
-with more. What was found is kept in the run folder, so a resumed run goes on with it. Each record says how much it was
-allowed beyond the task's own answer.
+asked again, as long as a document can be made in what is left of the length. Then everything else is asked, and what is
+cut off there after all is asked again with more. What was found is kept in the run folder, so a resumed run goes on
+with it. Each record says how much it was allowed beyond the task's own answer.
 """
 
 from __future__ import annotations
@@ -30,11 +30,15 @@ FILE = "allowances.json"
 FIRST_TOKENS = 1024
 CUT_SHARE = 0.01
 """Of the answers of a length: with as many cut off, the allowance is too small."""
-LARGEST_SHARE = 0.5
-"""Of a length that may be allowance; the rest is what is measured."""
+FIRST_SHARE = 0.5
+"""Of a length, the most that is allowed before anything is known."""
+STEPS = 4
+"""Smaller and smaller steps that are tried where twice the allowance leaves no room for a document."""
 
 Allowances = dict[int, int]
 """By length: tokens beyond the task's own allowance."""
+Fits = Callable[[int, int], bool]
+"""(length, tokens beyond the task's own allowance) -> whether documents can be made in the rest of the length."""
 
 
 def first_allowances(asked: str, lengths: Collection[int]) -> Allowances:
@@ -43,11 +47,17 @@ def first_allowances(asked: str, lengths: Collection[int]) -> Allowances:
         return {}
     if asked != AUTO:
         return dict.fromkeys(lengths, int(asked))
-    return {length: min(FIRST_TOKENS, largest(length)) for length in lengths}
+    return {length: min(FIRST_TOKENS, int(FIRST_SHARE * length)) for length in lengths}
 
 
-def largest(length: int) -> int:
-    return int(LARGEST_SHARE * length)
+def grown_allowance(length: int, tokens: int, fits: Fits) -> int:
+    """Twice the allowance, or less where that leaves no room for a document; the same if no more fits."""
+    step = tokens
+    for _ in range(STEPS):
+        if tokens + step < length and fits(length, tokens + step):
+            return tokens + step
+        step //= 2
+    return tokens
 
 
 def is_cut_off(record: Record) -> bool:
@@ -64,7 +74,7 @@ class NextStep:
     notes: tuple[str, ...] = ()
 
 
-def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances: Allowances) -> NextStep:
+def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances: Allowances, fits: Fits) -> NextStep:
     """From the newest record of every cell. A step that was interrupted is the same again."""
     grown, ask, notes = dict(allowances), set[str](), []
     for length in sorted({cell.length for cell in cells}):
@@ -78,12 +88,12 @@ def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances
         again = set(asked) if only_pilot else cut
         stale = {key for key in again if _allowed(asked[key]) < grown[length]}
         answered = sum(not record.failed for record in asked.values())
-        if not stale and answered and len(cut) >= CUT_SHARE * answered and grown[length] < largest(length):
-            before, grown[length] = grown[length], min(2 * grown[length], largest(length))
-            stale = again
+        if not stale and answered and len(cut) >= CUT_SHARE * answered:
+            before, grown[length] = grown[length], grown_allowance(length, grown[length], fits)
+            stale = again if grown[length] > before else set()
             notes.append(
                 f"at {format_length(length)} {len(cut)} of {answered} answers are cut off with {before:,} tokens for "
-                f"thinking: {format_growth(grown[length], len(again))}"
+                f"thinking: {format_growth(grown[length], len(stale))}"
             )
         ask |= stale
     if not ask:
@@ -96,6 +106,7 @@ def find_allowance(
     fitter: Fitter,
     folder: Path,
     ask: Callable[[frozenset[str], Listener], None],
+    fits: Fits,
     listen: Listener,
 ) -> None:
     """Asks every cell, in rounds until hardly an answer is cut off. A sample that fails in a round is not asked again
@@ -104,15 +115,17 @@ def find_allowance(
     lengths = {cell.key: cell.length for cell in cells}
     fitter.extra_allowance |= read_allowances(folder)
     tried: set[tuple[str, int]] = set()
+    said: set[str] = set()
     while True:
         here = {key for key, _ in tried}
         found = ((record.cell.key, record) for record in read_records(folder))
         records = {key: record for key, record in found if record.settled or key in here}
-        step = next_step(cells, records, fitter.extra_allowance)
+        step = next_step(cells, records, fitter.extra_allowance, fits)
         fitter.extra_allowance = step.allowances
         write_allowances(folder, step.allowances)
-        for note in step.notes:
+        for note in [note for note in step.notes if note not in said]:
             listen(Note(note))
+            said.add(note)
         new = {(key, step.allowances[lengths[key]]) for key in step.ask} - tried
         if tried and not new:
             return
@@ -124,6 +137,8 @@ def find_allowance(
 
 
 def format_growth(tokens: int, again: int) -> str:
+    if not again:
+        return "no document fits the length with more; measure longer lengths, or with less thinking"
     return f"{tokens:,} tokens from now on, and {again} asked again"
 
 

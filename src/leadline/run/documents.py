@@ -9,7 +9,7 @@ from itertools import islice
 
 from leadline.core.contracts import Task
 from leadline.core.drafts import Draft
-from leadline.core.errors import LeadlineError
+from leadline.core.errors import LeadlineError, LengthError
 from leadline.core.format import format_length
 from leadline.core.seeds import seed_of
 from leadline.core.spec import Spec
@@ -69,6 +69,21 @@ def planned_documents(spec: Spec, tasks: Mapping[str, Task], done: Container[str
         missing = tuple(c for c in cells if c.key not in done)
         if missing:
             yield PlannedDocument(task, cells, missing)
+
+
+def documents_fit(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, length: int, extra: int) -> bool:
+    """Whether the first document of every task can be made at a length with so much extra allowance."""
+    before = fitter.extra_allowance
+    fitter.extra_allowance = {**before, length: extra}
+    try:
+        for title, task in tasks.items():
+            first = next(p for p in planned_documents(spec, {title: task}) if any(c.length == length for c in p.cells))
+            first.document(spec.seed, fitter)
+    except LengthError:
+        return False
+    finally:
+        fitter.extra_allowance = before
+    return True
 
 
 def drafted(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedDocument]:

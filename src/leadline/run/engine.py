@@ -27,7 +27,7 @@ from leadline.core.types import Cell, Document
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.budget import budget_of
-from leadline.run.documents import PlannedDocument, cells_of, drafted, planned_documents
+from leadline.run.documents import PlannedDocument, cells_of, documents_fit, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import Plan, check_room, prepare
@@ -384,7 +384,14 @@ def carry_out(
         if made.spec.allowance == AUTO:
             ask = partial(execute, made, writer, keep_prompts=keep_prompts, stop=stop)
             cells = list(cells_of(made.spec, made.tasks))
-            find_allowance(cells, made.fitter, writer.folder, lambda some, heard: ask(only=some, listen=heard), listen)
+            find_allowance(
+                cells,
+                made.fitter,
+                writer.folder,
+                lambda some, heard: ask(only=some, listen=heard),
+                partial(documents_fit, made.spec, made.tasks, made.fitter),
+                listen,
+            )
         else:
             execute(made, writer, listen=listen, keep_prompts=keep_prompts, stop=stop)
     return folder
