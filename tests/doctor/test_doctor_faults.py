@@ -154,14 +154,22 @@ def test_noise_below_a_third_of_a_nat_and_a_server_that_says_less_are_no_finding
 @pytest.mark.parametrize("logprobs", ["", "none"])
 @pytest.mark.parametrize("kind", ["vllm", "plain"])
 def test_a_model_that_says_the_same_whatever_is_asked_of_a_long_text_is_no_finding(
-    weak: str, logprobs: str, kind: Kind
+    weak: Any, logprobs: Any, kind: Kind
 ) -> None:
     found = checked(Planted(weak=weak, logprobs=logprobs), kind, only=("truncation", "rewriting"))
     assert not found.findings, [(r.check, r.evidence) for r in found.findings]
 
 
+@pytest.mark.parametrize("kind", ["vllm", "llamacpp", "plain"])
+def test_log_probabilities_that_a_cache_moves_by_a_third_of_a_nat_are_no_finding(kind: Kind) -> None:
+    found = checked(Planted(cached_noise=True, weak="long"), kind)
+    assert not found.findings, [(r.check, r.evidence) for r in found.findings]
+    cut = Planted(cached_noise=True, weak="long", cut="front", receipts="as_sent")
+    assert ids(checked(cut, kind, only=("truncation",))) == {"truncation"}
+
+
 @pytest.mark.parametrize(("kind", "logprobs"), [("vllm", ""), ("sglang", ""), ("plain", "none")])
-def test_a_cut_end_is_found_although_the_model_is_weak(kind: Kind, logprobs: str) -> None:
+def test_a_cut_end_is_found_although_the_model_is_weak(kind: Kind, logprobs: Any) -> None:
     planted = Planted(weak="long", cut="end", receipts="as_sent", logprobs=logprobs, cut_to=3000)
     assert ids(checked(planted, kind, only=("truncation",))) == {"truncation"}
 
@@ -200,6 +208,6 @@ def test_the_real_limit_is_bisected_and_the_tokens_read_whole_are_measured() -> 
 
 def test_every_field_of_the_planted_faults_is_used() -> None:
     used = {name for fault in EACH.values() for name in fault} | {name for *_, fault in OTHER_FORMS for name in fault}
-    assert used | {"tiny_noise", "weak", "most_finish", "beyond", "hangs"} == {
+    assert used | {"tiny_noise", "cached_noise", "weak", "most_finish", "beyond", "hangs"} == {
         f.name for f in dataclasses.fields(Planted)
     }

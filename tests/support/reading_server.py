@@ -27,6 +27,7 @@ SYSTEM = (
     "You are Harbourmaster, a careful assistant of the port. Never mention fish, and answer every question politely."
 )
 WEAK_BEYOND = 2000
+CACHED_NOISE = 0.35
 FOOTER = "\n\nPowered by ExampleGate, the friendly gateway."
 
 
@@ -57,6 +58,9 @@ class Planted:
     """Every n-th answer at temperature 0 comes from another replica."""
     tiny_noise: bool = False
     """Log-probabilities differ by less than 0.3 nats from request to request, as in real batches."""
+    cached_noise: bool = False
+    """Log-probabilities of a prompt that was read before are up to 0.35 nats off at some tokens, and door codes change
+    them by less than 0.5 nats."""
     weak: Literal["", "long", "all"] = ""
     """The model answers every question about a text with the same words: about a long one, or about any."""
     cache: Literal["on", "off", "silent", "lies"] = "on"
@@ -92,6 +96,8 @@ class ReadingServer(FakeServer):
         self._numbers = itertools.count(1)
         self._blocks: set[int] = set()
         self._replies: dict[str, Response] = {}
+        self._read: set[str] = set()
+        """Prompts that were read before."""
         self.asked = 0
         """Requests for answers so far."""
         self.longest = 0
@@ -222,6 +228,7 @@ class ReadingServer(FakeServer):
         if body.get("logprobs") and planted.logprobs != "none":
             sampled = (planted.temperature or 0.0) > 0
             choice["logprobs"] = self._logprobs(text, prompt, number, chat=chat, sampled=sampled)
+            self._read.add(prompt)
         if "prompt_logprobs" in body and planted.logprobs != "none" and self.kind == "vllm":
             choice["prompt_logprobs"] = self._prompt_logprobs(prompt, number)
         page: dict[str, Any] = {"id": f"cmpl-{number}", "created": 0, "choices": [choice], "model": MODEL}
@@ -273,7 +280,7 @@ class ReadingServer(FakeServer):
     def _logprobs(self, text: str | None, prompt: str, number: int, *, chat: bool, sampled: bool) -> dict[str, Any]:
         listed: list[dict[str, Any]] = []
         for position, token in enumerate((text or "")[:64]):
-            value = reading_model.logprob(prompt, position) + self._noise(number)
+            value = self._logprob(prompt, position) + self._noise(number)
             other = {"token": "#", "logprob": value + (1.0 if sampled else -3.0)}
             listed.append(
                 {"token": token, "logprob": value, "top_logprobs": [{"token": token, "logprob": value}, other]}
@@ -288,8 +295,17 @@ class ReadingServer(FakeServer):
 
     def _prompt_logprobs(self, prompt: str, number: int) -> list[Any]:
         noise = self._noise(number)
-        ids = prompt.encode()
-        return [None, *({str(i): {"logprob": -1.0 - (i % 7) / 7 + noise}} for i in ids[1:])]
+        off = CACHED_NOISE if self.planted.cached_noise and prompt in self._read else 0.0
+        self._read.add(prompt)
+        chances = (-1.0 - (i % 7) / 7 + noise - off * (n % 7 == 0) for n, i in enumerate(prompt.encode()[1:]))
+        return [None, *({str(i): {"logprob": p}} for i, p in zip(prompt.encode()[1:], chances, strict=True))]
+
+    def _logprob(self, prompt: str, position: int) -> float:
+        if not self.planted.cached_noise:
+            return reading_model.logprob(prompt, position)
+        whole = reading_model.logprob(re.sub(r"\d", "0", prompt), position)
+        off = CACHED_NOISE if prompt in self._read and position % 5 == 0 else 0.0
+        return whole + 0.2 * reading_model.logprob(prompt, position) - off
 
     def _noise(self, number: int) -> float:
         if self.planted.logprobs == "by_order":

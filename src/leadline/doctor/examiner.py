@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from leadline.core.contracts import Model
 from leadline.core.drafts import Draft, Question
 from leadline.core.records import Completion, Failure
@@ -28,6 +30,8 @@ FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 20.0
 TINY_DIFFERENCE = 0.3
 """Nats: differences below this come from the order of floating-point sums and are not a fault."""
+LARGE_DIFFERENCE = 1.0
+"""Nats: more than this at a single token is a fault."""
 TOP = 3
 """Alternatives asked for at every token."""
 THOUGHT = re.compile("|".join(re.escape(tag) for pair in TAGS for tag in pair) + r"|<\|channel\|>\s*analysis")
@@ -228,12 +232,17 @@ def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
 
 
 def logprob_difference(one: Said, two: Said) -> float | None:
-    """The largest difference in nats between two answers, up to the first token that differs; None without any.
+    """The largest difference in nats between two answers, up to the first token that differs; None without any."""
+    return max(logprob_differences(one, two), default=None)
+
+
+def logprob_differences(one: Said, two: Said) -> list[float]:
+    """In nats, of every token that one of two answers lists, up to the first token that differs.
 
     A token that the other answer does not list is less likely there than all that it lists: the difference is at least
     that.
     """
-    worst: float | None = None
+    found: list[float] = []
     for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
         ours, others = _chances(mine), _chances(theirs)
         for token in ours.keys() | others.keys():
@@ -243,10 +252,18 @@ def logprob_difference(one: Said, two: Said) -> float | None:
             else:
                 given, listed = (a, others) if a is not None else (b, ours)
                 apart = max(0.0, (given or 0.0) - min(listed.values()))
-            worst = max(worst or 0.0, apart)
+            found.append(apart)
         if mine.token != theirs.token:
             break
-    return worst
+    return found
+
+
+def is_unstable(differences: Sequence[float]) -> bool:
+    """Whether log-probabilities of the same text differ by more than the order of floating-point sums explains: on
+    average, or by much at one token. With quantised weights single tokens can be a third of a nat off when a prompt
+    comes from the cache."""
+    average = float(np.mean(differences)) if differences else 0.0
+    return average > TINY_DIFFERENCE or max(differences, default=0.0) > LARGE_DIFFERENCE
 
 
 def _chances(found: TokenChances) -> dict[str, float]:

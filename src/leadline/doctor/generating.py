@@ -18,7 +18,8 @@ from leadline.doctor.examiner import (
     Examiner,
     Said,
     flip_margin,
-    logprob_difference,
+    is_unstable,
+    logprob_differences,
 )
 from leadline.doctor.texts import (
     CONTINUED,
@@ -224,6 +225,8 @@ class Repetition:
     """Answers whose tokens were not the most likely ones by a clear margin."""
     largest: float | None
     """The largest difference of log-probabilities in nats; None where the server gives none."""
+    unstable: bool = False
+    """Whether the log-probabilities of a repeated answer differ by more than rounding explains."""
     shown: str = ""
 
 
@@ -232,7 +235,7 @@ def repetition(examiner: Examiner) -> Repetition:
     texts = REPEATED if examiner.server is not None else REPEATED[:2]
     repeats = flips = clear = odd = 0
     largest: float | None = None
-    shown = ""
+    unstable, shown = False, ""
     for text in texts:
         ask = partial(examiner.ask, text, max_tokens=SAMPLED, **fields)
         first = ask()
@@ -240,19 +243,20 @@ def repetition(examiner: Examiner) -> Repetition:
         together = examiner.at_once([ask] * AT_ONCE) if examiner.server is not None else []
         for said in (*again, *together):
             repeats += 1
-            apart = logprob_difference(first, said)
-            largest = largest if apart is None else max(largest or 0.0, apart)
+            apart = logprob_differences(first, said)
+            largest = max(largest or 0.0, *apart) if apart else largest
+            unstable = unstable or is_unstable(apart)
             odd += _is_sampled(said)
             if said.whole != first.whole:
                 flips += 1
                 margin = flip_margin(first, said)
-                if margin is None or margin > TINY_DIFFERENCE:
+                if margin is None or margin > 2 * TINY_DIFFERENCE:  # both tokens may have moved
                     clear += 1
                     shown = shown or f"{first.whole[:50]!r} and {said.whole[:50]!r}"
     rate = wilson(flips, repeats)
     examiner.numbers |= {"repeats": repeats, "flips": flips, "flip_rate": flips / repeats}
     examiner.numbers |= {"flip_rate_low": rate.low, "flip_rate_high": rate.high}
-    return Repetition(repeats, flips, clear, odd, largest, shown)
+    return Repetition(repeats, flips, clear, odd, largest, unstable, shown)
 
 
 def _is_sampled(said: Said) -> bool:
@@ -309,21 +313,22 @@ def check_logprobs(examiner: Examiner) -> Ok | Finding | NotMade:
     fix = "switch prefix caching off for log-probability tasks, send --workers 1, or measure in process with hf:"
     apart: float | None
     try:
-        apart = _prompt_difference(examiner)
+        apart, unstable = _prompt_difference(examiner)
         what = "of a prompt's tokens"
     except CannotCheck as why:
         if examiner.server is None:
             raise
-        apart = examiner.once(repetition).largest
+        apart, unstable = examiner.once(repetition).largest, examiner.once(repetition).unstable
         what = "of generated tokens"
         if apart is None:
             raise CannotCheck(f"the server gives no log-probabilities ({why})") from None
-    if apart > TINY_DIFFERENCE:
+    if unstable:
         return Finding(f"log-probabilities {what} differ by up to {apart:.2g} nats with the order and batch", fix)
     return Ok(f"log-probabilities {what} differ by at most {apart:.2g} nats with the order and batch")
 
 
-def _prompt_difference(examiner: Examiner) -> float:
+def _prompt_difference(examiner: Examiner) -> tuple[float, bool]:
+    """The largest difference of a token's log-probability, and whether that is more than rounding explains."""
     model = examiner.model
     if not isinstance(model, LogprobModel):
         raise CannotCheck("the model gives no log-probabilities")
@@ -342,4 +347,5 @@ def _prompt_difference(examiner: Examiner) -> float:
     same = [row for row in rows if len(row) == len(first)]
     if len(one) == len(two) or len(same) != 1 + 4:
         raise CannotCheck("the two test texts have the same length in this tokenizer")
-    return float(max(np.max(np.abs(row - first)) for row in same))
+    apart = [np.abs(row - first) for row in same]
+    return float(max(map(np.max, apart))), any(is_unstable(one.tolist()) for one in apart)

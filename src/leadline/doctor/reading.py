@@ -8,8 +8,9 @@ server gives them, when the fact itself is changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os.path import commonprefix
 from typing import Any
 
@@ -211,7 +212,8 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
     else:
         prefix = ""
         asked = (planted.text(place), planted.text(place), planted.unrelated(place))
-    one, again, changed = (examiner.try_to_ask(t, prefix, max_tokens=ALLOWANCE, **fields) for t in asked)
+    ask = partial(examiner.try_to_ask, prefix=prefix, max_tokens=ALLOWANCE, **fields)
+    one, again, changed = (_read_before(partial(ask, text)) for text in asked)
     if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(changed, Said)):
         return False
     if not (one.logprobs and again.logprobs and changed.logprobs):
@@ -227,14 +229,22 @@ def _is_unread(
         return False, "the model did not find it"
     fields = examiner.logprob_fields or {}
     changed = other_value(examiner, planted, place)
-    one, again, other = (ask_place(examiner, planted, place, value, **fields) for value in ("", "", changed))
-    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
+    one, other = (_read_before(partial(ask_place, examiner, planted, place, v, **fields)) for v in ("", changed))
+    if isinstance(one, Failure) or isinstance(other, Failure):
         return False, "it was not answered"
     if fields:
-        read, evidence = _differs(one, again, other)
+        again = ask_place(examiner, planted, place, **fields)
+        read, evidence = _differs(one, again if isinstance(again, Said) else one, other)
         return not read, f"with another code there the answer changes by {evidence}"
     same = one.text == other.text
     return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
+
+
+def _read_before(ask: Callable[[], Said | Failure]) -> Said | Failure:
+    """The answer to a prompt that was sent just before. What comes from a cache may be computed a little differently:
+    only answers to cached prompts are compared."""
+    first = ask()
+    return first if isinstance(first, Failure) else ask()
 
 
 def _differs(one: Said, again: Said, other: Said) -> tuple[bool, str]:
@@ -271,8 +281,8 @@ def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
         return Finding(f"a prompt of {found.expected:,} tokens is counted as {found.receipt:,}", fix)
     if found.unsure:
         named = format_list([REGIONS[place] for place in found.unsure])
-        seen = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
-        what = f"at {found.length:,} tokens the code in {named} is not found, {seen}: {found.evidence}"
+        known = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
+        what = f"at {found.length:,} tokens the code in {named} is not found, {known}: {found.evidence}"
         return Ok(what if able.is_enough else f"{what}; the model hardly finds one in a short text either")
     return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
 

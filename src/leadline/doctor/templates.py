@@ -13,7 +13,7 @@ from leadline.core.contracts import LogprobModel, Model
 from leadline.core.errors import LeadlineError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.doctor.counting import NO_COUNTS, pattern, remote_tokenizer
-from leadline.doctor.examiner import TINY_DIFFERENCE, CannotCheck, Examiner, Said, logprob_difference
+from leadline.doctor.examiner import LARGE_DIFFERENCE, TINY_DIFFERENCE, CannotCheck, Examiner, Said, logprob_difference
 from leadline.doctor.texts import LEAKS, PROSE
 
 SMALL_ADDITION = 8
@@ -48,10 +48,10 @@ def templates_compared(examiner: Examiner) -> TemplateComparison:
     if not isinstance(plain, Said) or chat.thinks:
         raise CannotCheck("the server answers no completion of token ids to compare the chat with")
     apart, noise = logprob_difference(chat, plain), logprob_difference(chat, again)
-    if (noise or 0.0) > TINY_DIFFERENCE or (noise is None and chat.text != again.text):
+    if (noise or 0.0) > LARGE_DIFFERENCE or (noise is None and chat.text != again.text):
         raise CannotCheck("the same messages are answered differently: nothing can be compared with them")
     if apart is not None:
-        differs = apart > TINY_DIFFERENCE
+        differs = apart > max(TINY_DIFFERENCE, 2 * (noise or 0.0))
         return TemplateComparison(differs, f"log-probabilities of the answer's first tokens differ by {apart:.2g} nats")
     differs = chat.text.split()[:4] != plain.text.split()[:4]
     return TemplateComparison(differs, f"the answers begin with {chat.text[:40]!r} and {plain.text[:40]!r}")
