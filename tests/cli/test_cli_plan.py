@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from leadline.cli.detection import parse_points
 from leadline.cli.main import run_command
-from leadline.cli.plan import parse_points
 from leadline.core.errors import UsageError
 
 

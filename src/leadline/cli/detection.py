@@ -1,0 +1,166 @@
+"""`leadline plan --detect`: how often a grid sees a drop of a given size, and how many samples would see it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from leadline.cli.output import echo
+from leadline.core.errors import UsageError
+from leadline.run.documents import depths_of
+from leadline.run.plan import Plan
+from leadline.stats.gate import parse_gate
+from leadline.stats.observations import observations
+from leadline.stats.power import (
+    CAUSES,
+    MOST_SAMPLES,
+    POWER,
+    Cause,
+    CompareRates,
+    GateRates,
+    Grid,
+    Noise,
+    Sharing,
+    compare_rates,
+    fewest_samples,
+    gate_rates,
+    seen_noise,
+    smallest_drop,
+)
+from leadline.store.manifest import read_manifest
+from leadline.store.runs import read_records
+
+SHARED_HAYSTACKS: dict[str, Sharing] = {"fresh": "nothing", "shared": "length", "nested": "task"}
+SEARCH_RUNS, STATED_RUNS = 500, 2000
+"""Simulated comparisons: while looking for a number of samples, and behind a rate that is printed."""
+
+
+def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str, Any]:
+    """How often this plan and larger ones see a drop, and what they make of equal models."""
+    noise = Noise()
+    if like is not None:
+        read_manifest(like)  # raises if the folder is not a run
+        noise = seen_noise(observations(read_records(like)))
+    spec, samples = made.spec, max(made.spec.samples, 2)
+    places = [
+        (title, length, depth)
+        for title, task in made.tasks.items()
+        for length in spec.lengths
+        for depth in depths_of(spec, task)
+    ]
+    common = frozenset(title for title, task in made.tasks.items() if task.common_haystack)
+    grid = Grid(tuple(places), SHARED_HAYSTACKS[spec.reading], common)
+
+    def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
+        return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
+
+    def stated(count: int) -> list[float]:
+        """The rates for both causes of correlated prompts, the lower first; one number where nothing is shared."""
+        return sorted(worse(count, runs=STATED_RUNS, cause=cause).worse for cause in _causes(grid))
+
+    needed = fewest_samples(lambda count: worse(count).worse)
+    ours, theirs = stated(samples), None if needed is None else stated(needed)
+    found: dict[str, Any] = {
+        "drop": drop,
+        "samples_a_cell": needed,
+        "prompts": None if needed is None else needed * len(places),
+        "power": theirs and theirs[0],
+        "power_range": theirs,
+        "false_alarms": worse(needed or samples, 0.0, STATED_RUNS).any_difference,
+        "tests": worse(samples).tests,
+        "this_run": {
+            "samples_a_cell": samples,
+            "power": ours[0],
+            "power_range": ours,
+            "sees": smallest_drop(lambda size: worse(samples, size).worse),
+        },
+        "discordance": max(noise.discordance, drop),
+        "correlation": noise.correlation if grid.shares else None,
+        "from": str(like) if like else "no earlier run: assumed",
+    }
+    return found | ({"gate": _gate_detection(grid, samples, drop, noise, gate)} if gate else {})
+
+
+def _gate_detection(grid: Grid, samples: int, drop: float, noise: Noise, gate: str) -> dict[str, Any]:
+    clauses = parse_gate(gate)
+    if all(clause.subject == "effective" for clause in clauses):
+        raise UsageError("a gate on effective length alone cannot be planned", where="--gate", fix="add overall >= -2")
+
+    def rates(count: int, size: float, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> GateRates:
+        return gate_rates(grid, count, size, replace(noise, cause=cause), clauses, runs=runs)
+
+    equal, dropped = ([rates(samples, size, STATED_RUNS, cause) for cause in _causes(grid)] for size in (0.0, drop))
+    return {
+        "gate": gate,
+        "equal_passed": sorted(r.passed for r in equal),
+        "equal_failed": sorted(r.failed for r in equal),
+        "drop_failed": sorted(r.failed for r in dropped),
+        "drop_passed": sorted(r.passed for r in dropped),
+        "samples_to_pass": fewest_samples(lambda count: rates(count, 0.0).passed),
+        "samples_to_fail": fewest_samples(lambda count: rates(count, drop).failed),
+        "left_out": list(equal[0].left_out),
+    }
+
+
+def _causes(grid: Grid) -> tuple[Cause, ...]:
+    return CAUSES if grid.shares else CAUSES[:1]
+
+
+def parse_points(text: str) -> float:
+    """`5pt`, `5 points`, `5` or `0.05`: five points out of a hundred."""
+    found = re.fullmatch(r"\s*(\d*\.?\d+)\s*(pts?|points?)?\s*", text)
+    value = float(found[1]) if found else 0.0
+    points = value / 100 if found and (found[2] or value >= 1) else value
+    if not 0 < points <= 1:
+        raise UsageError(f"{text!r} is not a drop in points", where="--detect", fix="write 5pt for five of a hundred")
+    return points
+
+
+def show_detection(found: dict[str, Any]) -> None:
+    this, drop = found["this_run"], f"{100 * found['drop']:g} points"
+    noise = f"{100 * found['discordance']:.2g}% of answers flip"
+    if found["correlation"] is not None:
+        noise += f", differences over one haystack correlate by {found['correlation']:.2f}"
+    if found["samples_a_cell"] is None:
+        echo(f"detect  up to {MOST_SAMPLES:,} samples per cell do not detect a drop of {drop} reliably ({noise})")
+    else:
+        many = f"{found['samples_a_cell']:,} samples per cell ({found['prompts']:,} prompts in each run)"
+        echo(
+            f"detect  with {many} compare calls a drop of {drop} everywhere worse overall in "
+            f"{_of_100(*found['power_range'])} comparisons ({noise})"
+        )
+    able = "no drop of up to 50 points" if this["sees"] is None else f"a drop of {100 * this['sees']:.1f} points"
+    echo(
+        f"        with the {this['samples_a_cell']:,} of this plan in {_of_100(*this['power_range'])}; it detects "
+        f"{able} in {_of_100(POWER)}. Equal models are called different somewhere in {_of_100(found['false_alarms'])} "
+        f"({found['tests']} tests, corrected)"
+    )
+    if found["correlation"] is not None:
+        echo(
+            "        the lower rate is for haystacks that all differ a little, the higher for some that are lost whole"
+        )
+    if "gate" in found:
+        _show_gate(found["gate"], this["samples_a_cell"], drop)
+
+
+def _show_gate(found: dict[str, Any], samples: int, drop: str) -> None:
+    echo(
+        f"gate    with the {samples:,} samples per cell of this plan equal models pass in "
+        f"{_of_100(*found['equal_passed'])} and fail in {_of_100(*found['equal_failed'])}; a drop of {drop} fails in "
+        f"{_of_100(*found['drop_failed'])} and passes in {_of_100(*found['drop_passed'])}; the rest is undecided"
+    )
+    wanted = (("pass equal models", "samples_to_pass"), (f"fail a drop of {drop}", "samples_to_fail"))
+    for what, name in wanted:
+        count = found[name]
+        if count is None:
+            echo(f"        up to {MOST_SAMPLES:,} samples per cell do not {what} in {_of_100(POWER)}")
+        else:
+            echo(f"        to {what} in {_of_100(POWER)} it takes {count:,} samples per cell")
+    if found["left_out"]:
+        echo(f"        not planned: {'; '.join(found['left_out'])}")
+
+
+def _of_100(*shares: float) -> str:
+    return " to ".join(dict.fromkeys(f"{100 * share:.0f}" for share in shares)) + " of 100"
