@@ -1,4 +1,5 @@
-"""`leadline plan`: what a run would cost. The model is opened, but no request is sent."""
+"""`leadline plan`: what a run would cost. The model is opened and its tokens are counted, but no prompt of the run is
+sent."""
 
 from __future__ import annotations
 

@@ -92,8 +92,8 @@ class Task(Options):
     """A family of questions. Fields are its options; a subclass or an instance with other defaults is a preset.
 
     A task counts no tokens, knows no model, and draws randomness only from coordinates. Words, names and values in keys
-    or answers come from `part_of(pool, self.split)` (leadline.core.seeds), or are drawn again until
-    `side_of(value) == self.split`, so that training data and test data have none in common.
+    or answers come from `of_split(pool, self.split)` (leadline.core.seeds), or are drawn again until
+    `split_of(value) == self.split`, so that training data and test data have none in common.
     """
 
     version: ClassVar[str] = "1"

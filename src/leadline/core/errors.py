@@ -19,9 +19,10 @@ LeadlineError
     Interrupted      130  the user stopped it
   FailedSamples        1  the run finished, but some samples have no valid answer
   TruncatedPrompts    65  a gate cannot judge a run whose prompts were not read as sent
+  NotMeasured         65  the answers of a server are no measurement of the model
   JudgeRefused        65  a judge may not grade: of the tested model's family, or it fails known cases
 
-The codes follow sysexits.h; 1 and 2 are left for verdicts.
+The codes follow sysexits.h; 1 and 2 say that the program worked, and that the result is bad or undecided.
 """
 
 from __future__ import annotations
