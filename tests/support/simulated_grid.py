@@ -52,7 +52,7 @@ def text_document(body: str, question: str, *, targets: tuple[str, ...], depth: 
         scorers=("match.all",),
     )
     return Document(
-        id="hand", cluster="hand", frame=completion_frame(), text=head + body, ids=ids, body_start=3,
+        id="hand", cluster="hand", frame=completion_frame(), text=head + body, tokens=ids, body_start=3,
         body_start_characters=len(head), facts=(), probes=(probe,),
     )  # fmt: skip
 

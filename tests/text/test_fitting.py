@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -41,6 +43,22 @@ def assert_exact(document: Document, tokens: Tokenizer) -> None:
         ids = document.prompt_ids(probe)
         assert len(ids) == probe.prompt_tokens == probe.cell.length - probe.allowance
         assert np.array_equal(tokens.encode(document.prompt_text(probe)), ids)
+
+
+# --- tokens when they are needed ---
+
+
+def test_tokens_are_put_together_when_they_are_read_and_go_with_the_document_to_another_process() -> None:
+    fitter = Fitter(ByteTokenizer(), CHAT)
+    for sample in range(3):  # the first two are verified whole
+        last = PROSE.document([Cell("niah", 1500, 0.5, sample)], seed=2, fitter=fitter)
+    assert callable(last.tokens)
+    sent = pickle.dumps(last)
+    assert len(sent) < 10 * 1500  # the text and four bytes a token, without the haystack
+    arrived = pickle.loads(sent)
+    assert np.array_equal(arrived.ids, ByteTokenizer().encode(last.text))
+    assert arrived.facts == last.facts
+    assert not callable(last.tokens)
 
 
 # --- by hand ---

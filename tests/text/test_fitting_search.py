@@ -13,7 +13,7 @@ from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece, first_cut
 from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable
 from leadline.text.fitting.order import PieceOrder
-from leadline.text.fitting.places import CUT_PLACES, choose_places
+from leadline.text.fitting.places import CUT_PLACES, Boundaries
 from leadline.text.sources import open_source
 from leadline.text.tokenizers import open_tokenizer
 from support.toy_tokenizers import toy_tokenizer
@@ -68,7 +68,7 @@ def test_places_found_by_bisection_are_those_of_the_definition(seed: int) -> Non
         wanted += [float(total)] * int(draw.integers(2))
         cut = int(draw.integers(0, 30))
         expected = places_by_definition(bounds, free, wanted, cut, count - last)
-        assert choose_places(bounds, free, wanted, cut, count - last) == expected
+        assert Boundaries(bounds, free).choose_places(wanted, cut, count - last) == expected
 
 
 def counted_bank(tokenizer: str, haystack: str) -> CountedBank:

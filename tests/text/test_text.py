@@ -85,9 +85,9 @@ def test_pieces_side_by_side_have_the_tokens_of_the_whole_text(family: str) -> N
     while not counted.clean[start : start + 20].all():
         start += 1
     text = "".join(counted.bank.pieces[start : start + 20])
-    ids, texts = counted.gather(np.arange(start, start + 20))
-    assert "".join(texts) == text
-    assert np.array_equal(np.frombuffer(b"".join(ids), np.int32), context.encode_between(text))
+    order = np.arange(start, start + 20)
+    assert "".join(counted.texts(order)) == text
+    assert np.array_equal(np.frombuffer(b"".join(counted.id_parts(order)), np.int32), context.encode_between(text))
 
 
 def test_counting_a_bank_again_reads_it_from_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ What a task writes is in `leadline.core.drafts`. What comes back from a model, a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -270,7 +270,8 @@ class Document:
     cluster: str
     frame: Frame
     text: str
-    ids: Ids
+    tokens: Ids | Callable[[], Ids]
+    """The token ids, or what puts them together: a server that is sent text never needs them."""
     body_start: int
     body_start_characters: int
     facts: tuple[Planted, ...]
@@ -279,6 +280,19 @@ class Document:
     """What is read for probes that ask for log-probabilities; empty if all ask for answers."""
     conversation: bool = False
     """Whether its text is a conversation of several turns, up to the question in the last one."""
+
+    @property
+    def ids(self) -> Ids:
+        """The token ids of `text`."""
+        if callable(self.tokens):
+            object.__setattr__(self, "tokens", self.tokens())
+        assert not callable(self.tokens)
+        return self.tokens
+
+    def __reduce__(self) -> tuple[Callable[..., Document], tuple[Any, ...]]:
+        """With its token ids, since what puts them together is of this process."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)} | {"tokens": self.ids}
+        return Document, tuple(values.values())
 
     def turns(self, probe: Probe) -> list[Turn]:
         """The conversation as sent to a chat server. Without prefill the answer prefix ends the last turn."""

@@ -184,7 +184,7 @@ class _Builder:
             cluster=self._name,
             frame=self._plain,
             text=self._plain.before + self._text.text,
-            ids=self._text.ids,
+            tokens=self._text.ids,
             body_start=self._text.before,
             body_start_characters=len(self._plain.before),
             facts=tuple(self._planted(cell) for cell in self._cells if cell.key in self._anchors),

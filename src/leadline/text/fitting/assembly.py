@@ -8,6 +8,7 @@ ever tokenised again.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,9 +34,10 @@ class Span(NamedTuple):
 class Checkpoint(NamedTuple):
     """A state of an assembly to return to."""
 
-    chunks: int
-    groups: int
-    spans: int
+    chunks: tuple[tuple[Ids, str] | Indices, ...]
+    firsts: tuple[int, ...]
+    groups: tuple[tuple[int, int, str], ...]
+    spans: tuple[Span, ...]
     tokens: int
     characters: int
     open_text: str
@@ -60,6 +62,8 @@ class Assembly:
     """The bank piece that the open group ends with, or -1."""
     _chunks: list[tuple[Ids, str] | Indices] = field(default_factory=list)
     """Tokens with their text, or pieces of the bank whose tokens and text are put together at the end."""
+    _firsts: list[int] = field(default_factory=list)
+    """The number of the first token of each chunk."""
     _groups: list[tuple[int, int, str]] = field(default_factory=list)
     """(first token, first character, text) of text that did not come from the bank, to locate spans."""
 
@@ -111,6 +115,7 @@ class Assembly:
             if len(order) > 1:
                 whole = order[:-1]
                 self._chunks.append(whole)
+                self._firsts.append(self.tokens)
                 self.tokens += int(self.counted.counts[whole].sum())
                 self.characters += int(self.counted.lengths[whole].sum())
             self._extend_group(int(order[-1]))
@@ -154,6 +159,7 @@ class Assembly:
 
     def _push(self, ids: Ids, text: str) -> None:
         self._chunks.append((ids, text))
+        self._firsts.append(self.tokens)
         self.tokens += len(ids)
         self.characters += len(text)
 
@@ -168,29 +174,41 @@ class Assembly:
 
     def checkpoint(self) -> Checkpoint:
         return Checkpoint(
-            len(self._chunks), len(self._groups), len(self.spans), self.tokens, self.characters,
-            self.open_text, self._open_ids, self._open_piece,
+            tuple(self._chunks), tuple(self._firsts), tuple(self._groups), tuple(self.spans), self.tokens,
+            self.characters, self.open_text, self._open_ids, self._open_piece,
         )  # fmt: skip
 
     def restore(self, state: Checkpoint) -> None:
-        del self._chunks[state.chunks :]
-        del self._groups[state.groups :]
-        del self.spans[state.spans :]
+        self._chunks, self._firsts = list(state.chunks), list(state.firsts)
+        self._groups, self.spans = list(state.groups), list(state.spans)
         self.tokens, self.characters, self.open_text = state.tokens, state.characters, state.open_text
         self._open_ids, self._open_piece = state.open_ids, state.open_piece
 
-    def finish(self) -> tuple[str, Ids]:
-        """The whole text and its tokens."""
+    def finish(self) -> str:
+        """The whole text."""
         self._close_group()
-        ids: list[bytes] = []
         texts: list[str] = []
         for chunk in self._chunks:
-            more_ids, more_texts = (
-                ([chunk[0].tobytes()], [chunk[1]]) if isinstance(chunk, tuple) else self.counted.gather(chunk)
-            )
-            ids += more_ids
-            texts += more_texts
-        return "".join(texts), np.frombuffer(bytearray().join(ids), np.int32)
+            texts += (chunk[1],) if isinstance(chunk, tuple) else self.counted.texts(chunk)
+        return "".join(texts)
+
+    def ids(self) -> Ids:
+        """The tokens of the whole text (after `finish`)."""
+        return self._joined(self._chunks)
+
+    def ids_from(self, start: int, count: int) -> Ids:
+        """Some tokens of the whole text, from number `start` on (after `finish`)."""
+        first = bisect_right(self._firsts, start) - 1
+        last, start = first + 1, start - self._firsts[first]
+        while len(found := self._joined(self._chunks[first:last])) < start + count and last < len(self._chunks):
+            last += 1
+        return found[start : start + count]
+
+    def _joined(self, chunks: Sequence[tuple[Ids, str] | Indices]) -> Ids:
+        ids: list[bytes] = []
+        for chunk in chunks:
+            ids += (chunk[0].tobytes(),) if isinstance(chunk, tuple) else self.counted.id_parts(chunk)
+        return np.frombuffer(bytearray().join(ids), np.int32)
 
     def token_at(self, character: int) -> int:
         """The first token that ends after a character at which a text was added (after `finish`)."""

@@ -72,14 +72,18 @@ class CountedBank:
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
         self._forget_groups()
 
-    def gather(self, order: Indices) -> tuple[list[bytes], list[str]]:
-        """The tokens and the texts of pieces in an order, in parts to join."""
+    def id_parts(self, order: Indices) -> list[bytes]:
+        """The tokens of pieces in an order, in parts to join."""
         if len(order) and _is_consecutive(order):
             first, end = int(order[0]), int(order[-1]) + 1
-            return [self.ids[self.starts[first] : self.starts[end]].tobytes()], list(self.bank.pieces[first:end])
-        return self._id_array[order].tolist(), self.texts(order)
+            return [self.ids[self.starts[first] : self.starts[end]].tobytes()]
+        found: list[bytes] = self._id_array[order].tolist()
+        return found
 
     def texts(self, order: Indices) -> list[str]:
+        """The texts of pieces in an order."""
+        if len(order) and _is_consecutive(order):
+            return list(self.bank.pieces[int(order[0]) : int(order[-1]) + 1])
         found: list[str] = self._text_array[order].tolist()
         return found
 
@@ -180,7 +184,9 @@ class CountedBank:
             return self.clean[order[0] : order[-1]]
         left, right = order[:-1], order[1:]
         sound = np.zeros(len(left), np.bool_)
-        follows = (right - left == 1) & self.bank.contiguous
+        if not self.bank.contiguous:
+            return sound if self.careful or not len(left) else self._other_joints(left, right)
+        follows = right - left == 1
         sound[follows] = self.clean[left[follows]]
         others = np.flatnonzero(~follows)
         if len(others) and not self.careful:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -84,7 +85,7 @@ def cut_by_tokenising(order: PieceOrder, at: int, sizes: Sequence[int], attempt:
     for factor in (1, 2, 4):  # a bank may count more tokens than its pieces have side by side
         text, pieces, tokens = _text_from(order, at, factor * (sizes[-1] + 4 * skipped_words))
         if skipped_words:
-            text = text[[m.start() for m in _WORD.finditer(text)][: skipped_words + 1][-1] :]
+            text = text[[m.start() for m in islice(_WORD.finditer(text), skipped_words + 1)][-1] :]
         ends = _first_ends(counted, text, sizes[-1], len(text) / max(tokens, 1))
         if len(ends) >= sizes[-1]:
             break
@@ -152,13 +153,14 @@ def _cut_one_sentence(order: PieceOrder, at: int, size: int, no_space: bool) -> 
 
 def _text_from(order: PieceOrder, at: int, least: int) -> tuple[str, int, int]:
     """Text of at least `least` counted tokens from a position on, and its pieces and tokens."""
-    counted, text, pieces, tokens = order.counted, "", 0, 0
-    while tokens < least and pieces < len(order):
-        piece = int(order.pieces[(at + pieces) % len(order)])
-        text += counted.bank.pieces[piece]
-        tokens += int(counted.counts[piece])
-        pieces += 1
-    return text, pieces, tokens
+    at %= len(order)
+    stop = int(order.ends.searchsorted(order.ends[at] + least))
+    if stop <= len(order):
+        some = order.pieces[at:stop]
+    else:  # on from the beginning of the order
+        more = least - int(order.ends[-1] - order.ends[at])
+        some = np.concatenate([order.pieces[at:], order.pieces[: min(int(order.ends.searchsorted(more)), at)]])
+    return "".join(order.counted.texts(some)), len(some), int(order.counted.counts[some].sum())
 
 
 def _first_ends(counted: CountedBank, text: str, most: int, characters_per_token: float) -> Sequence[int]:

@@ -166,7 +166,7 @@ class Fitter:
     def _is_checked(number: int, document: Document) -> bool:
         """The first document of a bank is verified, and of short ones the 2nd, 4th, 8th ... too. Verifying a long
         document takes longer than making it, and a server's own count verifies every one of them."""
-        return number == 1 or (len(document.ids) <= CHECKED_TOKENS and number & (number - 1) == 0)
+        return number == 1 or (number & (number - 1) == 0 and len(document.ids) <= CHECKED_TOKENS)
 
     def _is_exact(self, document: Document) -> bool:
         """Whether the longest prompt, tokenised whole, has the tokens that the document says."""

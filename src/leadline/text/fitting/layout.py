@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from leadline.core.drafts import Fact
-from leadline.text.fitting.assembly import Assembly
+from leadline.text.fitting.assembly import Assembly, Checkpoint
 from leadline.text.fitting.bank import CountedBank
 from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, cut_piece, first_cut
 from leadline.text.fitting.order import ATTEMPTS, LAST_CANDIDATES, PieceOrder
-from leadline.text.fitting.places import choose_places
+from leadline.text.fitting.places import Boundaries
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -47,6 +47,17 @@ class Layout:
     """Position in the order at which the cut piece was searched."""
     attempt: int = 0
 
+    def begins_like(self, other: Layout) -> bool:
+        """Whether the text up to the cut piece is the same. Not where a fact is beside the cut piece, since what
+        follows a fact decides about the white space after it."""
+        end = self.cut_place
+        return (
+            end == other.cut_place
+            and self.places == other.places
+            and end not in self.places
+            and np.array_equal(self.pieces[:end], other.pieces[:end])
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class SizedFact:
@@ -65,6 +76,15 @@ class StretchWriter:
     assembly: Assembly
     opening_characters: int
     """Instructions and template before the body."""
+    _boundaries: dict[tuple[int, int], Boundaries] = field(default_factory=dict)
+    """Of the pieces between two positions of the order, for further attempts at this stretch."""
+    _written: tuple[Layout, Checkpoint] | None = None
+    """The attempt before at this stretch, and the text up to its cut piece."""
+
+    def begin_stretch(self) -> None:
+        """Forgets the attempts at the stretch before."""
+        self._boundaries.clear()
+        self._written = None
 
     def choose(self, used: int, room: int, beyond: Sequence[int], wanted: Sequence[float], first: int) -> Layout | None:
         """A layout of `room` tokens from position `used` of the order on; None when no attempt from `first` on finds
@@ -80,7 +100,7 @@ class StretchWriter:
                 layout = self._choose_for_several(used, at, rest, beyond, wanted, attempts)
             elif rest == 0:
                 pieces, sound = order.run(used, at)
-                places, end = self.place(pieces, wanted)
+                places, end = self._place_run(used, at, wanted)
                 return Layout(pieces, sound, at, (0,) * len(beyond), places, end, attempt=attempts[0])
             elif self.counted.closes is None:
                 layout = self._choose_sentences(used, at, rest, len(beyond), wanted, attempts)
@@ -100,7 +120,7 @@ class StretchWriter:
             return None
         attempt, cut_at, cut = found
         pieces, sound = self.order.run(used, at)
-        places, cut_place = self.place(pieces, wanted, cut_tokens=rest)
+        places, cut_place = self._place_run(used, at, wanted, cut_tokens=rest)
         end = self.order.next_beginning(cut_at + cut.pieces)
         return Layout(
             pieces, sound, end, (0,) * questions, places, cut_place, cut.text, rest, cut_at=cut_at, attempt=attempt
@@ -192,24 +212,40 @@ class StretchWriter:
         count = len(pieces)
         if not count:
             return tuple(int(bool(cut_tokens) and not last and want > cut_tokens / 2) for want in wanted), 0
-        bounds = np.zeros(count + 1)
-        np.cumsum(self.counted.counts[pieces], out=bounds[1:])
-        return choose_places(bounds, self._free_places(pieces, last=last), wanted, cut_tokens, count - last)
+        order = PieceOrder(self.counted, pieces)
+        return self._make_boundaries(order, 0, count, last=last).choose_places(wanted, cut_tokens, count - last)
 
-    def _free_places(self, pieces: Indices, *, last: bool) -> Indices:
-        """Boundaries of pieces at which facts may be: where sentences or lines end; not at the start of a stretch, as
-        the one before may end with a cut piece or a fact, and not at the end where a last cut piece follows."""
-        closes = self.counted.closes
-        ends = np.arange(1, len(pieces) + 1) if closes is None else closes[pieces].nonzero()[0] + 1
-        if last and len(ends) and ends[-1] == len(pieces):
-            ends = ends[:-1]
-        return np.concatenate(([0], ends)) if self._at_start else ends
+    def _place_run(
+        self, used: int, at: int, wanted: Sequence[float], cut_tokens: int = 0
+    ) -> tuple[tuple[int, ...], int]:
+        """`place` for the pieces between two positions of the order."""
+        if at <= used:
+            return self.place(self.order.pieces[:0], wanted, cut_tokens)
+        if (used, at) not in self._boundaries:
+            self._boundaries[used, at] = self._make_boundaries(self.order, used, at)
+        return self._boundaries[used, at].choose_places(wanted, cut_tokens, at - used)
+
+    def _make_boundaries(self, order: PieceOrder, start: int, stop: int, *, last: bool = False) -> Boundaries:
+        """Facts may be where sentences or lines end; not at the start of a stretch, as the one before may end with a
+        cut piece or a fact, and not at the end where a last cut piece follows."""
+        free = order.sentence_ends(start, stop - last) - start
+        if self._at_start:
+            free = np.concatenate(([0], free))
+        return Boundaries(order.ends[start : stop + 1] - order.ends[start], free)
 
     # --- writing ---
 
-    def write_before_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
-        """Writes the whole pieces before the cut piece, and the facts among them."""
-        self._write(layout, facts, 0, layout.cut_place)
+    def write_before_cut(self, layout: Layout, facts: Sequence[Fact]) -> Checkpoint:
+        """Writes the whole pieces before the cut piece, and the facts among them. Where the attempt before wrote the
+        same, that is returned to."""
+        if self._written is not None and layout.begins_like(self._written[0]):
+            state = self._written[1]
+            self.assembly.restore(state)
+        else:
+            self._write(layout, facts, 0, layout.cut_place)
+            state = self.assembly.checkpoint()
+        self._written = layout, state
+        return state
 
     def write_from_cut(self, layout: Layout, facts: Sequence[Fact]) -> None:
         """Writes the cut piece and everything after it."""

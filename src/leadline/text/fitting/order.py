@@ -82,6 +82,13 @@ class PieceOrder:
         before = int(self._closed.searchsorted(at, side="right"))
         return max(int(self._closed[before - 1]), used) if before else used
 
+    def sentence_ends(self, start: int, stop: int) -> Indices:
+        """The positions after `start` and up to `stop` at which a sentence or line ends."""
+        if self.counted.closes is None:
+            return np.arange(start + 1, stop + 1)
+        first, end = self._closed.searchsorted([start, stop], side="right").tolist()
+        return self._closed[first:end]
+
     def next_beginning(self, at: int) -> int:
         """The first position from `at` on at which a sentence or line begins."""
         if self.counted.closes is None or not 0 < at < len(self.pieces):

@@ -192,6 +192,7 @@ class DocumentSearch:
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, attempt, self.composed = self.assembly.checkpoint(), room, 0, Counter()
         wanted = _wanted(facts, begun, 1.0 if room else 0.0)
+        self.writer.begin_stretch()
         while (layout := self._choose(asks, tokens, wanted, attempt)) is not None:
             off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
@@ -227,8 +228,7 @@ class DocumentSearch:
     def _write(self, asks: Sequence[_Ask], layout: Layout, facts: Sequence[Fact]) -> int | None:
         """Writes a layout and returns by how many tokens it is off, or None if questions differ in that. If joints took
         or gave a few tokens, only the part from the cut on is written again, with a longer or shorter cut."""
-        self.writer.write_before_cut(layout, facts)
-        state, offs = self.assembly.checkpoint(), []
+        state, offs = self.writer.write_before_cut(layout, facts), []
         for _ in range(RECUTS):
             self.writer.write_from_cut(layout, facts)
             off = self._settle(asks, layout.offsets)
@@ -287,16 +287,16 @@ class DocumentSearch:
     # --- results ---
 
     def _finish(self) -> Document:
-        text, ids = self.assembly.finish()
+        text = self.assembly.finish()
         start = self.assembly.token_at(len(self.opening))
         spans = {span.id: span for span in self.assembly.spans}
-        probes = {s.ask.question.cell: self._probe(s, text, ids, start) for s in self.settled}
+        probes = {s.ask.question.cell: self._probe(s, text, start) for s in self.settled}
         return Document(
             id=self.draft.id,
             cluster=self.draft.cluster,
             frame=self.frame,
             text=text,
-            ids=ids,
+            tokens=self.assembly.ids,
             body_start=start,
             body_start_characters=len(self.opening),
             facts=tuple(self._planted(f, start, spans) for f in self.draft.facts),
@@ -311,10 +311,10 @@ class DocumentSearch:
         depth = min(max(start / room, 0.0), 1.0) if room > 0 else 0.0
         return Planted(fact.id, fact.text, start, end, fact.depth, round(depth, 6))
 
-    def _probe(self, settled: _SettledAsk, text: str, ids: Ids, body_start: int) -> Probe:
+    def _probe(self, settled: _SettledAsk, text: str, body_start: int) -> Probe:
         ask = settled.ask
         # The tokens that document and prompt have in common may reach into those of the closing.
-        rest = ids[settled.tokens_before : settled.tokens_before + len(settled.closing_ids)]
+        rest = self.assembly.ids_from(settled.tokens_before, len(settled.closing_ids))
         shared = min(common_start(rest, settled.closing_ids), len(settled.closing_ids) - 1)
         return make_probe(
             ask.question, text, ask.tail, settled.closing_ids[shared:], cut=settled.tokens_before + shared,

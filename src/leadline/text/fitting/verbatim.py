@@ -42,7 +42,7 @@ def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Docum
         cluster=draft.cluster,
         frame=frame,
         text=text,
-        ids=ids,
+        tokens=ids,
         body_start=min(len(tokenizer.encode(frame.before)), len(ids)),
         body_start_characters=len(frame.before),
         facts=(),

@@ -44,6 +44,8 @@ LINES = ("code", "agent")
 DEALT_LEVELS = 3
 """Levels of expansion at which the patterns of a section are dealt like cards, so that none comes twice in a text
 before all have come. Below are short phrases, which may."""
+SAFETY = 1.01
+"""Texts written for each one that is expected to be needed: a second try costs more than a few too many."""
 FEW_TEXTS = 4
 """Texts of one document up to which those of several are written together."""
 _STRIDES = np.array([10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079], np.int64)
@@ -301,7 +303,7 @@ class Stream:
     def arrange(self, count: int) -> Indices:
         with self._grammar.turn:
             while len(self._order) < count:
-                more = int((count - len(self._order)) / self._grammar.pieces_per_text) + 1
+                more = int(SAFETY * (count - len(self._order)) / self._grammar.pieces_per_text) + 1
                 if self._texts == 0 and more <= FEW_TEXTS:
                     self._write_waiting(more)
                 else:
