@@ -27,7 +27,7 @@ from leadline.stats.comparability import comparability
 from leadline.stats.compare import Comparison, pair
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.effective import EffectiveLength, Threshold
-from leadline.stats.gate import GateResult, judge, parse_gate
+from leadline.stats.gate import GateResult, check_gate, parse_gate
 from leadline.stats.observations import Failures
 from leadline.store.export import COLUMNS, rows
 
@@ -150,7 +150,7 @@ class Run(results.Run):
         clauses = parse_gate(gate) if gate else ()
         for run in (base, self) if clauses else ():
             refuse_unmeasured(run.folder, run.totals)
-        result = judge(pairs, clauses) if clauses else None
+        result = check_gate(pairs, clauses) if clauses else None
         return RunComparison(compare_pairs(pairs), result, tuple(map(str, obstacles)))
 
     def report(self, path: Path | str | None = None) -> Path:

@@ -14,7 +14,7 @@ import numpy as np
 from findings import BLUE, GREY, chart_of, save
 
 from leadline.stats.compare import compare, pair
-from leadline.stats.gate import judge, parse_gate
+from leadline.stats.gate import check_gate, parse_gate
 from leadline.stats.observations import FloatArray
 from support.planted import ARCHETYPES, DEPTHS, archetype, candidate_of, planted
 
@@ -42,11 +42,11 @@ def equal_models(rng: np.random.Generator) -> dict[str, float]:
         looks = [pair(base.take(base.sample < k), candidate) for k in LOOKS]
         made = compare(looks[1])
         alarms["compare, any part, Holm"] += any(d.verdict != "not significant" for d in made.differences)
-        ordinary = [judge(pairs, ON_THE_BOUND).verdict == "fail" for pairs in looks]
+        ordinary = [check_gate(pairs, ON_THE_BOUND).verdict == "fail" for pairs in looks]
         alarms["gate, one look"] += ordinary[1]
         alarms["gate, four looks, ordinary intervals"] += any(ordinary)
         alarms["gate, four looks, anytime"] += any(
-            judge(pairs, ON_THE_BOUND, anytime=True).verdict == "fail" for pairs in looks
+            check_gate(pairs, ON_THE_BOUND, anytime=True).verdict == "fail" for pairs in looks
         )
     return {name: round(count / PAIRS, 4) for name, count in alarms.items()}
 
@@ -64,7 +64,7 @@ def lost(change: Callable[[FloatArray], FloatArray], rng: np.random.Generator) -
             np.unique(base.length, return_inverse=True)[1], np.unique(base.depth, return_inverse=True)[1]
         ]
         fresh.value[same] = kept.value[same]
-        verdicts[judge(pair(base, fresh), USUAL).verdict] += 1
+        verdicts[check_gate(pair(base, fresh), USUAL).verdict] += 1
     return {name: round(count / LOSSES, 3) for name, count in verdicts.items()}
 
 

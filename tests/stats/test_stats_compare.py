@@ -16,7 +16,7 @@ from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
 from leadline.stats.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
-from leadline.stats.gate import _root_of_correlation, judge, parse_gate
+from leadline.stats.gate import _root_of_correlation, check_gate, parse_gate
 from leadline.stats.observations import FloatArray, Observations, observations
 from support.planted import archetype, candidate_of, planted
 from support.planted_runs import planted_record
@@ -168,7 +168,7 @@ def test_a_gate_that_cannot_be_read_is_refused(text: str) -> None:
 def test_an_unknown_part_names_the_known_ones() -> None:
     base = planted(flat(0.9), 2, RNG(0))
     with pytest.raises(UsageError, match="'vt'") as error:
-        judge(pair(base, base), parse_gate("task:vt >= -3"))
+        check_gate(pair(base, base), parse_gate("task:vt >= -3"))
     assert "task:planted" in error.value.fix
 
 
@@ -179,7 +179,7 @@ def test_the_gate_passes_fails_or_says_that_it_cannot_tell(score: float, samples
     rng = RNG(8)
     base = planted(flat(0.95), samples, rng)
     candidate = candidate_of(base, flat(score), rng, redrawn=0.1 if score == 0.95 else 1.0)
-    made = judge(pair(base, candidate), parse_gate("overall >= -1.5; length:* >= -10"))
+    made = check_gate(pair(base, candidate), parse_gate("overall >= -1.5; length:* >= -10"))
     assert (made.verdict, made.exit_code) == (verdict, code)
     for check in made.checks:
         assert (check.verdict == "pass") == (check.interval.low >= check.bound)
@@ -189,11 +189,11 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     rng = RNG(12)
     base = planted(flat(0.9), 2, rng)
     candidate = candidate_of(base, flat(0.9), rng)
-    [check] = judge(pair(base, candidate), parse_gate("overall >= -3")).checks
+    [check] = check_gate(pair(base, candidate), parse_gate("overall >= -3")).checks
     assert check.verdict == "undecided"
     assert check.times_more is not None
     assert format_check(check).endswith(f"; about {check.times_more:.2g} times the samples would tell")
-    [far] = judge(pair(base, candidate), parse_gate("overall >= -0.1")).checks
+    [far] = check_gate(pair(base, candidate), parse_gate("overall >= -0.1")).checks
     assert far.times_more is not None
     assert far.times_more > 1000
     assert re.search(r"; about [1-9],?\d[\d,]*00 times the samples", format_check(far))
@@ -201,7 +201,7 @@ def test_an_undecided_check_says_how_many_samples_would_help() -> None:
     assert format_check(near).endswith(": undecided; a few more samples would tell")
     larger = round(2 * 2 * check.times_more)
     base = planted(flat(0.9), larger, rng)
-    [again] = judge(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks
+    [again] = check_gate(pair(base, candidate_of(base, flat(0.9), rng)), parse_gate("overall >= -3")).checks
     assert again.verdict == "pass"
     assert again.times_more is None
 
@@ -216,7 +216,7 @@ def test_the_only_task_is_not_tested_twice() -> None:
 
 def test_per_cent_bounds_are_of_the_base_score() -> None:
     base = planted(flat(0.5), 10, RNG(0))
-    [check] = judge(pair(base, base), parse_gate("overall >= -10%")).checks
+    [check] = check_gate(pair(base, base), parse_gate("overall >= -10%")).checks
     assert check.bound == pytest.approx(-0.1 * base.value.mean())
 
 
@@ -226,9 +226,9 @@ def test_effective_length_is_gated_by_its_relative_change() -> None:
     surface = np.where(octave < 6, 0.98, 0.1) * np.ones((1, 11))
     shorter = np.where(octave < 4, 0.98, 0.1) * np.ones((1, 11))
     base = planted(surface, 10, rng)
-    same = judge(pair(base, candidate_of(base, surface, rng)), parse_gate("effective >= -10%"))
+    same = check_gate(pair(base, candidate_of(base, surface, rng)), parse_gate("effective >= -10%"))
     assert same.verdict == "pass"
-    fallen = judge(pair(base, candidate_of(base, shorter, rng, redrawn=1.0)), parse_gate("effective >= -10%"))
+    fallen = check_gate(pair(base, candidate_of(base, shorter, rng, redrawn=1.0)), parse_gate("effective >= -10%"))
     assert fallen.verdict == "fail"
     assert fallen.checks[0].difference == pytest.approx(-0.75, abs=0.01)
 
@@ -240,18 +240,18 @@ def test_a_gate_may_be_asked_again_and_again() -> None:
     for _ in range(40):
         base = planted(flat(0.8), 16, rng)
         candidate = candidate_of(base, flat(0.8), rng)
-        looks = [judge(pair(base.take(base.sample < k), candidate), clauses, anytime=True) for k in (2, 4, 8, 16)]
+        looks = [check_gate(pair(base.take(base.sample < k), candidate), clauses, anytime=True) for k in (2, 4, 8, 16)]
         false += any(look.verdict == "fail" for look in looks)
     assert false <= 4
     with pytest.raises(UsageError, match="while sampling"):
-        judge(pair(base, candidate), parse_gate("effective >= -10%"), anytime=True)
+        check_gate(pair(base, candidate), parse_gate("effective >= -10%"), anytime=True)
 
 
 def test_build_servers_and_pull_requests_get_the_verdict() -> None:
     rng = RNG(11)
     base = planted(flat(0.95), 10, rng)
     pairs = pair(base, candidate_of(base, flat(0.5), rng, redrawn=1.0))
-    made = judge(pairs, parse_gate("overall >= -1; task:* >= -60"))
+    made = check_gate(pairs, parse_gate("overall >= -1; task:* >= -60"))
     suite = ElementTree.fromstring(junit_xml(made))
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
     assert suite.findall("testcase/failure")[0].get("message", "").endswith("bound -1.0: fail")
@@ -381,7 +381,9 @@ def test_a_gate_counts_documents_and_does_not_pass_on_few(documents: int) -> Non
         whole = rng.random(documents) < 0.2
         names = np.unique(base.cluster)
         gone = np.isin(base.cluster, names[whole])
-        result = judge(pair(base, replace(base, value=np.where(gone, 0.0, base.value))), parse_gate("overall >= -3"))
+        result = check_gate(
+            pair(base, replace(base, value=np.where(gone, 0.0, base.value))), parse_gate("overall >= -3")
+        )
         assert result.documents == documents
         passed += result.verdict == "pass"
     assert passed / 60 <= 0.05
@@ -410,14 +412,14 @@ def test_equal_models_do_not_differ_because_depths_share_a_haystack() -> None:
         found = compare(pairs, resamples=400)
         assert found.documents == 4 * samples
         different += any(d.verdict in ("better", "worse") for d in found.differences)
-        failed += judge(pairs, parse_gate("overall >= 0; length:* >= 0")).verdict == "fail"
+        failed += check_gate(pairs, parse_gate("overall >= 0; length:* >= 0")).verdict == "fail"
     assert different <= 0.06 * runs
     assert failed <= 0.08 * runs
 
 
 def test_few_documents_are_said_to_be_few() -> None:
     base = planted(np.full((8, 11), 0.97), 3, np.random.default_rng(1), reading="nested")
-    text = gate_markdown(judge(pair(base, base), parse_gate("overall >= -3")))
+    text = gate_markdown(check_gate(pair(base, base), parse_gate("overall >= -3")))
     assert "264 paired prompts (3 documents: too few to rely on)" in text
 
 

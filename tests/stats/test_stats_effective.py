@@ -13,7 +13,7 @@ from scipy.special import betaincinv, expit, logit
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.results.sentences import effective_warning, length_range, reached_lengths
-from leadline.stats.effective import EffectiveLength, Threshold, effective_length, falling
+from leadline.stats.effective import EffectiveLength, Threshold, effective_length, isotonic_decreasing
 from leadline.stats.observations import Observations, parts_by_depth
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate
 from support.planted import DEPTHS, LENGTHS, planted
@@ -103,7 +103,7 @@ def test_a_rise_is_flattened_by_the_fit() -> None:
 def test_the_fit_of_many_curves_equals_scipys_one_by_one() -> None:
     rng = np.random.default_rng(0)
     curves, weights = rng.random((50, 7)), rng.uniform(1, 5, 7)
-    ours = falling(curves, weights)
+    ours = isotonic_decreasing(curves, weights)
     for row, curve in zip(ours, curves, strict=True):
         assert row == pytest.approx(isotonic_regression(curve, weights=weights, increasing=False).x)
 

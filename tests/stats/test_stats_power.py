@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from leadline.core.errors import UsageError
 from leadline.stats.compare import compare, pair
-from leadline.stats.gate import judge, parse_gate
+from leadline.stats.gate import check_gate, parse_gate
 from leadline.stats.observations import Observations
 from leadline.stats.power import (
     CAUSES,
@@ -87,8 +87,8 @@ def test_the_stated_rates_are_those_of_compare_and_gate(
     for _ in range(runs):
         pairs = pair(*drawn_pair(grid, samples, drop, noise, rng))
         worse += compare(pairs, resamples=1000).overall.verdict == "worse"
-        failed += judge(pairs, clauses).verdict == "fail"
-        passed += judge(pair(*drawn_pair(grid, samples, 0.0, noise, rng)), clauses).verdict == "pass"
+        failed += check_gate(pairs, clauses).verdict == "fail"
+        passed += check_gate(pair(*drawn_pair(grid, samples, 0.0, noise, rng)), clauses).verdict == "pass"
     plan = compare_rates(grid, samples, drop, noise)
     assert plan.worse == pytest.approx(worse / runs, abs=0.15)
     assert gate_rates(grid, samples, drop, noise, clauses).failed == pytest.approx(failed / runs, abs=0.15)

@@ -39,7 +39,7 @@ from leadline.stats.comparability import Obstacle, comparability
 from leadline.stats.compare import Comparison, Pairs, pair
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.effective import Threshold
-from leadline.stats.gate import GateResult, judge, parse_gate
+from leadline.stats.gate import GateResult, check_gate, parse_gate
 from leadline.stats.observations import observations
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import UnreadableLine, read_records
@@ -92,7 +92,7 @@ def compare(
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     found = compare_pairs(pairs, correction=correction)
-    result = judge(pairs, clauses, line=line) if clauses else None
+    result = check_gate(pairs, clauses, line=line) if clauses else None
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}

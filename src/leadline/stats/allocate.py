@@ -19,7 +19,7 @@ from leadline.core.errors import UsageError
 from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
 from leadline.stats.effective import Threshold
-from leadline.stats.gate import Clause, GateResult, judge
+from leadline.stats.gate import Clause, GateResult, check_gate
 from leadline.stats.observations import Observations
 from leadline.stats.sequential import (
     LengthStatus,
@@ -230,7 +230,7 @@ def until_verdict(
     What the base was not asked cannot be compared with anything, so it is not asked of the candidate either.
     """
     pairs = pair(base, data)
-    result = judge(pairs, clauses, confidence=confidence, anytime=True) if len(pairs) else None
+    result = check_gate(pairs, clauses, confidence=confidence, anytime=True) if len(pairs) else None
     spent = _cost(data, design)
     if result is not None and result.verdict != "undecided":
         return Step("decided", GateLook(result, False), (), spent, design.fixed_cost)

@@ -31,8 +31,8 @@ from leadline.stats.surfaces import (
     depth_bands,
     fit,
     gradual_likelihood,
-    placed,
     surface_of,
+    with_depth,
 )
 
 MapLabel = Literal[
@@ -159,7 +159,7 @@ def _possible(shape: ShapeFamily, surface: Surface) -> bool:
 
 def _design_effect(data: Observations) -> float:
     """How much more the scores of lengths vary because samples share documents; 1 when none do."""
-    counted = placed(data)
+    counted = with_depth(data)
     lengths, code = np.unique(counted.length, return_inverse=True)
     groups = group_means(counted, code.astype(np.int64), len(lengths))
     rows = float(groups.row_variances.sum())

@@ -127,7 +127,7 @@ def effective_length(
     groups = group_means(counted, code, len(lengths))
     evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
-    fitted = falling(groups.means[None, :], weights)[0]
+    fitted = isotonic_decreasing(groups.means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.value)
     falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
     thresholds = _thresholds(line, evidence)
@@ -290,7 +290,7 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: i
     n = np.maximum(np.round(sizes), 1.0)
 
     def gap(found: FloatArray) -> FloatArray:
-        fit = np.clip(falling(found, n), 1e-9, 1 - 1e-9)
+        fit = np.clip(isotonic_decreasing(found, n), 1e-9, 1 - 1e-9)
         return np.asarray(
             np.sum(
                 n * (scipy.special.xlogy(found, found / fit) + scipy.special.xlogy(1 - found, (1 - found) / (1 - fit))),
@@ -306,7 +306,7 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: i
 # --- Falling curves and where they cross a line
 
 
-def falling(curves: FloatArray, weights: FloatArray) -> FloatArray:
+def isotonic_decreasing(curves: FloatArray, weights: FloatArray) -> FloatArray:
     """The falling isotonic fit of every row at once, by the min-max formula; equal to scipy's row by row."""
     draws, count = curves.shape
     totals = np.concatenate([np.zeros((draws, 1)), np.cumsum(curves * weights, axis=1)], axis=1)

@@ -20,7 +20,7 @@ from scipy.special import betaincinv, ndtr, stdtr
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs, holm
-from leadline.stats.effective import Threshold, crossings, falling
+from leadline.stats.effective import Threshold, crossings, isotonic_decreasing
 from leadline.stats.intervals import Interval, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means
 from leadline.stats.observations import FloatArray
@@ -109,7 +109,7 @@ def parse_gate(text: str) -> tuple[Clause, ...]:
     return tuple(clauses)
 
 
-def judge(
+def check_gate(
     pairs: Pairs,
     clauses: Sequence[Clause],
     *,
@@ -221,7 +221,7 @@ def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float
     weights = groups.n[:count].astype(np.float64)
     places = np.log2(lengths)
     sides = []
-    for curves in (falling(means[:, :count], weights), falling(means[:, count:], weights)):
+    for curves in (isotonic_decreasing(means[:, :count], weights), isotonic_decreasing(means[:, count:], weights)):
         lines = line.share * curves[:, 0] if line.share is not None else np.full(draws + 1, line.value)
         found = crossings(curves, places, lines, chance, weights)
         sides.append(2.0 ** np.clip(found, places[0], places[-1]))

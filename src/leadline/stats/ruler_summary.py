@@ -129,7 +129,10 @@ def suite_summary(
         percent = {length: 100 * estimate.mean for length, estimate in scores.items()}
         averages = ruler_average_estimate(data, failures=failures) if len(scores) == len(lengths) else None
         own = SHARE * percent[min(percent)]
-        above, above_own = (reach(percent, lambda score: score > threshold), reach(percent, lambda s: s >= own - 1e-9))
+        above, above_own = (
+            longest_passing(percent, lambda score: score > threshold),
+            longest_passing(percent, lambda s: s >= own - 1e-9),
+        )
         return SuiteRow(name, scores, averages, above, above_own)
 
     by_task = parts_by_task(samples)
@@ -231,8 +234,8 @@ def read_table(path: Path) -> ScoreTable:
 def summarise(row: ScoreRow, *, threshold: float = THRESHOLD, share: float = SHARE) -> RowSummary:
     own = share * row.scores[min(row.scores)]
     averages = ruler_average(row.scores)
-    effective = reach(row.scores, lambda score: score > threshold)
-    effective_own = reach(row.scores, lambda score: score >= own - 1e-9)
+    effective = longest_passing(row.scores, lambda score: score > threshold)
+    effective_own = longest_passing(row.scores, lambda score: score >= own - 1e-9)
     return RowSummary(row, averages, effective, effective_own, tuple(_disagreements(row, averages, effective)))
 
 
@@ -247,7 +250,7 @@ def mean_of_tasks(rows: Sequence[ScoreRow]) -> ScoreRow:
     )
 
 
-def reach(scores: Mapping[int, float], good: Callable[[float], bool]) -> LongestLength:
+def longest_passing(scores: Mapping[int, float], good: Callable[[float], bool]) -> LongestLength:
     passed = [length for length, score in scores.items() if good(score)]
     longest = max(passed, default=None)
     return LongestLength(longest, min(scores), longest == max(scores))

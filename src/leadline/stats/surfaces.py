@@ -81,7 +81,7 @@ class Fit:
 def surface_of(data: Observations) -> Surface:
     """The counts of all tasks together. Samples without a score are left out, and those without a depth where others
     have one; where none has, the surface is one column wide."""
-    counted = placed(data)
+    counted = with_depth(data)
     lengths, row = np.unique(counted.length, return_inverse=True)
     depths, column = np.unique(counted.depth, return_inverse=True)
     place, size = row * len(depths) + column, len(lengths) * len(depths)
@@ -91,7 +91,7 @@ def surface_of(data: Observations) -> Surface:
     return Surface(lengths, depths, n, total)
 
 
-def placed(data: Observations) -> Observations:
+def with_depth(data: Observations) -> Observations:
     """The scored samples that have a depth, or all of them at depth 0.5 when no sample has any."""
     counted = data.counted()
     nowhere = np.isnan(counted.depth)
