@@ -8,7 +8,7 @@ server gives them, when the fact itself is changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from os.path import commonprefix
@@ -185,9 +185,8 @@ def long_reading(examiner: Examiner) -> LongReading:
     elif same and not examiner.logprob_fields:
         unsure, evidence = missing, "every question gets the same answer, and there are no log-probabilities to look at"
     else:
-        for place in missing:
-            verdict, evidence = _is_unread(examiner, planted, place, said[place], able)
-            (lost if verdict else unsure).append(place)
+        lost, evidence = _unread_places(examiner, planted, missing, said, able)
+        unsure = [place for place in missing if place not in lost]
     return LongReading(
         length=length,
         lost=tuple(lost),
@@ -221,6 +220,27 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
     return not _differs(one, again, changed)[0]
 
 
+def _unread_places(
+    examiner: Examiner, planted: DoorCodes, missing: Sequence[str], said: Mapping[str, Said | Failure], able: Ability
+) -> tuple[list[str], str]:
+    """Which of the places whose codes were not found are not read, and how that was seen.
+
+    The first, the middle and the last of them are looked at, and all if one is not read: every look reads the text anew
+    from the fact on, so the deepest comes first.
+    """
+    some = {missing[0], missing[len(missing) // 2], missing[-1]} if missing else set()
+    found: dict[str, tuple[bool, str]] = {}
+    for chosen in (some, missing):
+        for place in reversed(missing):
+            if place in chosen and place not in found:
+                found[place] = _is_unread(examiner, planted, place, said[place], able)
+        if not any(unread for unread, _ in found.values()):
+            break
+    lost = [place for place in missing if place in found and found[place][0]]
+    shown = lost or [place for place in missing if place in found]
+    return lost, found[shown[0]][1] if shown else ""
+
+
 def _is_unread(
     examiner: Examiner, planted: DoorCodes, place: str, before: Said | Failure, able: Ability
 ) -> tuple[bool, str]:
@@ -229,12 +249,12 @@ def _is_unread(
         return False, "the model did not find it"
     fields = examiner.logprob_fields or {}
     changed = other_value(examiner, planted, place)
-    one, other = (_read_before(partial(ask_place, examiner, planted, place, v, **fields)) for v in ("", changed))
-    if isinstance(one, Failure) or isinstance(other, Failure):
+    ask = partial(ask_place, examiner, planted, place, **fields)
+    one, again, other = _read_before(ask), ask(), _read_before(partial(ask, changed))
+    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
         return False, "it was not answered"
     if fields:
-        again = ask_place(examiner, planted, place, **fields)
-        read, evidence = _differs(one, again if isinstance(again, Said) else one, other)
+        read, evidence = _differs(one, again, other)
         return not read, f"with another code there the answer changes by {evidence}"
     same = one.text == other.text
     return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
