@@ -228,6 +228,20 @@ def test_a_budget_counts_judges_and_goes_on_with_a_higher_one(
     assert load_run(tmp_path / "run").money <= 1
 
 
+def test_a_plan_counts_judges_against_the_budget(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    asked = ["plan", *judged_words(server, judge, tmp_path)[1:]]
+    found = json.loads(say(*asked, "--json").out)
+    judges = sum(one["money"] for one in found["judges"].values())
+    assert judges > 1
+    whole = found["money"] + judges
+    limit = found["money"] + judges / 2  # enough for the model alone
+    assert f"ends it after about {limit / whole:.0%}" in say(*asked, "--budget", f"{limit:.2f}usd").out
+    (tmp_path / "prices.toml").write_text(PRICES)  # a judge that is priced by flags needs no entry
+    assert say(*asked, "--judge-price-in", "1", "--judge-price-out", "2").code == 0
+
+
 def test_a_judge_without_a_price_is_refused_before_anything_is_asked(
     say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
 ) -> None:

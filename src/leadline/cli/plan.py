@@ -166,7 +166,7 @@ def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -
     spec = made.spec
     if not spec.judges.models:
         return {}
-    check_judges(spec)
+    check_judges(spec, priced=price_in is not None or price_out is not None)
     cost = judge_cost(made)
 
     def paid(name: str) -> float | None:
@@ -253,5 +253,6 @@ def _money_lines(values: dict[str, Any]) -> Iterator[str]:
         yield f"this grid read {', '.join(shown)}"
     if values.get("prices"):
         yield values["prices"]
-    if (budget := values.get("budget")) is not None and budget < values["money"]:
-        yield f"the budget of {format_money(budget, currency)} ends it after about {budget / values['money']:.0%}"
+    whole = values["money"] + sum(cost["money"] or 0.0 for cost in values.get("judges", {}).values())
+    if (budget := values.get("budget")) is not None and budget < whole:
+        yield f"the budget of {format_money(budget, currency)} ends it after about {budget / whole:.0%}"

@@ -116,10 +116,12 @@ def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> 
 # --- which judge may grade
 
 
-def check_judges(spec: Spec) -> None:
-    """Raises for judges of a spec that cannot grade, as far as names tell: before the run, not after it."""
+def check_judges(spec: Spec, *, priced: bool = False) -> None:
+    """Raises for judges of a spec that cannot grade, as far as names tell, or that the file of prices does not name,
+    unless they are `priced` otherwise: before the run, not after it."""
     load_rubric(spec.judges.rubric)
-    judge_tariffs(spec.limits, spec.judges.models)
+    if not priced:
+        judge_tariffs(spec.limits, spec.judges.models)
     for name in spec.judges.models:
         check_judge(name, (spec.model,), allowed=spec.judges.own_family)
 
