@@ -139,12 +139,46 @@ def test_windows_and_states_do_not_grow_with_the_document() -> None:
     gemma = DecoderShape.of(sizes)
     assert (gemma.full, gemma.local) == (5, 29)
     assert gemma.kv_bytes("bfloat16") == 5 * 4096
-    assert gemma.window_bytes("bfloat16", 9) == 29 * 4096 * 1024 * 11
+    assert gemma.window_bytes("bfloat16", 1 << 20, range(4096, 40000, 4096)) == 29 * 4096 * 1024 * 11
+    assert gemma.window_bytes("bfloat16", 4096, [100, 4000]) == 29 * 4096 * 4096  # windows would be as much
+    assert gemma.window_bytes("bfloat16", 5000, [100, 4000]) == 29 * 4096 * (100 + 3 * 1024)
     every = DecoderShape.of({**sizes, "layer_types": None, "sliding_window": None})
     assert gemma.flops_attention(1 << 20) < 0.16 * every.flops_attention(1 << 20)
     assert gemma.flops_attention(1000) == every.flops_attention(1000)
     hybrid = DecoderShape.of({**sizes, "layer_types": ["mamba"] * 30 + ["attention"] * 4, "sliding_window": None})
     assert (hybrid.full, hybrid.local) == (4, 0)
+
+
+def test_a_million_tokens_of_gemma_are_planned_with_the_windows_that_rows_share() -> None:
+    """9 lengths x 11 depths, whose questions differ by a few tokens: 9 windows are kept and not 99."""
+    gemma = DecoderShape(
+        layers=34, hidden=2560, intermediate=10240, heads=8, key_heads=4, width=256, vocabulary=262208, full=5,
+        local=29, window=1024,
+    )  # fmt: skip
+    probes = tuple(((4096 << i) - 56 - depth % 7, 40, 16) for i in range(9) for depth in range(11))
+    found = cost(gemma, [DocumentReading(probes)], dtype="bfloat16", weights=0, chunk=4096)
+    assert found.cache / GIB == pytest.approx(20 + 29 * 11 * 4 / 1024, abs=0.01)
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+@pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "mistral", "llama"])
+def test_the_planned_cache_is_that_of_the_real_store(name: str, fp8: bool) -> None:
+    pytest.importorskip("transformers")
+    from leadline.models.hf.engine import Engine, EngineRequest
+    from support.architectures import architecture
+    from support.tiny_models import random_ids
+
+    engine = Engine(architecture(name), [], chunk=64, fp8=fp8)
+    shape = DecoderShape.of(engine.model.config.to_dict())
+    for tokens, cuts in ((900, (30, 33, 200, 205, 210, 900)), (120, (10, 60, 120))):
+        asks = [EngineRequest(cut, random_ids(cut, 5), 2) for cut in cuts]
+        engine.answer(random_ids(1, tokens), asks)
+        reading = DocumentReading(tuple((ask.cut, 5, 2) for ask in asks))
+        planned = cost(shape, [reading], dtype="float32", weights=0, chunk=64, fp8=fp8).cache
+        assert engine.reader.store is not None
+        spare = 2 * shape.window_bytes("float32", shape.window, fp8=fp8)  # around the chunk being read
+        assert planned - spare - 200 * shape.local <= engine.reader.store.bytes <= planned
+        engine.close()
 
 
 def test_a_configuration_without_its_sizes_is_refused() -> None:

@@ -25,6 +25,7 @@ from leadline.models.hf.memory import OVERHEAD, ROWS_BYTES, STAGING_BYTES, Decod
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
+from leadline.models.hf.scans import SCAN_BYTES
 from leadline.models.hf.sdpa import Scoring
 from leadline.models.hf.store import Store
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from leadline.core.types import Ids
 
 SMALLEST_CHUNK = 512
-STATES_BYTES = 2 << 30
+STATES_BYTES = 1 << 30
 """The limit for the recurrent states of the rows in one batch."""
 TRIAL_FLOPS = {"cpu": 1e11}
 """Operations of a reading from which the speed is measured: about a second on a CPU; on a GPU a whole chunk."""
@@ -94,7 +95,9 @@ class Engine:
             if fused and self.reader.device.type == "cuda":
                 self.fused = fuse_if_equal(model, self.reader)
             if shared:
-                self.reader, self.support = choose_reader(model, self.reader)
+                limit = None if chunk else SCAN_BYTES
+                self.reader, self.support = choose_reader(model, self.reader, scan_bytes=limit)
+                self.chunk = self.reader.chunk
         self.reader.new_store = lambda: Store(self._room_for_store, fp8=self.fp8)
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
@@ -137,8 +140,8 @@ class Engine:
         size = max(1, ROWS_BYTES // max(1, width * self._shape.row_bytes(self._dtype)))
         if self.reader.keeper is None or not self.reader.keeper.row_bytes:
             return size
-        # Scans work on whole chunks of some hundred tokens, however few a row has.
-        return max(1, min(size, STATES_BYTES // self.reader.keeper.row_bytes, self.reader.chunk // 128))
+        at_once = self.reader.chunk // self.reader.scanned_at_once
+        return max(1, min(size, STATES_BYTES // self.reader.keeper.row_bytes, at_once))
 
     @property
     def reading_notes(self) -> tuple[str, ...]:

@@ -142,15 +142,18 @@ def relative_errors(got: Tensor, want: Tensor) -> Tensor:
 
 
 def _children_of_layers(body: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
-    """Of the longest list of modules that is not inside another: there may be more experts than layers."""
+    for number, layer in enumerate(layers_of(body)):
+        for name, child in layer.named_children():
+            yield f"{number}.{name}", child
+
+
+def layers_of(body: torch.nn.Module) -> torch.nn.ModuleList:
+    """The longest list of modules that is not inside another: there may be more experts than layers."""
     lists: dict[str, torch.nn.ModuleList] = {}
     for name, module in body.named_modules():
         if isinstance(module, torch.nn.ModuleList) and not any(name.startswith(f"{outer}.") for outer in lists):
             lists[name] = module
-    layers = max(lists.values(), key=len, default=torch.nn.ModuleList())
-    for number, layer in enumerate(layers):
-        for name, child in layer.named_children():
-            yield f"{number}.{name}", child
+    return max(lists.values(), key=len, default=torch.nn.ModuleList())
 
 
 def _hidden_place(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | str | None:

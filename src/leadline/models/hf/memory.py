@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +23,7 @@ import torch
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_duration, format_flops
 from leadline.models.hf.host_memory import HOST_RESERVE, free_host_memory
+from leadline.models.hf.reader import shared_bases
 
 GIB = 1 << 30
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
@@ -110,16 +111,22 @@ class DecoderShape:
 
     def kv_bytes(self, dtype: str, *, fp8: bool = False) -> int:
         """What the KV cache grows by with every token; with `fp8`, a byte for each number and a scale for each head."""
-        each = self.width + BYTES[dtype] if fp8 else self.width * BYTES[dtype]
-        return 2 * self.full * self.key_heads * each
+        return self.full * self._layer_bytes(dtype, fp8=fp8)
 
-    def window_bytes(self, dtype: str, cuts: int) -> int:
-        """The keys and values of all windows: those before every cut, and before and after the chunk being read."""
-        return 2 * self.local * self.key_heads * self.width * BYTES[dtype] * self.window * (cuts + 2)
+    def _layer_bytes(self, dtype: str, *, fp8: bool = False) -> int:
+        """Keys and values of one token in one layer."""
+        return 2 * self.key_heads * (self.width + BYTES[dtype] if fp8 else self.width * BYTES[dtype])
+
+    def window_bytes(self, dtype: str, tokens: int, bases: Collection[int] = (), *, fp8: bool = False) -> int:
+        """The keys and values of all layers with a window, for a document of that many tokens: what the windows before
+        every base hold, and those before and after the chunk being read; all tokens where these are not fewer."""
+        if self.window * (len(bases) + 2) < tokens:
+            tokens = sum(min(base, self.window) for base in bases) + 2 * self.window
+        return self.local * tokens * self._layer_bytes(dtype, fp8=fp8)
 
     def row_bytes(self, dtype: str) -> int:
         """Keys and values of one token of a row, in all layers that have any."""
-        return 2 * (self.full + self.local) * self.key_heads * self.width * BYTES[dtype]
+        return (self.full + self.local) * self._layer_bytes(dtype)
 
     def activation_bytes(self, chunk: int, dtype: str) -> int:
         """What one chunk needs besides weights and cache."""
@@ -175,6 +182,11 @@ class DocumentReading:
     @property
     def tokens(self) -> int:
         return max((cut for cut, _, _ in self.probes), default=0)
+
+    @property
+    def bases(self) -> set[int]:
+        """Where rows begin: cuts that are near each other share a prefix of the document."""
+        return set(shared_bases(cut if own else cut - 1 for cut, own, _ in self.probes).values())
 
     @property
     def longest(self) -> int:
@@ -240,7 +252,7 @@ def cost(
         parts = [(reading.tokens, reading.kept), *((cut + own, cut) for cut, own, _ in reading.probes)]
         flops += sum(shape.flops_read(stop, start=start) for stop, start in parts)
         attention += sum(shape.flops_attention(stop, start=start) for stop, start in parts)
-        held = reading.tokens * per_token + shape.window_bytes(dtype, len({cut for cut, _, _ in reading.probes}))
+        held = reading.tokens * per_token + shape.window_bytes(dtype, reading.tokens, reading.bases, fp8=fp8)
         longest_answer = max((new for _, _, new in reading.probes), default=0)
         traffic += longest_answer * (weights + held)
         cache = max(cache, held)
@@ -262,7 +274,8 @@ def longest_that_fits(
 ) -> int:
     """Tokens of the longest document that fits into the memory, with chunks of this size. `host` is what keys and
     values may use of the host's memory."""
-    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype) - shape.window_bytes(dtype, 0)
+    windows = shape.window_bytes(dtype, 3 * shape.window, fp8=fp8)  # of any document that is longer
+    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype) - windows
     if free <= 0:
         return 0
     return max(free, free - STAGING_BYTES + host if host else 0) // (shape.kv_bytes(dtype, fp8=fp8) or 1)

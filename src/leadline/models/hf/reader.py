@@ -8,7 +8,7 @@ reader.logits(hidden)                logits of chosen positions only
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -27,6 +27,7 @@ from leadline.models.hf.attention import (
     RowsPass,
     running,
 )
+from leadline.models.hf.scans import scan_chunks
 from leadline.models.hf.states import StateKeeper, rows_of_states
 from leadline.models.hf.store import Store
 from leadline.models.hf.windows import Windows
@@ -56,17 +57,23 @@ def rows_of(ids: Ids, cuts: Sequence[int], closings: Sequence[Ids], *, slack: in
     """Rows for closings after cuts of a document, longest base first. Neighbouring cuts share a base."""
     # A row's own part is never empty: its last token predicts the first new one.
     ends = [cut if len(closing) else cut - 1 for cut, closing in zip(cuts, closings, strict=True)]
+    bases = shared_bases(ends, slack)
+    rows = [
+        PromptRow(i, bases[end], np.concatenate([ids[bases[end] : cut], closing]))
+        for i, (end, cut, closing) in enumerate(zip(ends, cuts, closings, strict=True))
+    ]
+    return sorted(rows, key=lambda row: (-row.base, -len(row.own)))
+
+
+def shared_bases(ends: Iterable[int], slack: int = SLACK) -> dict[int, int]:
+    """For each of these places in a document the prefix that rows there use: the first of those near it."""
     bases: dict[int, int] = {}
     base = -1
     for end in sorted(set(ends)):
         if base < 0 or end > base + slack:
             base = end
         bases[end] = base
-    rows = [
-        PromptRow(i, bases[end], np.concatenate([ids[bases[end] : cut], closing]))
-        for i, (end, cut, closing) in enumerate(zip(ends, cuts, closings, strict=True))
-    ]
-    return sorted(rows, key=lambda row: (-row.base, -len(row.own)))
+    return bases
 
 
 class Reader:
@@ -91,6 +98,8 @@ class Reader:
         self.windows: Windows = {}  # layers with local attention
         self.ids: Ids = np.zeros(0, np.int32)  # those in the store
         self.keeper: StateKeeper | None = None  # for a model that has states besides keys and values
+        self.scans: list[Any] = []  # its modules whose scan has chunks, and the size of these if it is not their own
+        self.scan_chunk: int | None = None
         self.records = {p.device.type for p in model.parameters()} == {"cuda"} and not spread  # steps as CUDA graphs
         self.stepped: set[tuple[int, ...]] = set()  # shapes of batches that have made a step without a graph
         self.tokens_read = 0
@@ -99,6 +108,11 @@ class Reader:
     @property
     def device(self) -> torch.device:
         return torch.device(self.model.get_input_embeddings().weight.device)
+
+    @property
+    def scanned_at_once(self) -> int:
+        """Tokens of a row for which a scan computes, however few it has."""
+        return self.scan_chunk or max([module.chunk_size for module in self.scans], default=128)
 
     @property
     def records_steps(self) -> bool:
@@ -187,7 +201,7 @@ class Reader:
         self.use_attention(ATTENTION_NAME)
         self.positions = positions
         inputs = {"input_ids": ids, "position_ids": positions} if "position_ids" in self._takes else {"input_ids": ids}
-        with running(attention, positions):
+        with running(attention, positions), scan_chunks(self.scans, self.scan_chunk):
             if self.keeper is None or states is None:
                 return self._hidden(**inputs)
             return self.hidden_and_cache(self.keeper.name, **inputs, **{self.keeper.name: states})[0]

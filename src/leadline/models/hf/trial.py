@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from leadline.models.hf.decode import generate
 from leadline.models.hf.layer_trace import HALF, LayerTrace, Outputs, largest_errors
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
+from leadline.models.hf.scans import fit_scans, scan_modules
 from leadline.models.hf.states import StateKeeper, keeper_of
 from leadline.models.hf.windows import Windows, find_windows, small_windows
 
@@ -51,10 +53,16 @@ class SharedReadingSupport:
         return self.reason if tokens > self.max_tokens else ""
 
 
-def choose_reader(model: Any, reader: Reader) -> tuple[Reader, SharedReadingSupport]:
+def choose_reader(model: Any, reader: Reader, *, scan_bytes: int | None = None) -> tuple[Reader, SharedReadingSupport]:
     """The fastest way of reading that gives the model's own logits on a few random tokens: the reader's attention (with
-    states, where the model has any), then the model's own cache; otherwise the plain path, and why."""
+    states, where the model has any), then the model's own cache; otherwise the plain path, and why. `scan_bytes` limits
+    what recurrent layers hold during a pass, by smaller passes."""
     reader.keeper = _keeper(model)
+    if reader.keeper is not None:
+        reader.scans = scan_modules(model)
+        if scan_bytes is not None:
+            with suppress(*REFUSALS):  # a model that cannot be read this way, as the trial will show
+                fit_scans(reader, scan_bytes)
     support = shared_reading_support(model, reader)
     if support.max_tokens:
         check_recording(reader)

@@ -1,0 +1,130 @@
+"""What recurrent layers hold during a pass stays within a limit, and answers stay those of the plain path."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from transformers.models.granitemoehybrid import modeling_granitemoehybrid as granite  # noqa: E402
+
+from leadline.models.hf import engine as hf_engine  # noqa: E402
+from leadline.models.hf.decode import generate_plain  # noqa: E402
+from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
+from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
+from leadline.models.hf.scans import LiveBytes, scan_bytes, scan_chunks, scan_modules  # noqa: E402
+from leadline.models.hf.trial import choose_reader  # noqa: E402
+from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
+
+KIB = 1 << 10
+DOCUMENT = random_ids(0, 300)
+REQUESTS = [EngineRequest(cut, random_ids(cut, n), 4) for cut, n in ((0, 9), (70, 5), (71, 30), (300, 12))]
+
+
+def test_memory_is_that_of_tensors_which_are_alive() -> None:
+    given = torch.ones(1000)
+    with LiveBytes() as live:
+        first = given + 1
+        view = first[:10]
+        assert (live.now, live.most) == (4000, 4000)
+        (first * 2).sum()
+        assert (live.now, live.most) == (4000, 8004)
+        del first
+        assert live.now == 4000  # the view keeps it
+        given.add_(1)
+        del view
+        assert (live.now, live.most) == (0, 8004)
+
+
+def answers(engine: Engine) -> list[Any]:
+    return [one.answer for one in engine.answer(DOCUMENT, REQUESTS)]
+
+
+def plain(model: Any) -> list[Any]:
+    prompts = [np.concatenate([DOCUMENT[: request.cut], request.closing]) for request in REQUESTS]
+    return [generate_plain(model, prompt, 4, [STOP]) for prompt in prompts]
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 2000 * KIB, 600 * KIB])
+@pytest.mark.parametrize("family", ["mamba2", "granite_hybrid", "falcon_h1", "qwen3_next"])
+def test_a_pass_holds_no_more_than_the_limit(family: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hf_engine, "SCAN_BYTES", limit)
+    model = tiny(family)
+    engine = Engine(model, [STOP])
+    reader = engine.reader
+    assert engine.chunk == reader.chunk
+    assert scan_bytes(reader, reader.chunk, reader.scan_chunk) <= limit
+    whole = scan_bytes(reader, 1024, None)
+    assert (reader.chunk < 1024) == (whole > limit)
+    if reader.chunk < 1024:  # and not needlessly small
+        assert scan_bytes(reader, 4 * reader.chunk, reader.scan_chunk) > limit
+    found = answers(engine)
+    engine.close()
+    assert found == plain(model)
+
+
+def test_where_a_scan_holds_a_state_for_every_pair_of_tokens_its_chunks_get_smaller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in versions of transformers that multiply before they sum."""
+    own = granite.mamba2_chunk_scan
+    chunks: set[int] = set()
+
+    def heavy(states: Any, dt: Any, A: Any, B: Any, C: Any, chunk_size: int, **more: Any) -> Any:
+        rows, tokens, heads, _ = states.shape
+        chunks.add(chunk_size)
+        held = torch.empty(rows, -(-tokens // chunk_size) * chunk_size, chunk_size, heads, B.shape[-1])
+        found = own(states, dt, A, B, C, chunk_size, **more)
+        assert held.numel()
+        return found
+
+    monkeypatch.setattr(granite, "mamba2_chunk_scan", heavy)
+    model = tiny("granite_hybrid", mamba_chunk_size=256)
+    limit = 16 << 20  # 1,024 tokens in chunks of 256 hold more than 64 MiB
+    reader, support = choose_reader(model, Reader(model, chunk=1024), scan_bytes=limit)
+    assert not support.reason
+    assert (reader.scan_chunk, reader.chunk) == (32, 1024)
+    assert scan_bytes(reader, reader.chunk, reader.scan_chunk) <= limit
+    assert all(module.chunk_size == 256 for module in scan_modules(model))  # the model's own passes keep theirs
+    engine = Engine(model, [STOP])
+    engine.reader, engine.chunk = reader, reader.chunk
+    chunks.clear()
+    with LiveBytes() as live:
+        found = answers(engine)
+    assert chunks == {32}
+    assert reader.store is not None
+    assert reader.keeper is not None
+    assert live.most <= 2 * limit + reader.store.bytes + reader.keeper.bytes
+    engine.close()
+    assert found == plain(model)
+
+
+def test_rows_are_scanned_together_only_as_far_as_a_pass_goes() -> None:
+    engine = Engine(tiny("granite_hybrid", mamba_chunk_size=64), [STOP])
+    rows = rows_of(DOCUMENT, [200] * 40, [random_ids(i, 20) for i in range(40)])
+    engine.reader.read(DOCUMENT[:200], cuts=[200])
+    assert engine.batch_size(rows, 4) == 1024 // 64
+    engine.reader.scan_chunk = 16
+    assert engine.batch_size(rows, 4) == 1024 // 16
+
+
+def test_a_scan_has_its_own_chunks_again_after_a_pass() -> None:
+    modules = scan_modules(tiny("mamba2"))
+    assert len(modules) == 3
+    with suppress(KeyError), scan_chunks(modules, 4):
+        assert {module.chunk_size for module in modules} == {4}
+        raise KeyError
+    assert {module.chunk_size for module in modules} == {16}
+
+
+def test_chunks_stay_those_of_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny("granite_hybrid", mamba_chunk_size=128)
+    for installed, chosen in ((None, 64), (object(), None)):
+        monkeypatch.setattr("leadline.models.hf.scans.find_spec", lambda name, found=installed: found)
+        reader, _ = choose_reader(model, Reader(model, chunk=256), scan_bytes=1 << 30)
+        assert reader.scan_chunk == chosen
