@@ -76,7 +76,13 @@ def test_a_planted_accuracy_is_recovered(tmp_path: Path, noise: float) -> None:
     ("answer", "gold", "score"),
     [
         ("Answer: 12", "12", 1.0),
+        ("Answer: 13", "12", 0.75),
         ("Answer: 14", "12", 0.75**2),
+        ("Answer: 2", "12", 0.75**10),
+        ("Answer: -1", "0", 0.75),
+        ("Answer: 1.5", "1", 0.0),
+        ("Answer: same frequency", "same frequency", 1.0),
+        ("Answer: Delivery", "delivery", 0.0),
         ("Answer: **12**", "12", 1.0),
         ("Answer: [delivery]", "delivery", 1.0),
         ("Answer: delivery", "billing", 0.0),

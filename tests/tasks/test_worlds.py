@@ -54,7 +54,7 @@ def test_the_last_part_of_a_story_is_around_the_depth_and_overrides_what_came_be
 
 def test_every_story_has_an_answer_to_every_question_and_no_label_hides_in_another() -> None:
     for seed in range(50):
-        story = make_story(("Ana", "Bert"), THINGS[:4], 4, 9, random.Random(seed))
+        story = make_story(("Ana", "Bert", "Cleo", "Dora"), THINGS[:4], 5, 13, random.Random(seed))
         found = {asked: story.answer(asked, random.Random(seed)) for asked in ASKED}
         assert all(answer and not set(answer.targets) & set(answer.stale) for answer in found.values())
     for labels in (PLACES, THINGS, NUMBERS):

@@ -215,6 +215,9 @@ BABILONG_STRICT = StrictLabelSet()
 # Copies as in RULER v2 (NVIDIA-NeMo/Gym @ 07d6b0d): for each reference the larger of substring and 1 - word error rate,
 # and the mean, or the best, over references. A solved question is what stands after the last `Answer:`.
 
+BOXED = "\\boxed{"
+_CAPITAL = re.compile(r"\b[A-Z]\b")
+_LETTER = re.compile(r"[*_]*answer[*_]*\s*:[\s*_]*([A-Z])(?![A-Z0-9])", re.IGNORECASE)
 _ANSWER = re.compile(r"answer:\s*(\S.*)", re.IGNORECASE)
 
 
@@ -239,6 +242,15 @@ def copy_score(answer: str, references: Sequence[str], match: Literal["all", "pa
         for right in references
     ]
     return max(found, default=0.0) if match == "part" else sum(found) / len(found) if found else 0.0
+
+
+def chosen_letter(answer: str) -> str:
+    """The letter of a multiple-choice answer as RULER v2 reads it: in the last `\\boxed{}`, alone or the last capital
+    that is a word; else after the last `Answer:`. Empty if there is none."""
+    start = answer.rfind(BOXED)
+    boxed = answer[start + len(BOXED) :].partition("}")[0] if start >= 0 else ""
+    letters = [boxed] if len(boxed) == 1 else _CAPITAL.findall(boxed) or _LETTER.findall(answer)
+    return letters[-1].upper() if letters else ""
 
 
 def final_answer(answer: str) -> str:

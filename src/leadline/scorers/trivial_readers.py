@@ -31,11 +31,23 @@ LENGTH = 1024
 SAMPLES = 2
 _UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _CAPITALISED = r"[A-Z][\w'-]+"
+_SHAPES = {"walks": re.compile(r"\w+(?= ->)|(?<=-> )\w+")}
 
 
 def value_pattern(probe: Probe) -> re.Pattern[str]:
-    """Strings that look like an answer to the probe: numbers, UUIDs, names or words of the targets' sizes."""
+    """Strings that look like an answer to the probe: one of a few known answers that the question does not name, a
+    node, a line to copy, or numbers, UUIDs, names or words of the targets' sizes."""
     form, targets = form_of(probe), probe.targets
+    if probe.family in ("worlds", "records") and probe.distractors:
+        asked = probe.question.partition("?")[0]
+        known = sorted({*targets, *probe.distractors} - {name for name in probe.distractors if name in asked})
+        return re.compile(rf"\b(?:{'|'.join(map(re.escape, known))})\b")
+    if probe.family in _SHAPES:
+        return _SHAPES[probe.family]
+    if probe.family == "ladder":
+        return re.compile(
+            r"(?<=: )[A-Z].+\?" if "operation" in probe.labels and not probe.answer_form else r"\b\d{2,4}\b"
+        )
     letters = sorted({len(t) for t in targets})
     sizes = f"{{{letters[0]},{letters[-1]}}}" if letters else "+"
     if form == "numbers":
@@ -68,7 +80,14 @@ def trivial_answers(text: str, probe: Probe, sentences: Sequence[str] = ()) -> d
         "most frequent": [value for value, _ in Counter(seen).most_common(wanted)],
         "needle form": list(dict.fromkeys(inside))[:wanted],
     }
-    return {reader: ", ".join(values) for reader, values in given.items()}
+    return {reader: _in_form(", ".join(values), probe) for reader, values in given.items()}
+
+
+def _in_form(answer: str, probe: Probe) -> str:
+    """In the form that the question asks for, which readers that understand nothing are given for free."""
+    if "{answer}" in probe.answer_form and answer:
+        answer = probe.answer_form.format(answer=answer)
+    return f"{probe.opening} {answer}" if probe.opening else answer
 
 
 def planted_sentences(task: Task) -> list[str]:

@@ -22,7 +22,6 @@ from leadline.tasks.placement import spread_depths
 from leadline.tasks.record_list import (
     DAYS,
     MESSAGES,
-    MONTHS,
     TOPICS,
     CountedRecords,
     Counts,
@@ -39,8 +38,12 @@ OPERATIONS: tuple[Operation, ...] = ("count", "most", "least", "compare", "user"
 SCORERS = ("aggregate", "aggregate.strict")
 ANSWER = "Answer: {answer}"
 MORE, LESS, SAME = "more common", "less common", "same frequency"
-RECORDS_PLANTED = (4, 9)
+RECORDS_PLANTED = (3, 12)
 """Fewest and most records of a user whose records are all around one depth."""
+OF_TOPIC_PLANTED = (1, 6)
+"""The same for those of one topic, where the question is about them."""
+LONG = 8192
+"""Tokens from which on a list has several records of each user and topic."""
 
 INSTRUCTION = (
     "Below are messages to a shop, one on each line: the user who wrote it, the date, and the message. Every message "
@@ -73,7 +76,7 @@ class Aggregate(WordedTask):
     depth; with placement=anywhere, the default, about the whole list.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "aggregation"
 
@@ -82,7 +85,7 @@ class Aggregate(WordedTask):
     topics: Literal["given", "inferred"] = Field(
         "given", description="the topic stands in each record, or has to be told from the message"
     )
-    users: int = Field(16, ge=2, le=200, description="users of a list")
+    users: int = Field(12, ge=2, le=200, description="users of a list")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the records of one user")
     per_document: int = Field(
         12, ge=1, le=256, description="samples that one list answers, at each depth, in shared and nested reading"
@@ -125,9 +128,10 @@ class Aggregate(WordedTask):
             user, planted = draw.choice(users), tuple[Fact, ...]()
             if cell.depth is not None:
                 operation, user = "user", others[number]
-                planted = self._plant(cell, user, draw)
+            question = self._new_question(cell, operation, user, records, draw, asked)
+            if cell.depth is not None:
+                planted = self._plant(cell, question, records.months(), draw)
                 facts.extend(planted)
-            question = self._new_question(cell, operation, user, users, draw, asked)
             questions.append(self._ask(cell, question, counted, tuple(f.id for f in planted)))
         return Draft(
             id=document_name(cells),
@@ -139,12 +143,24 @@ class Aggregate(WordedTask):
             one_end=True,
         )
 
-    def _plant(self, cell: Cell, user: str, draw: random.Random) -> tuple[Fact, ...]:
-        """The records of a user, around the depth of the cell."""
-        few, many = RECORDS_PLANTED
-        texts = [draw.choice(MESSAGES[draw.choice(TOPICS)]) for _ in range(draw.randint(few, many))]
-        depths = spread_depths(cell.depth, self.spread, len(texts), draw)
-        made = [RecordLine(draw.choice(MONTHS), draw.randint(1, DAYS), user, text) for text in texts]
+    def _plant(
+        self, cell: Cell, question: _CountQuestion, months: Sequence[str], draw: random.Random
+    ) -> tuple[Fact, ...]:
+        """The records of a user, around the depth of the cell, as many as any other number."""
+        user, topic = question.named["user"], question.named.get("topic")
+        if topic is None:
+            topics = [draw.choice(TOPICS) for _ in range(draw.randint(*RECORDS_PLANTED))]
+        else:
+            others = [other for other in TOPICS if other != topic]
+            topics = [topic] * draw.randint(*OF_TOPIC_PLANTED) + [
+                draw.choice(others) for _ in range(draw.randint(2, 6))
+            ]
+            draw.shuffle(topics)
+        depths = spread_depths(cell.depth, self.spread, len(topics), draw)
+        made = [
+            RecordLine(draw.choice(months), draw.randint(1, DAYS), user, draw.choice(MESSAGES[topic]))
+            for topic in topics
+        ]
         return tuple(
             Fact(f"{cell.key}#{n}", record.written(given=self.topics == "given"), depth, cell.length)
             for n, (record, depth) in enumerate(zip(made, depths, strict=True))
@@ -155,13 +171,15 @@ class Aggregate(WordedTask):
         cell: Cell,
         operation: Operation,
         user: str,
-        users: Sequence[str],
+        records: RecordList,
         draw: random.Random,
         asked: set[tuple[int, str]],
     ) -> _CountQuestion:
         """A question that was not asked of this cut before, where there is another."""
+        users, months = records.names()[0], records.months()
+        by_topic = cell.depth is not None or cell.length >= LONG
         for tries in range(64):
-            made = _draw_question(operation, user, draw)
+            made = _draw_question(operation, user, months, draw, by_topic=by_topic)
             if (cell.length, made.key) not in asked:
                 break
             if cell.depth is None:
@@ -208,9 +226,11 @@ class _CountQuestion:
         return " ".join((self.part, *self.named.values()))
 
 
-def _draw_question(operation: Operation, user: str, draw: random.Random) -> _CountQuestion:
+def _draw_question(
+    operation: Operation, user: str, months: Sequence[str], draw: random.Random, *, by_topic: bool
+) -> _CountQuestion:
     topic, other = draw.sample(TOPICS, 2)
-    month = draw.choice(MONTHS)
+    month = draw.choice(months)
     if operation == "count":
         return _CountQuestion(
             operation, "count", {"topic": topic}, lambda c: (str(total(c, lambda u, m, t: t == topic)),)
@@ -229,7 +249,7 @@ def _draw_question(operation: Operation, user: str, draw: random.Random) -> _Cou
             {"month": month, "topic": topic},
             lambda c: (str(total(c, lambda u, m, t: m == month and t == topic)),),
         )
-    if draw.random() < 0.5:
+    if draw.random() < 0.5 or not by_topic:
         return _CountQuestion(operation, "user", {"user": user}, lambda c: (str(total(c, lambda u, m, t: u == user)),))
     return _CountQuestion(
         operation,

@@ -2,9 +2,10 @@
 
     lanter -> mobesu
 
-Every node has `degree` edges that lead away from it, in shuffled order. The edges that questions are about are planted
-between these lines, and their nodes are in no other line, so an answer depends on planted edges alone. A longer list
-begins with the shorter one.
+A node has `degree` edges that lead away from it on average, from none to twice as many, in shuffled order, and one node
+in twelve is one to which many edges lead: neither how often a node occurs nor on which side shows what is asked for.
+The edges that questions are about are planted between these lines, and their nodes are in no other line, so an answer
+depends on planted edges alone. A longer list begins with the shorter one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ SIZES = (1 << 12, 1 << 14, 1 << 17, 1 << 20, 1 << 23)
 KEPT_NODES = 4096
 """Nodes at the beginning of each bank that are used for planted edges only."""
 HEX_DIGITS = 10
+HUB_EVERY, HUB_SHARE = 12, 0.8
+"""One node in so many is a hub; to it leads the first edge of this share of its neighbours in the order of nodes."""
 
 
 def edge(source: str, target: str) -> str:
@@ -116,14 +119,19 @@ class EdgeList:
         return segments
 
     def _edges(self, count: int) -> Indices:
-        """Edges as rows of two pieces. Node n has those from number n * degree on; they lead to nodes drawn from all
-        those that have come up to then, and a few more."""
+        """Edges as rows of two pieces, in the order of their first nodes. They lead to hubs, or to nodes drawn from
+        all those that have come up to then, and a few more."""
         names = len(self._bank.names)
         nodes = bulk_rng(self.seed, "nodes").permutation(names - KEPT_NODES) + KEPT_NODES
-        source = np.arange(count) // self.degree
-        share = bulk_rng(self.seed, "targets").random(1 << max(count, 2).bit_length())[:count]
+        size = 1 << max(count, 2).bit_length()
+        degrees = (bulk_rng(self.seed, "degrees").random(2 * size) * (2 * self.degree + 1)).astype(np.int64)
+        source = np.repeat(np.arange(len(degrees)), degrees)[:count]
+        share = bulk_rng(self.seed, "targets").random(size)[:count]
         target = (share * (source + self.degree + SPARE)).astype(np.int64)
-        target += target >= source  # no edge leads back to its own node
+        first = np.diff(source, prepend=-1) > 0
+        to_hub = first & (bulk_rng(self.seed, "hubs").random(size)[:count] < HUB_SHARE)
+        target = np.where(to_hub, source // HUB_EVERY * HUB_EVERY, target)
+        target += target == source  # no edge leads back to its own node
         return np.stack([nodes[source % len(nodes)], nodes[target % len(nodes)] + names], axis=1)
 
 

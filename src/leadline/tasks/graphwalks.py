@@ -58,13 +58,13 @@ class GraphWalks(WordedTask):
     placement=anywhere they are all over the list, as in the published set.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "graphs"
 
     operations: tuple[Operation, ...] = Field(("bfs", "parents"), description="what is asked, in turn: bfs, parents")
     hops: tuple[int, ...] = Field((1, 2, 3), description="steps of a walk, in turn; each is a curve of its own")
-    degree: int = Field(2, ge=1, le=8, description="edges that lead away from a node")
+    degree: int = Field(2, ge=1, le=8, description="edges that lead away from a node, on average")
     answer_size: int = Field(8, ge=1, le=64, description="most nodes that an answer has")
     empty: float = Field(0.1, ge=0, le=1, description="share of questions to which no node is the answer")
     form: Literal["clear", "published"] = Field(
@@ -227,10 +227,14 @@ class _Surroundings:
         return levels
 
     def _add_parents(self) -> str:
-        """Further edges to a node of the second level, from nodes that no walk reaches."""
-        node = self._draw.choice(self._levels[min(2, len(self._levels) - 1)])
+        """Further edges to a node of the second level, from nodes that are not nearer than it: no distance changes, and
+        nothing about those nodes shows what they are. Where there are too few, from nodes that no walk reaches."""
+        level = min(2, len(self._levels) - 1)
+        node = self._draw.choice(self._levels[level])
+        further = [n for one in self._levels[level:] for n in one if n != node and (n, node) not in self._edges]
+        self._draw.shuffle(further)
         for _ in range(max(min(self._task.degree + 1, self._task.answer_size - 2), 1)):
-            self._edges[self._name(), node] = None
+            self._edges[further.pop() if further else self._name(), node] = None
         return node
 
     def _placed(self, cell: Cell) -> tuple[Fact, ...]:

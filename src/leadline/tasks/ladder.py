@@ -36,10 +36,12 @@ KEPT_KEYS = 512
 KEYS = 1 << 17
 NUMBERS = (*range(11, 100), *range(101, 1000, 3), *range(1003, 10_000, 19))
 """Of several sizes, so that lines differ in tokens in every tokenizer."""
-KINDS = ("largest", "smallest")
+KINDS = ("Largest", "Smallest")
+NUMBERS_ASKED = 6
 
 INSTRUCTION = (
-    "Below are numbered questions, one on each line. Keep them in mind; you will be asked for one of them.\n\n"
+    "Below are numbered questions, one on each line: which of some numbers is the largest, or the smallest? Keep them "
+    "in mind; you will be asked for one of them.\n\n"
 )
 LAST_LINE = " End with a line of this form:\nAnswer: the number"
 TEXTS: dict[Step, str] = {
@@ -53,7 +55,7 @@ TEXTS: dict[Step, str] = {
 class Ladder(WordedTask):
     """Copy a question out of many, copy and solve it, solve it at once, or solve it when it is given."""
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "steps"
 
@@ -141,11 +143,11 @@ class _Planted:
 
 
 def _draw_question(draw: random.Random) -> _SolvedQuestion:
-    kind, numbers = draw.choice(KINDS), draw.sample(NUMBERS, 4)
-    right = (max if kind == "largest" else min)(numbers)
-    listed = ", ".join(map(str, numbers[:3]))
-    return _SolvedQuestion(
-        f"Which of these numbers is the {kind}: {listed} or {numbers[3]}?",
+    kind, numbers = draw.choice(KINDS), draw.sample(NUMBERS, NUMBERS_ASKED)
+    right = (max if kind == KINDS[0] else min)(numbers)
+    listed = ", ".join(map(str, numbers[:-1]))
+    return _SolvedQuestion(  # few words besides the numbers: a copy of another question must not look like a good one
+        f"{kind}: {listed} or {numbers[-1]}?",
         str(right),
         tuple(str(n) for n in numbers if n != right),
     )
@@ -168,7 +170,7 @@ def _bank(keys: int, split: Split) -> _LadderBank:
     names = of_split(map(str, drawn.tolist()), split)[:keys]
     columns = [
         [f"Question {name}:" for name in names],
-        [f" Which of these numbers is the {kind}:" for kind in KINDS],
+        [f" {kind}:" for kind in KINDS],
         [f" {n}," for n in NUMBERS],
         [f" {n}" for n in NUMBERS],
         [f" or {n}?\n" for n in NUMBERS],
@@ -216,7 +218,9 @@ class QuestionPile:
 
     def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
         bank = self._bank
-        typical = sum(float(counts[low:high].mean()) for low, high in bank.ranges) + float(counts[bank.ranges[2][0]])
+        low, high = bank.ranges[2]
+        more = (NUMBERS_ASKED - 3) * float(counts[low:high].mean())
+        typical = sum(float(counts[low:high].mean()) for low, high in bank.ranges) + more
         wanted = int(1.1 * sum(room for room, _ in rooms) / typical) + 3 * SPARE * len(rooms)
         lines, pad, last = self._rows(bank, wanted), int(counts[-1]), len(bank.bank.pieces) - 1
         sizes = counts[lines].sum(axis=1)
@@ -236,7 +240,7 @@ class QuestionPile:
         size = 1 << max(count, 2).bit_length()
         keys = bulk_rng(self.seed, "keys").permutation(len(bank.keys) - KEPT_KEYS) + KEPT_KEYS
         columns = [keys[np.arange(count) % len(keys)]]
-        for number, column in enumerate((1, 2, 2, 3, 4)):
+        for number, column in enumerate((1, *[2] * (NUMBERS_ASKED - 2), 3, 4)):
             low, high = bank.ranges[column]
             columns.append(bulk_rng(self.seed, "column", number).integers(low, high, size)[:count])
         return np.stack(columns, axis=1)

@@ -139,13 +139,18 @@ def draw_paraphrase(draw: random.Random, taken: set[str], split: Split) -> Key:
 def draw_association(draw: random.Random, taken: set[str], split: Split) -> Key:
     """What somebody did, with a name before it, and what the person is asked for by. No concept of a document might
     be meant by the clue of another."""
-    clues = [a for a in associations() if of_split([a.clue], split)]
+    clues = _clues(split)
     free = [a for a in clues if a.concept not in taken and not any(f"@{group}" in taken for group in a.groups)]
     if not free:
         raise _used_up(len({a.concept for a in clues}))
     chosen = draw.choice(free)
     taken.update((chosen.concept, *(f"@{group}" for group in chosen.groups)))
     return Key(f"{draw_name(draw, taken)} {chosen.clue}", f"the person who {chosen.concept}")
+
+
+@cache
+def _clues(split: Split) -> tuple[Association, ...]:
+    return tuple(a for a in associations() if of_split([a.clue], split))
 
 
 def draw_name(draw: random.Random, taken: set[str]) -> str:

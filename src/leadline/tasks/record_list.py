@@ -2,9 +2,10 @@
 
     Brabeck | 14 March 2031 | The parcel has not arrived yet. | delivery
 
-Some topics and users are more frequent than others, by weights that every document draws. The topic stands in the
-record, or has to be told from the message: each message is about one topic without doubt. A longer list begins with the
-shorter one.
+Some topics and users are more frequent than others, by weights that every document draws; in the first and last
+records of a list all topics are equally likely, so that they do not show which is the most frequent. The topic stands
+in the record, or has to be told from the message: each message is about one topic without doubt. A longer list begins
+with the shorter one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,12 @@ MONTHS = (
     "January February March April May June July August September October November December".split()
 )  # fmt: skip
 DAYS = 28
+MONTHS_OF_LIST = 3
+"""The records of a list are of so many months, so that there are several records of each month and topic."""
+EVEN_RECORDS = 6
+"""The first and last records of a list, in which all topics are equally likely."""
+CHOSEN_RECORDS = 4
+"""Records that are selected by their tokens, so few because some topics have more messages of the right size."""
 MONTH_OF = {f"{day} {month} {YEAR}": month for month in MONTHS for day in range(1, DAYS + 1)}
 USERS = 1024
 """Users in the bank; a document has some of them."""
@@ -171,6 +178,10 @@ class RecordList:
         named = [bank.users[i] for i in order]
         return named[: self.users], named[self.users :]
 
+    def months(self) -> list[str]:
+        """The months of this document."""
+        return [MONTHS[i] for i in self._month_order().tolist()]
+
     def least(self, counts: Indices) -> int:
         return 0
 
@@ -181,13 +192,14 @@ class RecordList:
         lines = self._rows(bank, int(1.5 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms))
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for room, again in rooms:
-            found = fill_lines(sizes[used + again :], room, pad)
+        for number, (room, again) in enumerate(rooms):
+            start, ends = used + again, self._rows(bank, EVEN_RECORDS, f"ends of {number} {again} ")
+            ends = ends[np.cumsum(counts[ends].sum(axis=1)) < room / 2]
+            found = fill_lines(sizes[start:], room - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
             if found is None:
                 return None
             whole, chosen, pads = found
-            start = used + again
-            rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen]])
+            rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen], ends])
             segments.append(np.concatenate([rows.reshape(-1), np.full(pads, last)]))
             used = start + whole + SPARE
         return segments
@@ -195,20 +207,25 @@ class RecordList:
     def _user_order(self, bank: _RecordBank) -> Indices:
         return bulk_rng(self.seed, "users").permutation(len(bank.users))
 
-    def _rows(self, bank: _RecordBank, count: int) -> Indices:
+    def _month_order(self) -> Indices:
+        return bulk_rng(self.seed, "months").permutation(len(MONTHS))[:MONTHS_OF_LIST]
+
+    def _rows(self, bank: _RecordBank, count: int, name: str = "") -> Indices:
         """Records as rows of three pieces: user, date, message."""
         size = 1 << max(count, 2).bit_length()
 
         def drawn(what: str, weights: Sequence[float]) -> Indices:
             """A column, by the weights; of a longer list the beginning is the same."""
             bounds = np.cumsum(weights) / np.sum(weights)
-            return np.searchsorted(bounds, bulk_rng(self.seed, what).random(size)[:count], side="right")
+            return np.searchsorted(bounds, bulk_rng(self.seed, name + what).random(size)[:count], side="right")
 
-        dates = drawn("dates", np.ones(bank.dates).tolist())
+        days = drawn("dates", np.ones(MONTHS_OF_LIST * DAYS).tolist())
+        dates = self._month_order()[days // DAYS] * DAYS + days % DAYS
         users = self._user_order(bank)[drawn("by", np.linspace(3.0, 1.0, self.users).tolist())]
         weights = np.array(TOPIC_WEIGHTS)[bulk_rng(self.seed, "weights").permutation(len(TOPICS))]
         topics = drawn("topics", weights.tolist())
-        starts, within = np.array(bank.texts), bulk_rng(self.seed, "texts").random(size)[:count]
+        topics[:EVEN_RECORDS] = drawn("even topics", np.ones(len(TOPICS)).tolist())[:EVEN_RECORDS]
+        starts, within = np.array(bank.texts), bulk_rng(self.seed, name + "texts").random(size)[:count]
         texts = starts[topics] + (within * (starts[topics + 1] - starts[topics])).astype(np.int64)
         return np.stack([bank.dates + users, dates, bank.dates + len(bank.users) + texts], axis=1)
 

@@ -1,20 +1,27 @@
-"""Stories in which two people move, take, give and drop things: what is true at the end, and what makes it true.
+"""Stories in which people move, take, give and drop things: what is true at the end, and what makes it true.
 
 Every story has people and things of its own, so that stories in one text do not touch. Places are common to all. Later
 sentences override earlier ones; what was true before is known too, as the stale answers of a question.
+
+What is asked about is drawn so that nothing is won by a guess: the place, name or thing that a story mentions first,
+last or most often is the right answer no more often than any other, and each number and yes and no are equally likely.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import comb
 from typing import Literal
 
 Verb = Literal["move", "take", "drop", "give"]
 Asked = Literal["person", "thing", "before", "list", "count", "yes_no", "giver"]
 ASKED: tuple[Asked, ...] = ("person", "thing", "before", "list", "giver", "count", "yes_no")
 """Questions of every story, in turn: one, two and three supporting facts, a list, who gave, a number, yes or no."""
+
+RAREST_FIRST: tuple[Asked, ...] = ("giver", "person", "count", "list", "before", "thing", "yes_no")
 
 PLACES = (
     "attic barn cellar chapel courtyard garage greenhouse kitchen laundry library mill orchard pantry stable study "
@@ -27,6 +34,11 @@ _THINGS = (
 ).split()
 THINGS = tuple(f"{sort} {thing}" for sort in _SORTS for thing in _THINGS)
 NUMBERS = ("zero", "one", "two", "three", "four")
+PLACES_OF_STORY = 7
+COUNTED = 3
+"""How many things a person that is asked about carries: fewer than this, each number equally often."""
+RECENCIES = 5
+"""How many other places may be mentioned after the right one: fewer than this, each number equally often."""
 
 WORDINGS: dict[Verb, tuple[str, ...]] = {
     "move": ("{person} went to the {place}.", "{person} walked over to the {place}.", "{person} moved to the {place}."),
@@ -73,15 +85,55 @@ class StoryAnswer:
 class Story:
     """Events in order. `settled` is the number of the first event that any right answer needs."""
 
-    people: tuple[str, str]
+    people: tuple[str, ...]
     things: tuple[str, ...]
     events: list[Event] = field(default_factory=list)
     settled: int = 0
+    number: int = 0
+    """How many things the person carries whose things are to be counted."""
+    giver_is_guessed: tuple[bool, ...] = (False, False)
+    """Whether the giver asked for is mentioned last, and most often, of those that the question does not name."""
+    recency: int = 0
+    """How many other places are mentioned after the one where the person is that is asked for."""
 
     def answer(self, asked: Asked, draw: random.Random) -> StoryAnswer | None:
         """The answer at the end, which needs an event of the late part; None if this story has none of this kind."""
         found = [answer for answer in _ANSWERS[asked](self, draw) if max(answer.needed) >= self.settled]
-        return draw.choice(found) if found else None
+        if asked in ("person", "count", "yes_no", "giver"):  # balanced where the story is made, or the question
+            return draw.choice(found) if found else None
+        hidden, easy = list[StoryAnswer](), dict[tuple[str, ...], StoryAnswer]()
+        for answer in found:
+            if set(answer.targets) in self._guesses(asked, answer):
+                easy[answer.targets] = answer
+            else:
+                hidden.append(answer)
+        if not hidden:
+            return None
+        for answer in easy.values():  # each guess is right as often as one that is drawn from all
+            seen = {name for name in self.mentions(asked) if name not in answer.named.values()}
+            if draw.random() * comb(len(seen), len(answer.targets)) < 1:
+                return answer
+        return draw.choice(hidden)
+
+    def is_guessed(self, answer: StoryAnswer) -> tuple[bool, ...]:
+        _, *guesses = self._guesses("giver", answer)
+        return tuple(set(answer.targets) == guess for guess in guesses)
+
+    def mentions(self, asked: Asked) -> list[str]:
+        """Everything that is mentioned and could be an answer, in order."""
+        if asked == "list":
+            return [event.thing for event in self.events if event.thing]
+        if asked == "giver":
+            return [name for event in self.events for name in (event.person, event.other) if name]
+        return [event.place for event in self.events if event.place]
+
+    def _guesses(self, asked: Asked, answer: StoryAnswer) -> list[set[str]]:
+        """What the question does not name and is mentioned first, last and most often."""
+        seen = [name for name in self.mentions(asked) if name not in answer.named.values()]
+        size = len(answer.targets)
+        first, last = list(dict.fromkeys(seen)), list(dict.fromkeys(reversed(seen)))
+        often = [name for name, _ in Counter(seen).most_common(size)]
+        return [set(first[:size]), set(last[:size]), set(often)]
 
     # --- states ---
 
@@ -127,7 +179,8 @@ def _where_person(story: Story, draw: random.Random) -> Iterator[StoryAnswer]:
         if len(moves) > 1:
             now = story.events[moves[-1]].place
             before = _others((story.events[n].place for n in moves), now)
-            yield StoryAnswer({"person": person}, (now,), before, (moves[-1],))
+            if before and list(dict.fromkeys(reversed(story.mentions("person")))).index(now) == story.recency:
+                yield StoryAnswer({"person": person}, (now,), before, (moves[-1],))
 
 
 def _where_thing(story: Story, draw: random.Random) -> Iterator[StoryAnswer]:
@@ -160,8 +213,8 @@ def _what(story: Story, draw: random.Random) -> Iterator[StoryAnswer]:
 def _how_many(story: Story, draw: random.Random) -> Iterator[StoryAnswer]:
     for person in story.people:
         own = [n for n, e in enumerate(story.events) if e.thing and person in (e.person, e.other)]
-        if own:
-            now = NUMBERS[len(story.carried(person))]
+        if own and len(story.carried(person)) == story.number:
+            now = NUMBERS[story.number]
             before = {NUMBERS[min(count, 4)] for count in _counts(story, person)}
             yield StoryAnswer({"person": person}, (now,), _others(sorted(before), now), tuple(own))
 
@@ -183,8 +236,10 @@ def _who_gave(story: Story, draw: random.Random) -> Iterator[StoryAnswer]:
         if gifts:
             last = story.events[gifts[-1]]
             named = {"thing": thing, "person": last.other}
-            if sum(story.events[n].other == last.other for n in gifts) == 1:
-                yield StoryAnswer(named, (last.person,), (), (gifts[-1],))
+            once = sum(story.events[n].other == last.other for n in gifts) == 1
+            answer = StoryAnswer(named, (last.person,), (), (gifts[-1],))
+            if once and story.is_guessed(answer) == story.giver_is_guessed:
+                yield answer
 
 
 def _others(values: Iterator[str] | Sequence[str], now: str) -> tuple[str, ...]:
@@ -213,37 +268,69 @@ _ANSWERS = {
 # --- making stories -------------------------------------------------------------------------------
 
 
-def make_story(people: tuple[str, str], things: Sequence[str], early: int, late: int, draw: random.Random) -> Story:
-    """A story of `early` and `late` events in which every question has an answer that needs a late one."""
+def make_story(
+    people: Sequence[str],
+    things: Sequence[str],
+    early: int,
+    late: int,
+    draw: random.Random,
+    asked: Collection[Asked] = ASKED,
+) -> Story:
+    """A story of `early` and `late` events in which every question asked has an answer that needs a late one."""
+    number, guessed = draw.randrange(COUNTED), tuple(draw.random() * (len(people) - 1) < 1 for _ in range(2))
+    recency, places = draw.randrange(RECENCIES), draw.sample(PLACES, PLACES_OF_STORY)
     while True:
-        story = Story(people, tuple(things), settled=early)
-        for number in range(early + late):
-            story.events.append(_next_event(story, number, early, draw))
-        if all(story.answer(asked, draw) for asked in ASKED):
+        events = _Events(people, things, places, early, draw).some(early + late)
+        story = Story(tuple(people), tuple(things), events, early, number, guessed, recency)
+        if all(story.answer(one, draw) for one in RAREST_FIRST if one in asked):
+            story.events = [replace(event, wording=draw.randrange(len(WORDINGS[event.verb]))) for event in events]
             return story
 
 
-def _next_event(story: Story, number: int, early: int, draw: random.Random) -> Event:
-    where = {p: story.events[story.moves(p)[-1]].place if story.moves(p) else "" for p in story.people}
-    a, b = draw.sample(story.people, 2)
-    wording = draw.randrange(3)
-    unplaced = [p for p in story.people if not where[p]]
-    if unplaced or number == early:  # everybody is somewhere before anything else; the late part begins with a move
-        mover = unplaced[0] if unplaced else a
-        return Event("move", mover, place=_other_place(where[mover], draw), wording=wording)
-    held = [t for t in story.things if story.holder(t) == a]
-    free = [t for t in story.things if not story.changes(t)]
-    kind = draw.random()
-    if free and kind < 0.3:
-        return Event("take", a, thing=draw.choice(free), wording=wording)
-    if held and kind < 0.55:
-        if where[a] == where[b]:
-            return Event("give", a, thing=draw.choice(held), other=b, wording=wording)
-        return Event("move", a, place=where[b], wording=wording)
-    if held and kind < 0.62:
-        return Event("drop", a, thing=draw.choice(held), wording=wording)
-    return Event("move", a, place=_other_place(where[a], draw), wording=wording)
+class _Events:
+    """Draws events one after another; knows where everybody is and who has what. Most stories are not used, so this
+    has to be quick."""
 
+    def __init__(
+        self, people: Sequence[str], things: Sequence[str], places: Sequence[str], early: int, draw: random.Random
+    ) -> None:
+        self._people, self._places, self._early, self._random = people, places, early, draw.random
+        self._where: dict[str, str] = {}
+        self._held: dict[str, list[str]] = {person: [] for person in people}
+        self._free = list(things)
 
-def _other_place(now: str, draw: random.Random) -> str:
-    return draw.choice([place for place in PLACES if place != now])
+    def some(self, count: int) -> list[Event]:
+        return [self._next(number) for number in range(count)]
+
+    def _next(self, number: int) -> Event:
+        people, where = self._people, self._where
+        if number < len(people):  # everybody is somewhere before anything else
+            return self._move(people[number])
+        one = int(self._random() * len(people))
+        a, b = people[one], people[one - 1 - int(self._random() * (len(people) - 1))]
+        kind, held = self._random(), self._held[a]
+        if number == self._early:  # the late part begins with a move
+            return self._move(a)
+        if held and where[a] == where[b] and kind < 0.8:
+            thing = self._any(held)
+            self._held[b].append(thing)
+            return Event("give", a, thing=thing, other=b)
+        if self._free and kind < 0.3:
+            thing = self._any(self._free)
+            held.append(thing)
+            return Event("take", a, thing=thing)
+        if held and kind < 0.55:
+            return self._move(a, where[b])
+        if held and kind < 0.62:
+            return Event("drop", a, thing=self._any(held))
+        return self._move(a)
+
+    def _move(self, person: str, place: str = "") -> Event:
+        before = self._where.get(person)
+        while not place or place == before:
+            place = self._places[int(self._random() * len(self._places))]
+        self._where[person] = place
+        return Event("move", person, place=place)
+
+    def _any(self, things: list[str]) -> str:
+        return things.pop(int(self._random() * len(things)))

@@ -7,6 +7,7 @@ facts are an axis and on the record. docs/worlds.md says what differs.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,9 +28,9 @@ from leadline.text.sources import Unit, stretch_of
 
 SCORERS = ("babilong", "babilong.strict")
 STALE = "stale fact"
-EARLY, LATE = 4, 9
+EARLY, LATE = 5, 13
 """Events of a story before the band around a depth, and in it."""
-THINGS_OF_STORY = 4
+PEOPLE_OF_STORY, THINGS_OF_STORY = 4, 4
 
 INSTRUCTION = (
     "The text below mentions, among other matters, what some people do: they move from place to place, and they take, "
@@ -59,7 +60,7 @@ class Worlds(RetrievalTask):
     With placement=anywhere a story is spread over the whole text, in order.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracking"
 
@@ -106,13 +107,12 @@ class Worlds(RetrievalTask):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         cluster, first = self.cluster(cells), min(c.sample for c in cells)
         cast = _Cast(self, cluster.coordinates, seed)
-        told: dict[tuple[int, float | None, int], _ToldStory] = {}
-        questions = []
+        together: dict[tuple[int, float | None, int], list[Cell]] = defaultdict(list)
         for cell in cells:
-            key = (cell.length, cell.depth, (cell.sample - first) // len(self.ask))
-            if key not in told:
-                told[key] = self._tell(cell, cast, seed, first, key[2])
-            questions.append(self._ask(cell, told[key], cast, seed))
+            together[cell.length, cell.depth, (cell.sample - first) // len(self.ask)].append(cell)
+        told = {key: self._tell(some, cast, seed, first, key[2]) for key, some in together.items()}
+        stories = {cell: told[key] for key, some in together.items() for cell in some}
+        questions = [self._ask(cell, stories[cell], cast, seed) for cell in cells]
         return Draft(
             id=document_name(cells),
             cluster=cluster.name,
@@ -123,10 +123,12 @@ class Worlds(RetrievalTask):
             one_end=True,
         )
 
-    def _tell(self, cell: Cell, cast: _Cast, seed: int, first: int, number: int) -> _ToldStory:
+    def _tell(self, cells: Sequence[Cell], cast: _Cast, seed: int, first: int, number: int) -> _ToldStory:
+        """One story, about which these cells ask."""
+        cell, asked = cells[0], {self.ask[c.sample % len(self.ask)] for c in cells}
         draw = rng(seed, "story", *cell.coordinates[:3], first, number)
-        people, things = cast.people(2, cell.task), cast.things(THINGS_OF_STORY, cell.task)
-        story = make_story((people[0], people[1]), things, EARLY, LATE, draw)
+        people, things = cast.people(PEOPLE_OF_STORY, cell.task), cast.things(THINGS_OF_STORY, cell.task)
+        story = make_story(people, things, EARLY, LATE, draw, asked)
         if cell.depth is None:
             depths = sorted(draw.random() for _ in story.events)
         else:
