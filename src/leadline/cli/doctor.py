@@ -43,7 +43,7 @@ def doctor(
     """Check that a model is asked what you think: nothing is cut off, rewritten, miscounted or added.
 
     A document as long as the window is sent with facts in it, texts of several kinds are counted, and small requests
-    are repeated, sampled and sent all at once: about 120 requests. Every finding says how it was seen, what it does to
+    are repeated, sampled and sent all at once: about 130 requests. Every finding says how it was seen, what it does to
     results, and what to do. A check that cannot be made on this server says why.
 
     Exit code: 0 no findings, 1 findings, 69 the server does not answer.
