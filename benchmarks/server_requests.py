@@ -65,10 +65,14 @@ class Cost:
 
 
 def measured(command: list[str]) -> Cost:
-    """The cost of a command in its own process. Its output is shown only when it fails."""
+    """The cost of a command in its own process. Its output is shown only when it fails.
+
+    Bytecode is kept, as that of an installed package is: where it may not be, compiling takes 2 CPU seconds.
+    """
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     began = time.perf_counter()
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=said)
+        process = subprocess.Popen(command, stdout=said, stderr=said, env=environment)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
