@@ -27,10 +27,8 @@ OFFICIAL = Path(__file__).parent / "peers" / "with_longbench_packages.py"
 MAX_CPU_SECONDS = 3.0
 
 
-def same_scores(command: list[str], folder: Path) -> int:
-    """How many of the published scores the command prints, to two decimals."""
-    out = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    found = {row["task"]: row["score"] for row in out["tasks"]} if "tasks" in out else out
+def same_scores(found: dict[str, float], folder: Path) -> int:
+    """How many of the published scores these are, to two decimals."""
     published = json.loads((folder / "result.json").read_text())
     return sum(found.get(task) == score for task, score in published.items())
 
@@ -38,13 +36,15 @@ def same_scores(command: list[str], folder: Path) -> int:
 def compare(folder: Path, repeats: int, official: str) -> tuple[Cost, Cost | None, int]:
     """What one model's answers cost us (lowest of several) and the packages, and how many of our scores are right."""
     command = [str(PROGRAM), "score", str(folder), "--as", "longbench", "--json"]
-    right = same_scores(command, folder)  # the first call also makes the cache of the dictionary
+    first = subprocess.run(command, check=True, capture_output=True, text=True)  # also makes the dictionary's cache
+    right = same_scores({row["task"]: row["score"] for row in json.loads(first.stdout)["tasks"]}, folder)
     ours = min((measured(command) for _ in range(repeats)), key=lambda cost: cost.cpu_seconds)
     if not official:
         return ours, None, right
-    theirs = [official, str(OFFICIAL), str(folder)]
-    cost, theirs_right = measured(theirs), same_scores(theirs, folder)
-    print(f"  {folder.name:20} packages  {cost}   {theirs_right} scores as published")
+    with tempfile.NamedTemporaryFile() as out:
+        cost = measured([official, str(OFFICIAL), str(folder), out.name])
+        scores = json.loads(Path(out.name).read_text())
+    print(f"  {folder.name:20} packages  {cost}   {same_scores(scores, folder)} scores as published")
     return ours, cost, right
 
 

@@ -1,7 +1,7 @@
 """LongBench's scores by the packages that its own script uses: rouge 1.0.1, fuzzywuzzy 0.18 and jieba 0.42.
 
-Called by ../scoring.py as  with_longbench_packages.py FOLDER; prints {task: score} as JSON. The rules are those of the
-benchmark (arXiv 2308.14508, THUDM/LongBench @ 2e00731), written plainly; nothing of Leadline is used.
+Called by ../scoring.py as  with_longbench_packages.py FOLDER OUT; writes {task: score} as JSON to OUT. The rules are
+those of the benchmark (arXiv 2308.14508, THUDM/LongBench @ 2e00731), written plainly; nothing of Leadline is used.
 """
 
 # mypy: disable-error-code="import-not-found,import-untyped"
@@ -101,7 +101,7 @@ METRICS: dict[Metric, str] = {
 }
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, out: Path) -> None:
     scores = {}
     for metric, tasks in METRICS.items():
         for task in tasks.split():
@@ -111,8 +111,8 @@ def main(folder: Path) -> None:
                 said = row["pred"].lstrip("\n").split("\n")[0] if task in FIRST_LINE else row["pred"]
                 values.append(max(metric(said, wanted, row["all_classes"] or ()) for wanted in row["answers"]))
             scores[task] = round(100 * sum(values) / len(values), 2)
-    print(json.dumps(scores))
+    out.write_text(json.dumps(scores))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(*map(Path, sys.argv[1:]))

@@ -207,7 +207,7 @@ def test_a_summary_of_several_lines_is_matched_line_by_line() -> None:
 def test_a_null_answer_is_refused_by_line(tmp_path: Path) -> None:
     file = tmp_path / "qasper.jsonl"
     file.write_text('{"pred": "a", "answers": ["a"]}\n{"pred": null, "answers": ["a"]}\n')
-    with pytest.raises(SourceError, match="pred is missing") as caught:
+    with pytest.raises(SourceError, match="pred is null") as caught:
         read_prediction_files("longbench", [file])
     assert caught.value.where.endswith("qasper.jsonl:2")
 
@@ -218,6 +218,7 @@ def test_a_file_of_no_task_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="qaspr") as caught:
         grade_published("longbench", read_prediction_files("longbench", [file]).answers)
     assert "qasper" in caught.value.fix
+    assert caught.value.where == f"{file}:1"
 
 
 @pytest.mark.parametrize(
@@ -249,11 +250,11 @@ V2: dict[str, object] = {
     ("benchmark", "name", "rows", "where", "what"),
     [
         ("longbench", "qasper.jsonl", [GOOD, GOOD | {"answers": [None]}], ":2", "answers is not a list of texts"),
-        ("longbench", "qasper.jsonl", [GOOD, GOOD | {"pred": None}], ":2", "pred is missing"),
+        ("longbench", "qasper.jsonl", [GOOD, GOOD | {"pred": None}], ":2", "pred is null"),
         ("longbench", "qasper.jsonl", [GOOD] * 201, ":201", "has 200 samples, and this is prediction 201"),
         ("longbench-e", "qasper_e.jsonl", [GOOD] * 225, ":225", "has 224 samples"),
         ("longbench-v2", "m.jsonl", [V2, V2 | {"_id": "2"}, V2], ":3", "sample 1 of longbench-v2 has a second"),
-        ("longbench-v2", "m.jsonl", [V2, V2 | {"answer": None, "_id": "2"}], ":2", "answer is missing"),
+        ("longbench-v2", "m.jsonl", [V2, V2 | {"answer": None, "_id": "2"}], ":2", "answer is null"),
         (
             "infinitebench", "preds_passkey.jsonl",
             [{"id": 4, "prediction": "1", "ground_truth": "1"}, {"id": 4, "prediction": "1", "ground_truth": "1"}],

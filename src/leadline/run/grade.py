@@ -155,7 +155,7 @@ def _longbench_e(answer: PublishedAnswer, options: _Options) -> _Graded:
 def _longbench_in(answer: PublishedAnswer, options: _Options, groups: tuple[str, ...]) -> _Graded:
     task = LONGBENCH.get(answer.task)
     if task is None:
-        raise UnknownName("task of LongBench", answer.task, LONGBENCH)
+        raise UnknownName("task of LongBench", answer.task, LONGBENCH, where=answer.where)
     value = longbench.score(task, answer.prediction, answer.reference, answer.classes, options.backend)
     gamed = task.metric in ("count", "retrieval", "retrieval_zh", "classification")
     strict = longbench.strict_score(task, answer.prediction, answer.reference, answer.classes) if gamed else None
@@ -174,14 +174,14 @@ def _longbench_v2(answer: PublishedAnswer, options: _Options) -> _Graded:
 def _infinitebench(answer: PublishedAnswer, options: _Options) -> _Graded:
     task = INFINITEBENCH.get(answer.task)
     if task is None:
-        raise UnknownName("task of InfiniteBench", answer.task, INFINITEBENCH)
+        raise UnknownName("task of InfiniteBench", answer.task, INFINITEBENCH, where=answer.where)
     value = infinitebench.RULES[task.metric](answer.prediction, answer.reference)
     return _Graded(task.name, ("",), task.metric, value, None)
 
 
 def _babilong(answer: PublishedAnswer, options: _Options) -> _Graded:
     if answer.task not in longbench.BABILONG_LABELS:
-        raise UnknownName("task of BABILong", answer.task, longbench.BABILONG_LABELS)
+        raise UnknownName("task of BABILong", answer.task, longbench.BABILONG_LABELS, where=answer.where)
     value = longbench.babilong(answer.task, answer.prediction, answer.reference, answer.question)
     return _Graded(answer.task, (answer.groups["length"],), "label", value, None)
 

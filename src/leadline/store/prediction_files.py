@@ -223,7 +223,9 @@ class _Row:
     def text(self, name: str) -> str:
         value = self.value.get(name)
         if not isinstance(value, str):
-            raise self.error(f"{name} is missing" if value is None else f"{name} is no text")
+            raise self.error(
+                f"{name} is {'no text' if value is not None else 'null' if name in self.value else 'missing'}"
+            )
         return value
 
     def whole_number(self, name: str) -> str:
