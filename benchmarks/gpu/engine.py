@@ -30,18 +30,34 @@ from leadline.core.contracts import Continuation
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineRequest
 from leadline.models.hf.memory import GIB, DecoderShape
+from leadline.models.hf.reader import rows_of
 
 SAMPLES = 3
 FUSED = "unfused" not in sys.argv
 ROWS: list[tuple[str, str, str]] = []
 
 
+GPU = torch.cuda.is_available()
+
+
 def clock(work: Callable[[], Any]) -> tuple[float, Any]:
-    torch.cuda.synchronize()
+    synchronize()
     begin = time.perf_counter()
     got = work()
-    torch.cuda.synchronize()
+    synchronize()
     return time.perf_counter() - begin, got
+
+
+def synchronize() -> None:
+    if GPU:
+        torch.cuda.synchronize()
+
+
+def peak_bytes(*, reset: bool = False) -> int:
+    """The most that was allocated on the GPU since the last reset; 0 on a CPU."""
+    if GPU and reset:
+        torch.cuda.reset_peak_memory_stats()
+    return int(torch.cuda.max_memory_allocated()) if GPU else 0
 
 
 def row(work: str, figure: str, against: str) -> None:
@@ -54,14 +70,15 @@ def asks_of(cuts: list[int], ends: list[Ids]) -> list[EngineRequest]:
 
 
 class Bench:
-    def __init__(self, shape: str) -> None:
+    def __init__(self, shape: str, *, lengths: tuple[int, ...] = LENGTHS, tiny: bool = False) -> None:
         self.shape = shape
-        seconds, self.model = clock(lambda: shapes.model_of(shape))
+        seconds, self.model = clock(lambda: shapes.model_of(shape, "cuda" if GPU else "cpu", tiny=tiny))
         print(f"{shape}, made in {seconds:.1f} s", flush=True)
-        self.weights = torch.cuda.memory_allocated()
-        self.lengths = LENGTHS  # those that the baseline can do
+        self.weights = torch.cuda.memory_allocated() if GPU else 0
+        self.lengths = lengths  # those that the baseline can do
         self.plain = float("nan")
         self.prefill = float("nan")
+        self.figures: dict[str, Any] = {"shape": shape, "layers": self.model.config.num_hidden_layers}
 
     @cached_property
     def engine(self) -> Engine:
@@ -76,11 +93,12 @@ class Bench:
     # --- baselines ------------------------------------------------------------------------------
 
     def rate(self) -> float:
-        a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+        size = 8192 if GPU else 256
+        a = torch.randn(size, size, device=self.model.device, dtype=torch.bfloat16)
         for _ in range(3):
             a @ a
         seconds, _ = clock(lambda: [a @ a for _ in range(10)])
-        return 10 * 2 * 8192**3 / seconds
+        return 10 * 2 * size**3 / seconds
 
     def baseline(self) -> None:
         """One prompt per probe through transformers' own generate."""
@@ -88,8 +106,8 @@ class Bench:
         if self.shape == "gpt-oss-20b":
             self._use_flex_attention()
         times: list[float] = []
-        torch.cuda.reset_peak_memory_stats()
-        for length in LENGTHS:
+        peak_bytes(reset=True)
+        for length in self.lengths:
             prompt = shapes.document(5, length - NEW)
             try:
                 for _ in range(2 if length < 32768 else 1):
@@ -101,14 +119,19 @@ class Bench:
             print(f"plain at {length}: {seconds:.2f} s", flush=True)
         if self.shape == "gpt-oss-20b":
             self.model.set_attn_implementation("eager")
-        self.lengths = LENGTHS[: len(times)]
+        self.lengths = self.lengths[: len(times)]
         self.plain = sum(times) * DEPTHS * SAMPLES
+        self.figures["plain"] = {"seconds": self.plain, "lengths": self.lengths, "probe_seconds": times,
+                                 "peak_gib": peak_bytes() / GIB}  # fmt: skip
         shown = " / ".join(f"{t:.1f}" for t in times)
         row(f"plain loop, {len(times)} x 11 x 3", f"{self.plain:.0f} s", f"{shown} s a probe at 1k ... "
-            f"{self.lengths[-1] // 1024}k, x 33; {torch.cuda.max_memory_allocated() / GIB:.0f} GiB")  # fmt: skip
-        torch.cuda.empty_cache()
+            f"{self.lengths[-1] // 1024}k, x 33; {peak_bytes() / GIB:.0f} GiB")  # fmt: skip
+        if GPU:
+            torch.cuda.empty_cache()
 
     def _use_flex_attention(self) -> None:
+        if not GPU:  # compiling takes a minute
+            return
         try:
             self.model.set_attn_implementation("flex_attention")
             generate_plain(self.model, shapes.document(5, 512), 2, [])
@@ -125,9 +148,11 @@ class Bench:
             ends = shapes.closings(sample, len(self.lengths) * DEPTHS)
             asks = asks_of(shapes.cuts(self.lengths, ends), ends)
             document = shapes.document(sample, self.lengths[-1])
-            torch.cuda.reset_peak_memory_stats()
+            peak_bytes(reset=True)
             seconds, _ = clock(lambda d=document, a=asks: self.engine.answer(d, a))  # type: ignore[misc]
             times.append(seconds)
+        self.figures["nested"] = {"seconds": sum(times), "of_samples": times, "extra_gib": self._extra(),
+                                  "times_faster": self.plain / sum(times), "lengths": self.lengths}  # fmt: skip
         shown = " + ".join(f"{t:.1f}" for t in times)
         row(f"nested, {len(self.lengths)} x 11 x 3", f"{sum(times):.1f} s ({shown}), {self._extra():.2f} GiB extra",
             f"{self.plain / sum(times):.1f}x the plain loop; graphs: {self.engine.reader.records}")  # fmt: skip
@@ -175,26 +200,32 @@ class Bench:
 
     def reading(self) -> None:
         self.engine.close()
-        reader, document = self.engine.reader, shapes.document(7)
-        ends = shapes.closings(7, len(LENGTHS) * DEPTHS)
-        asks = asks_of(shapes.cuts(LENGTHS, ends), ends)
-        torch.cuda.reset_peak_memory_stats()
+        reader, document = self.engine.reader, shapes.document(7, self.lengths[-1])
+        ends = shapes.closings(7, len(self.lengths) * DEPTHS)
+        asks = asks_of(shapes.cuts(self.lengths, ends), ends)
+        # As in a run, where states and windows are kept at the cuts.
+        bases = sorted({row.base for row in rows_of(document, [ask.cut for ask in asks], ends)})
+        peak_bytes(reset=True)
         for name in ("first", "again"):
             reader.forget()
-            self.prefill, _ = clock(lambda: reader.read(document))
-            print(f"reading 128k, {name}: {self.prefill:.2f} s", flush=True)
-        assert reader.store is not None
-        beyond = self.weights + reader.store.bytes
-        extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
+            self.prefill, _ = clock(lambda: reader.read(document[: bases[-1]], cuts=bases))
+            print(f"reading {len(document)} tokens, {name}: {self.prefill:.2f} s", flush=True)
+        extra = self._extra()
         rate = self.rate()
         floor = self._flops(len(document)) / rate
-        row("prefill 128k", f"{self.prefill:.2f} s, {extra:.2f} GiB extra", f"{floor / self.prefill:.2f} of the floor "
-            f"({floor:.1f} s at {rate / 1e12:.0f} TFLOP/s)")  # fmt: skip
+        self.figures["reading"] = {"tokens": len(document), "seconds": self.prefill, "extra_gib": extra,
+                                   "of_floor": floor / self.prefill, "floor_tflops": rate / 1e12}  # fmt: skip
+        row(
+            f"prefill {len(document) // 1024}k",
+            f"{self.prefill:.2f} s, {extra:.2f} GiB extra",
+            f"{floor / self.prefill:.2f} of the floor ({floor:.1f} s at {rate / 1e12:.0f} TFLOP/s)",
+        )
         for name in ("first", "again"):
-            torch.cuda.reset_peak_memory_stats()
+            peak_bytes(reset=True)
             seconds, _ = clock(lambda: self.engine.answer(document, asks))
-            extra = (torch.cuda.max_memory_allocated() - beyond) / GIB
-            row(f"88 probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
+            extra = self._extra()
+            self.figures[f"probes_{name}"] = {"seconds": seconds, "probes": len(asks), "extra_gib": extra}
+            row(f"{len(asks)} probes of mixed cuts, {name}", f"{seconds:.2f} s, {extra:.2f} GiB extra",
                 f"{seconds / self.prefill:.2f} of the prefill")  # fmt: skip
 
     def profile(self) -> None:
@@ -226,22 +257,23 @@ class Bench:
             ("all tokens of one 128k document", [], [(1, len(document))]),
         ):
             self.engine.close()
-            torch.cuda.reset_peak_memory_stats()
+            peak_bytes(reset=True)
             seconds, nats = clock(lambda r=rows, p=parts: self.engine.nll(document, r, p))  # type: ignore[misc]
             assert nats is not None
             ratio = f"{seconds / self.prefill:.2f} of a prefill"
             row(f"NLL of {name}", f"{seconds:.2f} s, {self._extra():.2f} GiB extra", ratio)
         # LongPPL's short contexts come after the whole document, whose store they take over.
         starts = range(1024, 17 * 1024, 1024)
-        torch.cuda.reset_peak_memory_stats()
+        peak_bytes(reset=True)
         seconds, _ = clock(lambda: [self.engine.nll(document[a : a + 5120], [], [(4096, 5120)]) for a in starts])
         figure = f"{seconds / len(starts):.3f} s each, {self._extra():.2f} GiB extra"
         row("LongPPL's short contexts, after all tokens of 128k", figure, f"{len(starts)} of 123 measured")
 
     def _extra(self) -> float:
         """GiB at the peak beyond weights and store."""
-        assert self.engine.reader.store is not None
-        return (torch.cuda.max_memory_allocated() - self.weights - self.engine.reader.store.bytes) / GIB
+        store, keeper = self.engine.reader.store, self.engine.reader.keeper
+        held = (0 if store is None else store.bytes) + (0 if keeper is None else keeper.bytes)
+        return (peak_bytes() - self.weights - held) / GIB if GPU else 0.0
 
     def gain(self) -> None:
         """Retrieval gain's two conditions on documents of 8k: 2 anchors and 32, and the usual full-logit passes."""
@@ -306,14 +338,15 @@ class Bench:
         torch.manual_seed(3)
         small = LlamaConfig(vocab_size=512, hidden_size=512, intermediate_size=1024, num_hidden_layers=4,
                             num_attention_heads=8, num_key_value_heads=2, max_position_embeddings=32768)  # fmt: skip
-        with torch.device("cuda"):
+        with torch.device("cuda" if GPU else "cpu"):
             model = AutoModelForCausalLM.from_config(small, dtype=torch.float32).eval()
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.data.normal_(0, 0.06)
-        document = shapes.document(1, 20000) % 512
-        ends = [e % 512 for e in shapes.closings(2, 24)]
-        asks = [EngineRequest(int(c), e, NEW) for c, e in zip(np.linspace(0, 20000, 24), ends, strict=True)]
+        tokens, count = (20000, 24) if GPU else (600, 4)
+        document = shapes.document(1, tokens) % 512
+        ends = [e % 512 for e in shapes.closings(2, count)]
+        asks = [EngineRequest(int(c), e, NEW) for c, e in zip(np.linspace(0, tokens, count), ends, strict=True)]
         prompts = [np.concatenate([document[: ask.cut], ask.closing]) for ask in asks]
         plain = [generate_plain(model, prompt, NEW, [3]) for prompt in prompts]
         engine = Engine(model, [3], fused=FUSED)
@@ -321,6 +354,7 @@ class Bench:
         alone = [engine.answer(document, [ask])[0] for ask in asks]
         for name, told in (("in one batch", together), ("one by one", alone)):
             same = sum(one.answer == want for one, want in zip(told, plain, strict=True))
+            self.figures.setdefault("equality", {})[name] = [same, len(asks)]
             row(f"float32 answers equal to the plain path's, {name}", f"{same} of {len(asks)}",
                 f"graphs: {engine.reader.records}, fused: {', '.join(engine.fused)}")  # fmt: skip
 

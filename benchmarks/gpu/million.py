@@ -18,8 +18,10 @@ from typing import Any
 
 import shapes
 import torch
+from engine import GPU, clock, peak_bytes, synchronize
 from shapes import DEPTHS, NEW
 
+from leadline.models.hf.attention import DocumentPass
 from leadline.models.hf.engine import Engine, EngineRequest
 from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, forecast
 
@@ -30,29 +32,40 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-def show_progress(engine: Engine) -> None:
-    """Print the time of every 65,536 tokens read."""
-    run, begin, read = engine.reader.run, time.perf_counter(), [0]
+def follow_reading(engine: Engine, every: int) -> list[tuple[int, float]]:
+    """Print, and return as it grows, after how many seconds how many tokens of the document are read."""
+    run, begin, read, found = engine.reader.run, time.perf_counter(), [0], [(0, 0.0)]
 
     def counted(step: Any, ids: Any, positions: Any, *states: Any) -> Any:
-        before = read[0]
-        read[0] += ids.shape[1] if ids.shape[0] == 1 else 0
-        if before // 65536 < read[0] // 65536:
-            torch.cuda.synchronize()
-            say(f"  {read[0]:>9,} tokens after {time.perf_counter() - begin:.1f} s")
-        return run(step, ids, positions, *states)
+        got = None
+        try:
+            got = run(step, ids, positions, *states)
+        finally:  # a pass may end early
+            if isinstance(step, DocumentPass):
+                before = read[0]
+                read[0] += step.count
+                if before // every < read[0] // every:
+                    synchronize()
+                    found.append((read[0], time.perf_counter() - begin))
+                    say(f"  {read[0]:>9,} tokens after {found[-1][1]:.1f} s")
+        return got
 
     setattr(engine.reader, "run", counted)  # noqa: B010
+    return found
 
 
-def main(shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bool = False) -> None:
+def main(
+    shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bool = False, *, twice: bool = True,
+    tiny: bool = False,
+) -> dict[str, Any]:  # fmt: skip
+    """Returns what was measured. With `twice` the probes are asked again, when the document is in the store."""
     begin = time.perf_counter()
-    model = shapes.model_of(shape)
-    weights = torch.cuda.memory_allocated()
+    model = shapes.model_of(shape, "cuda" if GPU else "cpu", tiny=tiny)
+    weights = torch.cuda.memory_allocated() if GPU else 0
     engine = Engine(model, [], resident=resident, fp8=fp8)
     say(f"{shape}, opened in {time.perf_counter() - begin:.1f} s, {engine.support}")
-    lengths = tuple(tokens >> power for power in reversed(range(LENGTHS)))
-    ends = shapes.closings(0, LENGTHS * DEPTHS)
+    lengths = tuple(tokens >> power for power in reversed(range(2 if tiny else LENGTHS)))
+    ends = shapes.closings(0, len(lengths) * DEPTHS)
     cuts, document = shapes.cuts(lengths, ends), shapes.document(0, tokens)
     asks = [EngineRequest(cut, end, NEW) for cut, end in zip(cuts, ends, strict=True)]
     probes = tuple((cut, len(end), NEW) for cut, end in zip(cuts, ends, strict=True))
@@ -63,31 +76,34 @@ def main(shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bo
     )  # fmt: skip
     for line in plan:
         say(f"plan: {line}")
-    torch.cuda.reset_peak_memory_stats()
-    show_progress(engine)
-    begin = time.perf_counter()
-    answers = engine.answer(document, asks)
-    torch.cuda.synchronize()
-    whole = time.perf_counter() - begin
-    begin = time.perf_counter()
-    again = engine.answer(document, asks)  # the document is in the store
-    probing = time.perf_counter() - begin
+    peak_bytes(reset=True)
+    read = follow_reading(engine, 65536 if tokens > 65536 else 512)
+    whole, answers = clock(lambda: engine.answer(document, asks))
+    probing, again = clock(lambda: engine.answer(document, asks)) if twice else (float("nan"), answers)
     store = engine.reader.store
     assert store is not None
-    say(f"| {shape}, {tokens:,} tokens, {LENGTHS} x {DEPTHS} | {whole:.1f} s in all | probes alone {probing:.1f} s |")
-    peak, most = torch.cuda.max_memory_allocated() / GIB, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    extra = peak - (weights + store.bytes) / GIB
+    say(f"| {shape}, {tokens:,} tokens, {len(lengths)} x {DEPTHS} | {whole:.1f} s | probes alone {probing:.1f} s |")
+    peak, most = peak_bytes() / GIB, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    extra = peak - (weights + store.bytes) / GIB if GPU else 0.0
     say(
         f"store {store.bytes / GIB:.1f} GiB on the device, {store.host_bytes / GIB:.1f} GiB on the host; peak "
         f"{peak:.1f} GiB ({extra:.2f} beyond weights and store); host process {most:.1f} GiB"
     )
-    say(f"notes: {answers[0].notes}; answered {sum(one.answer is not None for one in answers)} of {len(answers)}; "
+    figures: dict[str, Any] = {
+        "shape": shape, "tokens": tokens, "lengths": lengths, "depths": DEPTHS, "seconds": whole,
+        "probes_seconds": probing if twice else None, "read": list(read), "plan": plan, "store_gib": store.bytes / GIB,
+        "host_gib": store.host_bytes / GIB, "peak_gib": peak, "extra_gib": extra, "host_process_gib": most,
+        "notes": answers[0].notes, "answered": [sum(one.answer is not None for one in answers), len(answers)],
+    }  # fmt: skip
+    say(f"notes: {answers[0].notes}; answered {figures['answered'][0]} of {len(answers)}; "
         f"the same twice: {sum(a.answer == b.answer for a, b in zip(answers, again, strict=True))}")  # fmt: skip
     if resident is not None:
         engine.close()
         engine.resident = None
         same = sum(a.answer == b.answer for a, b in zip(answers, engine.answer(document, asks), strict=True))
+        figures["equal_to_resident"] = [same, len(asks)]
         say(f"answers equal to those of the resident store: {same} of {len(asks)}")
+    return figures
 
 
 if __name__ == "__main__":

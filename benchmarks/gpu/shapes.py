@@ -21,6 +21,9 @@ DEPTHS = 11
 CLOSING, NEW = 40, 16
 """Tokens of a question with its template, and of an answer."""
 
+VOCABULARY = 100000
+"""Token ids of documents are below this: every shape has that many."""
+
 Ids = npt.NDArray[np.int32]
 
 
@@ -81,24 +84,50 @@ SHAPES = {
 }  # fmt: skip
 
 
-def model_of(shape: str, device: str = "cuda", like: Any = None) -> Any:
+_TINY: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "shared_intermediate_size": 96, "num_hidden_layers": 6,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "sliding_window": 64, "num_experts": 8,
+    "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16, "mamba_n_heads": 8,
+    "mamba_d_head": 16, "mamba_d_state": 16, "vocab_size": 1000, "bos_token_id": 1, "eos_token_id": 1,
+    "pad_token_id": 1,
+}  # fmt: skip
+"""Sizes for a trial of the benchmarks themselves, on a CPU."""
+
+
+def config_of(shape: str, *, tiny: bool = False) -> Any:
+    config = SHAPES[shape]()
+    if not tiny:
+        return config
+    values = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    values |= {key: value for key, value in _TINY.items() if values.get(key)}
+    if values.get("layer_types"):
+        values["layer_types"] = values["layer_types"][: _TINY["num_hidden_layers"]]
+    if values.get("num_local_experts"):
+        values["num_local_experts"] = 8
+    if values.get("num_experts_per_tok"):
+        values["num_experts_per_tok"] = 2
+    return type(config)(**values)
+
+
+def model_of(shape: str, device: str = "cuda", like: Any = None, *, tiny: bool = False) -> Any:
     """In bfloat16, or in float32 with the very weights of `like`."""
     torch.manual_seed(0)
     with torch.device(device):
         dtype = torch.bfloat16 if like is None else torch.float32
-        model = AutoModelForCausalLM.from_config(SHAPES[shape](), dtype=dtype).eval()
+        model = AutoModelForCausalLM.from_config(config_of(shape, tiny=tiny), dtype=dtype).eval()
     if like is not None:
         model.load_state_dict(like.state_dict())
     return model
 
 
 def document(seed: int, tokens: int = LENGTHS[-1]) -> Ids:
-    return np.random.default_rng(seed).integers(10, 120000, tokens).astype(np.int32)
+    return np.random.default_rng(seed).integers(10, VOCABULARY, tokens).astype(np.int32)
 
 
 def closings(seed: int, count: int) -> list[Ids]:
     draw = np.random.default_rng(seed)
-    return [draw.integers(10, 120000, CLOSING + int(draw.integers(-3, 4))).astype(np.int32) for _ in range(count)]
+    return [draw.integers(10, VOCABULARY, CLOSING + int(draw.integers(-3, 4))).astype(np.int32) for _ in range(count)]
 
 
 def cuts(lengths: tuple[int, ...], ends: list[Ids]) -> list[int]:
