@@ -36,3 +36,21 @@ def test_the_reason_for_a_simulated_model_is_shown(
     assert error.what in said
     assert error.fix in said
     assert "simulated" in said
+
+
+def test_a_model_folder_that_another_process_has_made_meanwhile_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(smollm2, "NEEDED", ("config.json",))
+    made, folder = tmp_path / "made", tmp_path / "folder"
+    for place in (made, folder):
+        place.mkdir()
+        (place / "config.json").write_text("{}")
+    (folder / "theirs").touch()
+    smollm2._put_in_place(made, folder)
+    assert (folder / "theirs").exists()
+    assert not made.exists()
+    (folder / "config.json").unlink()
+    made.mkdir()
+    with pytest.raises(OSError, match="not empty"):
+        smollm2._put_in_place(made, folder)

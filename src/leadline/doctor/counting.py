@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
-from leadline.doctor.examiner import Examiner, Said
+from leadline.doctor.examiner import CheckReply, Examiner
 from leadline.doctor.texts import ALLOWANCE, COUNTED, LONG_ANSWERS, REWRITABLE, plant
 from leadline.models.openai.template import ALLOWED_DIFFERENCE
 from leadline.models.openai.tokenizer import ServerTokenizer
@@ -165,12 +165,12 @@ def check_receipts(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok("prompts and answers are counted as many tokens as they have")
 
 
-def counted_answer(examiner: Examiner) -> Said:
+def counted_answer(examiner: Examiner) -> CheckReply:
     examiner.need_server()
     return examiner.ask(LONG_ANSWERS["words"], max_tokens=COUNTED_ANSWER)
 
 
-def _completion_problem(said: Said, examiner: Examiner) -> str:
+def _completion_problem(said: CheckReply, examiner: Examiner) -> str:
     """What is wrong with the count of an answer; empty if nothing is."""
     told = said.completion
     if told.cached_tokens is not None and told.prompt_tokens is not None and told.cached_tokens > told.prompt_tokens:

@@ -52,7 +52,7 @@ class TokenChances(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CheckReply:
     """One answered request."""
 
     text: str
@@ -123,7 +123,7 @@ class Examiner:
 
     # --- asking
 
-    def ask(self, text: str, prefix: str = "", *, max_tokens: int = 16, **fields: Any) -> Said:
+    def ask(self, text: str, prefix: str = "", *, max_tokens: int = 16, **fields: Any) -> CheckReply:
         """The answer, after retries of transient failures. Raises CannotCheck if there is none."""
         outcome = self.try_to_ask(text, prefix, max_tokens=max_tokens, **fields)
         if isinstance(outcome, Failure):
@@ -132,14 +132,14 @@ class Examiner:
 
     def try_to_ask(
         self, text: str, prefix: str = "", *, max_tokens: int = 16, attempts: int = ATTEMPTS, **fields: Any
-    ) -> Said | Failure:
+    ) -> CheckReply | Failure:
         """The answer, or the failure of the last attempt."""
         if self.server is None:
             return self._ask_in_process(text, prefix, max_tokens, fields)
         for attempt in range(attempts):
             found = self.server.exchange(text, prefix, fields={"max_tokens": max_tokens, **fields})
             said = self.note(found)
-            if isinstance(said, Said) or not said.transient or said.why == "timeout" or attempt == attempts - 1:
+            if isinstance(said, CheckReply) or not said.transient or said.why == "timeout" or attempt == attempts - 1:
                 return said
             time.sleep(min(said.retry_after or FIRST_WAIT_SECONDS * 2**attempt, LONGEST_WAIT_SECONDS))
         raise AssertionError  # the last attempt returns
@@ -151,7 +151,7 @@ class Examiner:
         with ThreadPoolExecutor(len(calls)) as pool:
             return [future.result() for future in [pool.submit(call) for call in calls]]
 
-    def note(self, found: Exchange) -> Said | Failure:
+    def note(self, found: Exchange) -> CheckReply | Failure:
         """Keeps what a reply says beside its answer."""
         self.requests += 1
         self.headers.update({name.lower(): value for name, value in found.headers.items()})
@@ -169,9 +169,11 @@ class Examiner:
         said = content if isinstance(content, str) else outcome.text
         self.contents.append(said)
         identity = str(found.page.get("id") or "")
-        return Said(outcome.text, said, outcome, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
+        return CheckReply(outcome.text, said, outcome, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
 
-    def _ask_in_process(self, text: str, prefix: str, max_tokens: int, fields: Mapping[str, Any]) -> Said | Failure:
+    def _ask_in_process(
+        self, text: str, prefix: str, max_tokens: int, fields: Mapping[str, Any]
+    ) -> CheckReply | Failure:
         if fields.keys() - {"expect"}:
             raise CannotCheck(IN_PROCESS)
         cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
@@ -180,7 +182,7 @@ class Examiner:
         document = self.fitter.fit(Draft(f"doctor/{cell.sample}", "doctor", text, None, (), (question,)))
         return self.ask_probe(document, document.probes[0])
 
-    def ask_probe(self, document: Document, probe: Probe) -> Said | Failure:
+    def ask_probe(self, document: Document, probe: Probe) -> CheckReply | Failure:
         """One question about a document, as a run asks it."""
         self.requests += 1
         [answer] = self.model.answer(document, [probe])
@@ -189,7 +191,7 @@ class Examiner:
             assert isinstance(outcome, Failure)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
-        return Said(outcome.text, outcome.text, outcome, answer.seconds)
+        return CheckReply(outcome.text, outcome.text, outcome, answer.seconds)
 
     # --- tokens and log-probabilities
 
@@ -209,7 +211,7 @@ class Examiner:
         if server.frame.form == "completion":
             fields = {"logprobs": TOP}
         said = self.try_to_ask("Name a colour.", max_tokens=2, **fields)
-        return fields if isinstance(said, Said) and said.logprobs else None
+        return fields if isinstance(said, CheckReply) and said.logprobs else None
 
 
 def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
@@ -231,12 +233,12 @@ def parse_logprobs(given: Any) -> tuple[TokenChances, ...]:
     return tuple(found)
 
 
-def logprob_difference(one: Said, two: Said) -> float | None:
+def logprob_difference(one: CheckReply, two: CheckReply) -> float | None:
     """The largest difference in nats between two answers, up to the first token that differs; None without any."""
     return max(logprob_differences(one, two), default=None)
 
 
-def logprob_differences(one: Said, two: Said) -> list[float]:
+def logprob_differences(one: CheckReply, two: CheckReply) -> list[float]:
     """In nats, of every token that one of two answers lists, up to the first token that differs.
 
     A token that the other answer does not list is less likely there than all that it lists: the difference is at least
@@ -270,7 +272,7 @@ def _chances(found: TokenChances) -> dict[str, float]:
     return {**found.alternatives, found.token: found.logprob}
 
 
-def flip_margin(one: Said, two: Said) -> float | None:
+def flip_margin(one: CheckReply, two: CheckReply) -> float | None:
     """How far apart the two tokens were at which two answers part, in nats; None where that is not known."""
     for mine, theirs in zip(one.logprobs, two.logprobs, strict=False):
         if mine.token != theirs.token:

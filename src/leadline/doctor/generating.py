@@ -15,8 +15,8 @@ from leadline.doctor.examiner import (
     THOUGHT,
     TINY_DIFFERENCE,
     CannotCheck,
+    CheckReply,
     Examiner,
-    Said,
     flip_margin,
     is_unstable,
     logprob_differences,
@@ -89,7 +89,7 @@ def check_prefix(examiner: Examiner) -> Ok | Finding | NotMade:
 # --- where answers end
 
 
-def long_answers(examiner: Examiner) -> dict[str, Said]:
+def long_answers(examiner: Examiner) -> dict[str, CheckReply]:
     """Answers that want to be long."""
     return {name: examiner.ask(text, max_tokens=LONG_OUTPUT) for name, text in LONG_ANSWERS.items()}
 
@@ -149,7 +149,7 @@ def check_max_tokens(examiner: Examiner) -> Ok | Finding | NotMade:
 # --- thinking
 
 
-def thought(examiner: Examiner) -> Said:
+def thought(examiner: Examiner) -> CheckReply:
     return examiner.ask(THINK, max_tokens=LONG_OUTPUT)
 
 
@@ -170,7 +170,7 @@ def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok("no answer has thinking in it")
 
 
-def short_answer(examiner: Examiner) -> Said:
+def short_answer(examiner: Examiner) -> CheckReply:
     return examiner.ask(
         f"{PROSE}\n\nWhich colour is the door of the chapel? Answer with one word.", max_tokens=ALLOWANCE
     )
@@ -187,7 +187,7 @@ def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:
     needed = ""
     if not examiner.cheap:
         again = examiner.try_to_ask(f"{PROSE}\n\n{SHORT_QUESTION}", max_tokens=THINKING)
-        if isinstance(again, Said) and again.text.strip() and again.completion.completion_tokens:
+        if isinstance(again, CheckReply) and again.text.strip() and again.completion.completion_tokens:
             needed = f"; with {THINKING} allowed it takes {again.completion.completion_tokens}"
     return Finding(
         f"all {spent} tokens went into thinking and the answer is empty{needed}",
@@ -198,7 +198,7 @@ def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:
 # --- temperature and repeated requests
 
 
-def sampled(examiner: Examiner) -> list[Said]:
+def sampled(examiner: Examiner) -> list[CheckReply]:
     """The same request at temperature 1, with different seeds where the server knows them."""
     examiner.need_server()
     found = []
@@ -259,7 +259,7 @@ def repetition(examiner: Examiner) -> Repetition:
     return Repetition(repeats, flips, clear, odd, largest, unstable, shown)
 
 
-def _is_sampled(said: Said) -> bool:
+def _is_sampled(said: CheckReply) -> bool:
     """Whether some token was clearly less likely than another."""
     return any(max(t.alternatives.values(), default=t.logprob) - t.logprob > TINY_DIFFERENCE for t in said.logprobs)
 
@@ -285,7 +285,7 @@ def check_temperature(examiner: Examiner) -> Ok | Finding | NotMade:
         return Ok(f"temperature 1 gives {len(texts)} answers in {SAMPLES}, temperature 0 the most likely one")
     room = THINKING if examiner.once(thought).thinks or not any(said.text for said in first) else 2 * SAMPLED
     more = [examiner.try_to_ask(INVENT, max_tokens=room, temperature=1.5, seed=9 + n) for n in range(SAMPLES)]
-    texts = {said.whole for said in more if isinstance(said, Said)}
+    texts = {said.whole for said in more if isinstance(said, CheckReply)}
     if len(texts) == 1:
         return Finding(f"at temperature 1 and 1.5, {2 * SAMPLES} requests with different seeds get one answer", fix)
     return Ok(f"temperature 1.5 gives {len(texts)} answers in {SAMPLES}")

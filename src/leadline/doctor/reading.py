@@ -19,7 +19,7 @@ from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
 from leadline.core.records import Failure, Receipt
 from leadline.doctor.counting import pattern, rewritten_texts
-from leadline.doctor.examiner import CannotCheck, Examiner, Said, logprob_difference
+from leadline.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
 from leadline.doctor.generating import long_answers
 from leadline.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
 
@@ -50,15 +50,17 @@ PRIVATE = (
 )
 
 
-def ask_place(examiner: Examiner, planted: DoorCodes, place: str, value: str = "", **fields: Any) -> Said | Failure:
+def ask_place(
+    examiner: Examiner, planted: DoorCodes, place: str, value: str = "", **fields: Any
+) -> CheckReply | Failure:
     """The door code of a place, as a run asks for it; with another code in the text if one is given."""
     if examiner.server is None:
         return examiner.ask_probe(planted.document, planted.probe(place))
     return examiner.try_to_ask(planted.text(place, value), planted.prefix(place), max_tokens=ALLOWANCE, **fields)
 
 
-def is_found(said: Said | Failure, value: str) -> bool:
-    return isinstance(said, Said) and value in said.text
+def is_found(said: CheckReply | Failure, value: str) -> bool:
+    return isinstance(said, CheckReply) and value in said.text
 
 
 # --- the experiments
@@ -84,7 +86,7 @@ def ability(examiner: Examiner) -> Ability:
         failure = next(one for one in said if isinstance(one, Failure))
         raise CannotCheck(f"no answer to a question about a short text: {failure.why}: {failure.message}")
     found = tuple(is_found(one, planted.values[place]) for one, place in zip(said, asked, strict=True))
-    return Ability(found, tuple(one.text if isinstance(one, Said) else "" for one in said))
+    return Ability(found, tuple(one.text if isinstance(one, CheckReply) else "" for one in said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +134,12 @@ def _refusal(examiner: Examiner, length: int) -> Failure | None:
     return None
 
 
-def sent_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, Said]]:
+def sent_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
     """Documents that were sent whole, by length, with the answer about their first fact."""
     return examiner.once(_no_documents)
 
 
-def _no_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, Said]]:
+def _no_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
     return {}
 
 
@@ -171,10 +173,10 @@ def long_reading(examiner: Examiner) -> LongReading:
     able = examiner.once(ability)
     length = examiner.once(accepted).length
     planted, first = sent_documents(examiner)[length]
-    said: dict[str, Said | Failure] = {PLACES[0]: first}
+    said: dict[str, CheckReply | Failure] = {PLACES[0]: first}
     for place in PLACES[1:]:
         said[place] = ask_place(examiner, planted, place)
-    answers = [one.text for one in said.values() if isinstance(one, Said)]
+    answers = [one.text for one in said.values() if isinstance(one, CheckReply)]
     missing = [place for place in PLACES if not is_found(said[place], planted.values[place])]
     said_something = len(set(answers)) == 1 and bool(answers[0].strip())
     same = said_something and bool(missing) and examiner.server is not None
@@ -213,7 +215,7 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
         asked = (planted.text(place), planted.text(place), planted.unrelated(place))
     ask = partial(examiner.try_to_ask, prefix=prefix, max_tokens=ALLOWANCE, **fields)
     one, again, changed = (_read_before(partial(ask, text)) for text in asked)
-    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(changed, Said)):
+    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(changed, CheckReply)):
         return False
     if not (one.logprobs and again.logprobs and changed.logprobs):
         return one.whole == again.whole == changed.whole
@@ -221,7 +223,11 @@ def _question_is_unread(examiner: Examiner, planted: DoorCodes) -> bool:
 
 
 def _unread_places(
-    examiner: Examiner, planted: DoorCodes, missing: Sequence[str], said: Mapping[str, Said | Failure], able: Ability
+    examiner: Examiner,
+    planted: DoorCodes,
+    missing: Sequence[str],
+    said: Mapping[str, CheckReply | Failure],
+    able: Ability,
 ) -> tuple[list[str], str]:
     """Which of the places whose codes were not found are not read, and how that was seen.
 
@@ -242,7 +248,7 @@ def _unread_places(
 
 
 def _is_unread(
-    examiner: Examiner, planted: DoorCodes, place: str, before: Said | Failure, able: Ability
+    examiner: Examiner, planted: DoorCodes, place: str, before: CheckReply | Failure, able: Ability
 ) -> tuple[bool, str]:
     """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
     if examiner.server is None or isinstance(before, Failure):
@@ -251,7 +257,7 @@ def _is_unread(
     changed = other_value(examiner, planted, place)
     ask = partial(ask_place, examiner, planted, place, **fields)
     one, again, other = _read_before(ask), ask(), _read_before(partial(ask, changed))
-    if not (isinstance(one, Said) and isinstance(again, Said) and isinstance(other, Said)):
+    if not (isinstance(one, CheckReply) and isinstance(again, CheckReply) and isinstance(other, CheckReply)):
         return False, "it was not answered"
     if fields:
         read, evidence = _differs(one, again, other)
@@ -260,14 +266,14 @@ def _is_unread(
     return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
 
 
-def _read_before(ask: Callable[[], Said | Failure]) -> Said | Failure:
+def _read_before(ask: Callable[[], CheckReply | Failure]) -> CheckReply | Failure:
     """The answer to a prompt that was sent just before. What comes from a cache may be computed a little differently:
     only answers to cached prompts are compared."""
     first = ask()
     return first if isinstance(first, Failure) else ask()
 
 
-def _differs(one: Said, again: Said, other: Said) -> tuple[bool, str]:
+def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[bool, str]:
     """Whether an answer differs from the first by more than the first does from its repetition."""
     noise = logprob_difference(one, again) or 0.0
     change = logprob_difference(one, other) or 0.0
@@ -399,7 +405,7 @@ def _footer(examiner: Examiner) -> str:
     return f"every answer ends with {common[:80]!r}" if len(common) >= FOOTER else ""
 
 
-def short_answers(examiner: Examiner) -> list[Said]:
+def short_answers(examiner: Examiner) -> list[CheckReply]:
     texts = ("Say hello.", "Name one colour.", "What is two plus two?", "Name a day of the week.")
     return [examiner.ask(text, max_tokens=128) for text in texts]
 
@@ -410,17 +416,17 @@ def _stale(examiner: Examiner) -> str:
     place = PLACES[2]
     value, new = planted.values[place], other_value(examiner, planted, place)
     first, second = ask_place(examiner, planted, place), ask_place(examiner, planted, place, new)
-    if is_found(first, value) and is_found(second, value) and isinstance(second, Said) and new not in second.text:
+    if is_found(first, value) and is_found(second, value) and isinstance(second, CheckReply) and new not in second.text:
         return f"with {new} in place of {value} in the text the answer is still {value}"
     ids = [said.id for said in (*examiner.once(short_answers), *_long(examiner)) if said.id]
-    if isinstance(first, Said) and first.id:
+    if isinstance(first, CheckReply) and first.id:
         again = ask_place(examiner, planted, place)
-        if isinstance(again, Said) and again.id == first.id and ids.count(first.id) == 0:
+        if isinstance(again, CheckReply) and again.id == first.id and ids.count(first.id) == 0:
             return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
     return ""
 
 
-def _long(examiner: Examiner) -> Sequence[Said]:
+def _long(examiner: Examiner) -> Sequence[CheckReply]:
     try:
         return tuple(examiner.once(long_answers).values())
     except CannotCheck:

@@ -9,7 +9,7 @@ from functools import partial
 from leadline.core.errors import ServerAway
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
-from leadline.doctor.examiner import Examiner, Said
+from leadline.doctor.examiner import CheckReply, Examiner
 
 BURST = 16
 """The requests that a run has in flight by default."""
@@ -41,7 +41,7 @@ def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
     if not examiner.cheap:
         ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
         replies = examiner.at_once([ask] * BURST)
-        workers = sum(isinstance(reply, Said) for reply in replies)
+        workers = sum(isinstance(reply, CheckReply) for reply in replies)
         busy = [r for r in replies if isinstance(r, Failure) and (r.why == "rate_limited" or r.status == 503)]
         examiner.limited += [failure for failure in busy if failure.why != "rate_limited"]
         lost = [r for r in replies if isinstance(r, Failure) and r not in busy]

@@ -13,7 +13,14 @@ from leadline.core.contracts import LogprobModel, Model
 from leadline.core.errors import LeadlineError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.doctor.counting import NO_COUNTS, pattern, remote_tokenizer
-from leadline.doctor.examiner import LARGE_DIFFERENCE, TINY_DIFFERENCE, CannotCheck, Examiner, Said, logprob_difference
+from leadline.doctor.examiner import (
+    LARGE_DIFFERENCE,
+    TINY_DIFFERENCE,
+    CannotCheck,
+    CheckReply,
+    Examiner,
+    logprob_difference,
+)
 from leadline.doctor.texts import LEAKS, PROSE
 
 SMALL_ADDITION = 8
@@ -45,7 +52,7 @@ def templates_compared(examiner: Examiner) -> TemplateComparison:
     numeric = {"logprobs": fields["top_logprobs"]} if fields else {}
     plain = examiner.note(server.exchange(ids, fields={"max_tokens": 12, **numeric}))
     again = examiner.ask(PROSE, max_tokens=12, **fields)
-    if not isinstance(plain, Said) or chat.thinks:
+    if not isinstance(plain, CheckReply) or chat.thinks:
         raise CannotCheck("the server answers no completion of token ids to compare the chat with")
     apart, noise = logprob_difference(chat, plain), logprob_difference(chat, again)
     if (noise or 0.0) > LARGE_DIFFERENCE or (noise is None and chat.text != again.text):
@@ -159,7 +166,7 @@ def check_system_prompt(examiner: Examiner) -> Ok | Finding | NotMade:
     return Ok(text if known else f"the server adds {added} tokens to every prompt, as a template does")
 
 
-def leaks(examiner: Examiner) -> list[Said]:
+def leaks(examiner: Examiner) -> list[CheckReply]:
     return [examiner.ask(text, max_tokens=96) for text in LEAKS]
 
 

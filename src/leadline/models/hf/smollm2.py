@@ -152,11 +152,21 @@ def convert(gguf: Path, folder: Path) -> Path:
     try:
         _write_tokenizer(fields, made)
         _write_weights(gguf, made)
-        made.rename(folder)
+        _put_in_place(made, folder)
     except BaseException:
         shutil.rmtree(made, ignore_errors=True)
         raise
     return folder
+
+
+def _put_in_place(made: Path, folder: Path) -> None:
+    """Another process may have put the same folder there meanwhile: then that one is used."""
+    try:
+        made.rename(folder)
+    except OSError:
+        if damage_in(folder, NEEDED):
+            raise
+        shutil.rmtree(made)
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:
