@@ -450,7 +450,7 @@ def climb(document: Document, probe: Probe) -> None:
     assert body_of(document, probe).count(key) == 1
     assert (text if probe.labels["operation"] == "solve" else key) in probe.question
     numbers = [int(n) for n in re.findall(r"\d+", text)]
-    solved = str(max(numbers) if "largest" in text else min(numbers))
+    solved = str(max(numbers) if "Largest" in text else min(numbers))
     assert probe.targets == ((text,) if probe.labels["operation"] == "retrieve" else (solved,))
 
 
