@@ -277,7 +277,7 @@ NUMBERS_ASKED = ("count", "user", "period")
 
 @pytest.mark.parametrize("topics", ["given", "inferred"])
 def test_aggregate(topics: str) -> None:
-    questions = asked("aggregate", 6 * 45, 1500, topics=topics)
+    questions = asked("aggregate", 6 * 50, 1800, topics=topics)
     shares = majority(questions)
     assert all(shares[name] < 0.25 for name in NUMBERS_ASKED)
 
