@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from leadline.core.errors import LeadlineError, SourceError, UnknownName, UsageError
-from leadline.store.prices import discounts_of, parse_budget, read_prices, tariff_from_flags, tariff_of
+from leadline.store.prices import discounts_of, read_prices, tariff_from_flags, tariff_of
+from leadline.store.run_prices import parse_budget
 
 TOML = """
 date = 2026-11-01

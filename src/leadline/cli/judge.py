@@ -40,7 +40,7 @@ from leadline.stats.agreement import Label
 from leadline.stats.agreement import agreement as agreement_of
 from leadline.stats.judged import RaterQuality, beside_truth
 from leadline.store.manifest import read_manifest
-from leadline.store.prices import RunPrices
+from leadline.store.run_prices import RunPrices
 from leadline.store.verdicts import LABELS, VERDICTS
 
 WITH_HELP = (

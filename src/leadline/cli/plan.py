@@ -23,7 +23,8 @@ from leadline.run.judge_samples import judge_cost
 from leadline.run.money import money, side_by_side
 from leadline.run.plan import Plan, prepare
 from leadline.store.manifest import MANIFEST, read_manifest, refuse_other_run
-from leadline.store.prices import Tariff, check_budget, format_money, tariff_from_flags, tariff_of
+from leadline.store.prices import Tariff, tariff_from_flags, tariff_of
+from leadline.store.run_prices import check_budget, format_money
 from leadline.store.runs import count_done
 
 Ignored = Annotated[list[str] | None, typer.Option(hidden=True)]

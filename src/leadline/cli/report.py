@@ -35,7 +35,7 @@ from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
 from leadline.stats.comparability import mixed_variants
 from leadline.stats.effective import Threshold
-from leadline.store.prices import RunPrices
+from leadline.store.run_prices import RunPrices
 
 
 def report(

@@ -10,15 +10,8 @@ from leadline.core.records import Record
 from leadline.core.spec import Limits
 from leadline.core.types import Probe
 from leadline.run.plan import Plan
-from leadline.store.prices import (
-    RunPrices,
-    Tariff,
-    check_budget,
-    format_money,
-    most_expensive,
-    saved_prices,
-    tariff_of,
-)
+from leadline.store.prices import Tariff, tariff_of
+from leadline.store.run_prices import RunPrices, check_budget, format_money, most_expensive, saved_prices
 from leadline.store.runs import every_record
 
 

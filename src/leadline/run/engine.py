@@ -38,7 +38,7 @@ from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import MANIFEST
-from leadline.store.prices import save_prices
+from leadline.store.run_prices import save_prices
 from leadline.store.runs import RunWriter, count_done, open_run
 
 if sys.platform == "win32":

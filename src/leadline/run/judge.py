@@ -41,7 +41,8 @@ from leadline.scorers.judges.rules import families, plain_answers
 from leadline.stats.judged import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
-from leadline.store.prices import Tariff, save_prices
+from leadline.store.prices import Tariff
+from leadline.store.run_prices import save_prices
 from leadline.store.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 

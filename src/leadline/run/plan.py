@@ -45,7 +45,8 @@ from leadline.run.retry import Retrier
 from leadline.run.schedule import DocumentLimit
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
-from leadline.store.prices import Tariff, check_budget, tariff_of
+from leadline.store.prices import Tariff, tariff_of
+from leadline.store.run_prices import check_budget
 from leadline.store.runs import plain_place, slug
 from leadline.text.fitting import Fitter
 

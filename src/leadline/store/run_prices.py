@@ -1,0 +1,103 @@
+"""Budgets, money as text, and the prices that a run folder was made with."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from leadline.core.errors import SourceError, UsageError
+from leadline.store.files import replace_file
+from leadline.store.prices import Tariff, tariff_of
+from leadline.store.verdicts import RULE, every_verdict
+
+SAVED = "prices.json"
+"""In a run folder: the prices that the run was made with."""
+
+
+def parse_budget(text: str) -> tuple[float, str]:
+    """`20usd`, `20 USD`, `$20` or `20`: a number and a currency, which is empty if not given."""
+    found = re.fullmatch(r"\s*(\$|€)?\s*(\d+(?:\.\d+)?)\s*([A-Za-z]{3})?\s*", text)
+    if found is None or (found[1] and found[3]) or float(found[2]) <= 0:
+        raise UsageError(f"{text!r} is not a budget", where="--budget", fix="write 20usd")
+    sign = {"$": "usd", "€": "eur"}.get(found[1] or "", "")
+    return float(found[2]), sign or (found[3] or "").lower()
+
+
+def check_budget(text: str, tariff: Tariff | None) -> float | None:
+    """The amount of a budget, which needs prices in its currency; None if there is no budget."""
+    if not text:
+        return None
+    limit, currency = parse_budget(text)
+    if tariff is None:
+        raise UsageError(
+            "a budget needs prices",
+            where="--budget",
+            fix="add --prices FILE; docs/prices.md shows a file of five lines",
+        )
+    if currency and tariff.currency and currency != tariff.currency:
+        raise UsageError(
+            f"the budget is in {currency} and the prices are in {tariff.currency}",
+            where="--budget",
+            fix=f"write --budget {limit:g}{tariff.currency}",
+        )
+    return limit
+
+
+def format_money(amount: float, currency: str) -> str:
+    """`12.34 usd`; small amounts with two digits, never rounded down to nothing."""
+    shown = f"{amount:,.2f}" if amount >= 0.01 or not amount else f"{amount:.2g}"
+    return f"{shown} {currency}".rstrip()
+
+
+def save_prices(folder: Path, tariffs: Mapping[str, Tariff]) -> None:
+    """By model, the tested one and its judges: a run is paid by the prices of the day it was made. Those of models that
+    are not named here stay."""
+    saved = {**saved_prices(folder), **tariffs}
+    replace_file(folder / SAVED, msgspec.json.format(msgspec.json.encode(saved), indent=2))
+
+
+def saved_prices(folder: Path) -> dict[str, Tariff]:
+    """Those that the run was made with; empty if it was made without."""
+    path = folder / SAVED
+    if not path.is_file():
+        return {}
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Tariff])
+    except (OSError, msgspec.DecodeError) as error:
+        raise SourceError(f"the saved prices cannot be read: {error}", where=str(path), fix="delete the file") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RunPrices:
+    """The prices of a run's model and of its judges: of the file, if one is given, else those it was made with."""
+
+    folder: Path
+    file: Path | None = None
+    tier: str = ""
+
+    def of(self, model: str) -> Tariff | None:
+        if self.file is not None:
+            return tariff_of(self.file, model, self.tier)
+        return saved_prices(self.folder).get(model)
+
+    def judge_money(self) -> dict[str, float]:
+        """By judge, what all its verdicts cost; without judges that have no price."""
+        paid: dict[str, float] = {}
+        tariffs: dict[str, Tariff | None] = {}
+        for verdict in every_verdict(self.folder):
+            if verdict.judge == RULE:
+                continue
+            if verdict.judge not in tariffs:
+                tariffs[verdict.judge] = self.of(verdict.judge)
+            if (tariff := tariffs[verdict.judge]) is not None:
+                paid[verdict.judge] = paid.get(verdict.judge, 0.0) + tariff.cost_of_verdict(verdict)
+        return paid
+
+
+def most_expensive(tariff: Tariff, requests: Sequence[tuple[int, int]]) -> float:
+    """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all of it written to one."""
+    return sum(max(tariff.cost(p, out), tariff.cost(p, out, written=p)) for p, out in requests)
