@@ -98,6 +98,15 @@ class FileTokenizer:
         text: str = self._rust.decode(list(ids), skip_special_tokens=True)
         return text
 
+    def has_token_with(self, characters: str) -> bool:
+        """Whether any token contains these ASCII characters side by side."""
+        return characters in self._token_texts
+
+    @cached_property
+    def _token_texts(self) -> str:
+        """All tokens as the file writes them: in byte-level vocabularies too, printable ASCII is written as it is."""
+        return "\n".join(self._rust.get_vocab(with_added_tokens=False))
+
     def is_special(self, token: int) -> bool:
         return token in self._rust.get_added_tokens_decoder()
 
@@ -145,6 +154,14 @@ class TiktokenTokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         return [self.encode(text) for text in texts]
+
+    def has_token_with(self, characters: str) -> bool:
+        """Whether any token contains these ASCII characters side by side."""
+        return characters.encode() in self._token_bytes
+
+    @cached_property
+    def _token_bytes(self) -> bytes:
+        return b"\n".join(self._encoding.token_byte_values())
 
     def ends(self, text: str) -> list[int] | None:
         tokens = self._encoding.encode(text, allowed_special="all")

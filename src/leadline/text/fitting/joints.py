@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,15 @@ MANY_PIECES = 1000
 """Of more pieces some are tried behind each anchor, before all of them are encoded behind the best."""
 
 
+@runtime_checkable
+class KnownVocabulary(Protocol):
+    """A tokenizer whose tokens are known, not only what it makes of a text."""
+
+    def has_token_with(self, characters: str) -> bool:
+        """Whether any token contains these ASCII characters side by side."""
+        ...
+
+
 class ContextTokenizer:
     """Tokenises parts of a prompt, and caches the results.
 
@@ -43,6 +52,7 @@ class ContextTokenizer:
         self._encoded: dict[tuple[str, bool, bool], Ids] = {}
         self._ends: dict[tuple[str, bool], Sequence[int] | None] = {}
         self._character_splits: dict[tuple[str, str], bool] = {}
+        self._class_splits: dict[tuple[str, str], bool] = {}
 
     def encode(self, text: str, *, first: bool = False, followed: bool = False) -> Ids:
         """The ids of a text that is first or later in a prompt, last or followed by more text. Cached: instructions,
@@ -120,15 +130,27 @@ class ContextTokenizer:
         """Whether the tokenizer always splits between two such characters.
 
         All tokenizers split beside white space, but not reliably inside it. Inside a word only those split that
-        pre-tokenise words into parts, which is tested on random words.
+        pre-tokenise words into parts, which is tested on random words, and never where a token holds both characters:
+        a vocabulary learned from code may have `def"`, which random words hardly ever contain.
         """
         if left.isspace() or right.isspace():
             return not (left.isspace() and right.isspace())
+        found = self._character_splits.get((left, right))
+        if found is None:
+            found = not self._are_in_a_token(left + right) and self._splits_words(left, right)
+            self._character_splits[left, right] = found
+        return found
+
+    def _are_in_a_token(self, characters: str) -> bool:
+        return isinstance(self.tokenizer, KnownVocabulary) and self.tokenizer.has_token_with(characters)
+
+    def _splits_words(self, left: str, right: str) -> bool:
+        """Whether random words are split between characters of these classes."""
         key = (_character_class(left), _character_class(right))
-        if key not in self._character_splits:
+        if key not in self._class_splits:
             draw = rng("joints", *key)
-            self._character_splits[key] = all(self._splits_word(left, right, draw) for _ in range(IN_WORD_TRIALS))
-        return self._character_splits[key]
+            self._class_splits[key] = all(self._splits_word(left, right, draw) for _ in range(IN_WORD_TRIALS))
+        return self._class_splits[key]
 
     def is_sound(self, left: str, left_ids: Ids, right: str, right_ids: Ids) -> bool:
         """Whether the tokens of two texts side by side are those of the left one and those of the right one."""
