@@ -17,7 +17,8 @@ from leadline.models.hf.attention import DocumentPass, LayerCall, PassDone, Rows
 from leadline.models.hf.model import HFModel
 from leadline.models.hf.parts import attend, fold, merge, merge_into
 from leadline.models.hf.sdpa import attend_where
-from leadline.models.hf.store import DeviceStore, LocalAttention, Store
+from leadline.models.hf.store import Store
+from leadline.models.hf.windows import LocalAttention
 
 MOST_TOKENS = 1 << 17
 PASSES: Any = hf_reader
@@ -83,7 +84,7 @@ def quantised(tensor: Tensor, bits: int) -> Tensor:
     return rounded.to(tensor.dtype)
 
 
-class QuantisedStore(DeviceStore):
+class QuantisedStore(Store):
     bits = 8
 
     def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> None:

@@ -107,7 +107,7 @@ function showReportTime() {
 
 function replaceReport(fresh) {
   const article = document.querySelector("article"), other = document.adoptNode(fresh.querySelector("article"));
-  for (const part of other.querySelectorAll("details")) part.open = article.querySelector(`details.${part.className}`)?.open ?? false;
+  for (const part of other.querySelectorAll("details[class]")) part.open = article.querySelector(`details.${part.className}`)?.open ?? false;
   const panel = fresh.getElementById("live");
   if (panel) {
     shownTag = panel.dataset.tag;
