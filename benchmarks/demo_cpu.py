@@ -69,7 +69,7 @@ def main(lengths: str | None, depths: str | None, reading: str | None) -> None:
         one_wall, one_cpu, got = clock(plain)
         plain_wall += one_wall * len(spec.depths)
         plain_cpu += one_cpu * len(spec.depths)
-        same += isinstance(answer.outcome, Completion) and answer.outcome.text == model.text_of(got)
+        same += isinstance(answer.outcome, Completion) and answer.outcome.text == model.tokenizer.decode(got.ids)
         print(f"plain: a probe of {len(prompt)} tokens: {one_wall:.1f} s, {one_cpu:.1f} CPU s", flush=True)
     print(f"plain loop on the same grid: {plain_wall:.0f} s, {plain_cpu:.0f} CPU s a sample")
     print(f"faster by {plain_wall / wall:.1f} (wall), {plain_cpu / cpu:.1f} (CPU)")

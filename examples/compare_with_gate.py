@@ -1,4 +1,4 @@
-"""Two checkpoints on the same prompts, and a gate that fails the build on a loss. Exit status 1: it got worse."""
+"""Two checkpoints on the same prompts, and a gate that fails the build on a loss. Exit status 1: lost, or undecided."""
 
 from __future__ import annotations
 
@@ -21,5 +21,6 @@ comparison = candidate.compare(base, gate="overall >= -3; length:* >= -10")
 print(comparison.to_pandas()[["scope", "name", "base", "candidate", "change", "verdict"]])
 for warning in comparison.warnings:
     print("note:", warning)
-print("gate:", comparison.gate)
+if comparison.gate:
+    print("gate:", comparison.gate.verdict)
 sys.exit(0 if comparison.passed else 1)

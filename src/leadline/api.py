@@ -16,6 +16,7 @@ from leadline.core.contracts import Model, Remote
 from leadline.core.errors import UsageError
 from leadline.core.spec import Spec
 from leadline.results import run as results
+from leadline.results.comparability import pair_runs
 from leadline.results.summary import cell_table
 from leadline.results.totals import refuse_unmeasured
 from leadline.results.verdict import Verdict, effective_in, verdict
@@ -23,8 +24,7 @@ from leadline.run.engine import carry_out, checked
 from leadline.run.events import Listener, ignore
 from leadline.run.judge import check_judges, judge_as_asked
 from leadline.run.plan import prepare
-from leadline.stats.comparability import comparability
-from leadline.stats.compare import Comparison, pair
+from leadline.stats.compare import Comparison
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.effective import EffectiveLength, Threshold
 from leadline.stats.gate import GateResult, check_gate, parse_gate
@@ -137,9 +137,7 @@ class Run(results.Run):
 
         `gate` has clauses such as "overall >= -1; task:* >= -3; effective >= -10%".
         """
-        pairs = pair(base.table.samples, self.table.samples, failures=failures)
-        old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, self))
-        obstacles = comparability(old, new, pairs)
+        pairs, obstacles = pair_runs(base, self, failures=failures)
         refused = [str(o) for o in obstacles if o.severity == "refuse"]
         if refused:
             raise UsageError(

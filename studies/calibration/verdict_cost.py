@@ -136,7 +136,9 @@ def _tally(standing: list[LineStatus], guess: list[bool], truth: int, tokens: fl
 
 def _hopeless(path: FloatArray, cells: int, line: float, cap: int) -> BoolArray:
     n = np.arange(1, path.shape[1] + 1)
-    return hopeless(np.cumsum(path, axis=1) / n, scatter_of(path, cells, line), n, line, cap, 0.95)
+    totals = np.cumsum(path, axis=1)
+    scatter = scatter_of(totals, np.cumsum(path**2, axis=1), n, cells, line)
+    return hopeless(totals / n, scatter, n, line, cap, 0.95)
 
 
 def fixed(paths: list[FloatArray], lengths: IntArray, cells: int, line: float, truth: int, samples: int) -> list[Tally]:

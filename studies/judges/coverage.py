@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[1] / "tests"))
 
 from leadline.stats.intervals import mean_interval  # noqa: E402
-from leadline.stats.judged import corrected_mean  # noqa: E402
+from leadline.stats.judge_correction import corrected_mean  # noqa: E402
 from support.summhay import ARCHIVE, read_summhay  # noqa: E402
 
 
@@ -58,13 +58,13 @@ def main() -> None:
         )
         print(json.dumps(rows[-1]), flush=True)
     (HERE / "results").mkdir(exist_ok=True)
-    found = {
+    summary = {
         "human_mean": round(truth, 4),
         "draws": options.draws,
         "labelled_summaries": options.labels,
         "judges": rows,
     }
-    (HERE / "results" / f"coverage-{options.labels}.json").write_text(json.dumps(found, indent=2) + "\n")
+    (HERE / "results" / f"coverage-{options.labels}.json").write_text(json.dumps(summary, indent=2) + "\n")
 
 
 if __name__ == "__main__":

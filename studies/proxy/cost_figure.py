@@ -8,8 +8,8 @@ import altair as alt
 from cost_curve import DRAWS, Curve
 from records import Records
 
-from leadline.report.charts.curves import SERIES
-from leadline.report.charts.theme import MUTED, QUIET, DataRow, Figure, Spec, caption, layered
+from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, caption, layered
+from leadline.report.heatmap_data import MUTED
 
 RULER_SAMPLES = 500
 """Of a task at a length, in the published protocol."""
@@ -21,7 +21,7 @@ UP = alt.Scale(domain=[0.65, 1.0], clamp=True, nice=False)
 
 def cost_figure(curves: Sequence[Curve], records: Records) -> Figure:
     shown = [c for c in curves if not c.name.endswith("fewer needles")]
-    rows: list[DataRow] = [
+    rows: list[ChartRow] = [
         {"series": c.name, "tokens": p.tokens, "mean": p.median, "low": p.low, "high": p.high,
          "label": f"{c.name}, {p.words}: {p.median:.2f} for {p.tokens} tokens"}
         for c in shown
@@ -39,7 +39,7 @@ def cost_figure(curves: Sequence[Curve], records: Records) -> Figure:
         {"tokens": published / 100, "words": "1% of 500 samples"},
     ]
     layers = [*_marks(), *_lines([c.name for c in shown])]
-    chart: Spec = {"vconcat": [layered(layers, WIDE, HIGH), caption(note, WIDE)], "spacing": 12}
+    chart: ChartSpec = {"vconcat": [layered(layers, WIDE, HIGH), caption(note, WIDE)], "spacing": 12}
     said = "; ".join(str(row["label"]) for row in rows)
     return Figure(chart, {"points": rows, "aim": [{"mean": AIM}], "shares": shares}, f"Ranking against cost. {said}.")
 

@@ -14,10 +14,10 @@ from leadline.core.errors import LeadlineError
 from leadline.models.hf import HF
 from leadline.models.hf import reader as hf_reader
 from leadline.models.hf.attention import DocumentPass, LayerCall, PassDone, RowsPass
+from leadline.models.hf.kv_cache import KVCache
 from leadline.models.hf.model import HFModel
 from leadline.models.hf.parts import attend, fold, merge, merge_into
 from leadline.models.hf.sdpa import attend_where
-from leadline.models.hf.store import Store
 from leadline.models.hf.windows import LocalAttention
 
 MOST_TOKENS = 1 << 17
@@ -44,17 +44,17 @@ class View:
         reach = self.variant.scramble
         self._moved = torch.randint(-reach, reach + 1, (MOST_TOKENS,), generator=generator).to(device)
 
-    def parts(self, store: Store, layer: int, origin: int) -> list[tuple[Tensor, Tensor]]:
+    def parts(self, kv_cache: KVCache, layer: int, origin: int) -> list[tuple[Tensor, Tensor]]:
         """Keys and values that tokens from `origin` on see of those before it."""
         v = self.variant
         if v.window:
             low = max(origin - v.window, 0)
             spans = [(0, min(v.sinks, low)), (low, origin)]
-            return list(store.blocks(layer, [span for span in spans if span[1] > span[0]]))
+            return list(kv_cache.blocks(layer, [span for span in spans if span[1] > span[0]]))
         near = max(origin - v.near, 0)
-        found = list(store.blocks(layer, [(near, origin)])) if origin > near else []
+        found = list(kv_cache.blocks(layer, [(near, origin)])) if origin > near else []
         if near:
-            found += [self._far(*block) for block in store.blocks(layer, [(0, near)])]
+            found += [self._far(*block) for block in kv_cache.blocks(layer, [(0, near)])]
         return found
 
     def _far(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,7 +84,7 @@ def quantised(tensor: Tensor, bits: int) -> Tensor:
     return rounded.to(tensor.dtype)
 
 
-class QuantisedStore(Store):
+class QuantisedCache(KVCache):
     bits = 8
 
     def write(self, layer: int, key: Tensor, value: Tensor, local: LocalAttention | None) -> None:
@@ -95,11 +95,11 @@ class FarChunk(DocumentPass):
     view: View
 
     def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        self.store.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], None)
+        self.kv_cache.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], None)
         if call.layer == self.last_layer:
             raise PassDone
         parts = [attend(query, key, value, call.how, causal=True)]
-        parts += [attend(query, *seen, call.how) for seen in self.view.parts(self.store, call.layer, self.start)]
+        parts += [attend(query, *seen, call.how) for seen in self.view.parts(self.kv_cache, call.layer, self.start)]
         return merge(parts).transpose(1, 2)
 
 
@@ -139,7 +139,7 @@ class FarRows(RowsPass):
             for cut in dict.fromkeys(c for c in self.cuts if c > 0):
                 first = self.cuts.index(cut)
                 some = slice(first, first + self.cuts.count(cut))
-                found.append((some, self.view.parts(self.store, layer, cut)))
+                found.append((some, self.view.parts(self.kv_cache, layer, cut)))
             self._far[layer] = found
         return self._far[layer]
 
@@ -156,6 +156,7 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
         {"dtype": dtype, "device": device, "rope": by_config, "chunk": chunk, "reuse": False, "fused": False}
     )
     model = provider.open(folder)
+    assert isinstance(model, HFModel)
     if model.engine.support.reason:
         raise LeadlineError(f"shared reading is needed: {model.engine.support.reason}", where=variant.name)
     model.card = model.card.model_copy(
@@ -170,7 +171,7 @@ def open_variant(variant: Variant, folder: str, *, dtype: str = "auto", device: 
         rows = type("TheseRows", (FarRows,), {"view": view})
         PASSES.DocumentPass, PASSES.RowsPass = chunks, rows
     if variant.bits:
-        model.engine.reader.new_store = type("ThisStore", (QuantisedStore,), {"bits": variant.bits})
+        model.engine.reader.new_kv_cache = type("ThisCache", (QuantisedCache,), {"bits": variant.bits})
         model.engine.reader.forget()
     return model
 

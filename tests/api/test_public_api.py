@@ -43,7 +43,7 @@ class Echo(leadline.ModelProvider):
         return EchoModel(self.answer)
 
 class EchoModel:
-    grain = "document"
+    asked_per = "document"
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -280,7 +280,8 @@ def test_an_error_of_the_disk_is_not_reported_as_a_bug(say: Say) -> None:
     assert say(*RUN, "--lengths", "1k", "--out", "run").code == 0
     said = say("compare", "run", "run", "--gate", "overall >= -1", "--junit", "run")
     assert said.code == 74
-    assert said.err.splitlines()[:2] == ["error: Is a directory", "where: run"]
+    note = "note:  both runs are the folder run: nothing can differ"
+    assert said.err.splitlines()[:3] == [note, "error: Is a directory", "where: run"]
 
 
 def test_the_page_of_a_read_only_run_can_be_written_elsewhere(say: Say) -> None:

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from leadline.api import load_run
 from leadline.cli.main import run_command
 from leadline.core.records import Record
 from leadline.store.runs import read_records
@@ -36,6 +37,39 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_exit_code_is_the_result_of_the_gate(runs: Path, candidate: str, code: int) -> None:
     words = ["compare", str(runs / "good"), str(runs / candidate), "--gate", "overall >= -5; length:* >= -9"]
     assert run_command(words) == code
+
+
+def test_questions_without_their_document_are_in_no_difference(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        """
+        lengths = "512,1k"
+        depths = 3
+        samples = 3
+        tasks = [{name = "niah"}, {name = "qa_fiction_1"}, {name = "qa_fiction_1", label = "alone", no_context = true}]
+        """
+    )
+    folders = []
+    for window in ("2k", "600"):
+        folders.append(str(tmp_path / window))
+        words = ["run", str(spec), "--model", f"sim:cliff?window={window}", "--no-figure", "--out", folders[-1]]
+        assert run_command(words) == 0
+    capsys.readouterr()
+    assert run_command(["compare", *folders, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert "18 questions without a document left out" in shown.err
+    found = {d["name"]: d for d in json.loads(shown.out)["differences"]}
+    base, candidate = map(load_run, folders)
+    means = [run.table.whole.estimate.mean for run in (base, candidate) if run.table.whole.estimate]
+    assert means == [1.0, 0.5]
+    assert [found["overall"]["base"], found["overall"]["candidate"]] == pytest.approx(means)
+    assert "task:alone" not in found
+    in_python = candidate.compare(base).differences
+    assert {d.name: d.estimate.mean for d in in_python.differences} == {
+        name: d["estimate"]["mean"] for name, d in found.items()
+    }
 
 
 def test_too_few_prompts_for_a_narrow_margin_are_undecided(runs: Path) -> None:

@@ -10,7 +10,7 @@ from statistics import median
 import pytest
 
 from leadline.report.page import write_page
-from leadline.results.judged import read_judged
+from leadline.results.judge_results import read_judged
 from leadline.results.run import load_run
 from leadline.store.runs import read_records
 from support.commands import Say

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import run_command
-from leadline.cli.progress import ManyModelsWatcher, ProgressLines
+from leadline.cli.progress import ManyModelsListener, ProgressLines
 from leadline.core.errors import LeadlineError
 from leadline.run.events import Started, Stopping
 from leadline.run.many_models import ModelEnded, ModelRun, ModelRunResult
@@ -182,15 +182,15 @@ def test_models_that_wait_are_counted_and_those_that_failed_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(lambda text: None))
-    watcher = ManyModelsWatcher(4)
-    watcher.hear(started("a"))
-    assert (watcher.progress().planned, watcher.counter.tokens) == (40, 4000)
-    watcher.hear(started("b", done=4))
-    assert (watcher.progress().planned, watcher.progress().done) == (40, 4)
+    listener = ManyModelsListener(4)
+    listener.hear(started("a"))
+    assert (listener.progress().planned, listener.counter.tokens) == (40, 4000)
+    listener.hear(started("b", done=4))
+    assert (listener.progress().planned, listener.progress().done) == (40, 4)
     failed = ModelRun("c", None, tmp_path)  # type: ignore[arg-type]
-    watcher.hear(ModelEnded(ModelRunResult(failed, error=LeadlineError("no such model"))))
-    assert (watcher.progress().planned, watcher.counter.tokens) == (30, 2600)
-    assert watcher.progress().describe().startswith("1 of 4 models, 4 of 30 samples")
+    listener.hear(ModelEnded(ModelRunResult(failed, error=LeadlineError("no such model"))))
+    assert (listener.progress().planned, listener.counter.tokens) == (30, 2600)
+    assert listener.progress().describe().startswith("1 of 4 models, 4 of 30 samples")
 
 
 def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +198,10 @@ def test_a_note_of_several_runs_is_shown_once(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("leadline.cli.progress.ProgressLines", lambda: ProgressLines(said.append))
     monkeypatch.setattr("leadline.cli.progress.say", said.append)
     entrant = ModelRun("a", None, tmp_path)  # type: ignore[arg-type]
-    with ManyModelsWatcher(2) as watcher:
+    with ManyModelsListener(2) as listener:
         for event in (started("a"), started("b"), Stopping("interrupted"), Stopping("interrupted")):
-            watcher.hear(event)
-        watcher.hear(ModelEnded(ModelRunResult(entrant, was_complete=True)))
+            listener.hear(event)
+        listener.hear(ModelEnded(ModelRunResult(entrant, was_complete=True)))
     assert sum("float32" in line for line in said) == 1
     assert sum("stopping" in line for line in said) == 1
     assert "a: measured already" in said

@@ -20,7 +20,7 @@ import pytest
 from leadline.cli import progress as faces
 from leadline.cli import view as watch_module
 from leadline.cli.main import run_command
-from leadline.cli.progress import Watcher
+from leadline.cli.progress import ProgressListener
 from leadline.core.records import Record
 from leadline.dashboard.app import listen_on
 from leadline.run.events import Answered, Started
@@ -149,12 +149,12 @@ def read_until(terminal: int, words: str | None) -> str:
 def test_progress_shows_samples_speed_time_left_and_failures(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Watcher() as watcher:
+    with ProgressListener() as listener:
         left = sum(r.prompt_tokens for r in records)
-        watcher(Started(tmp_path, len(records), 0, 0, left, 0))
+        listener(Started(tmp_path, len(records), 0, 0, left, 0))
         for record in records[-4:]:
-            watcher(Answered(record))
-        watcher(Answered(failed_record(records[0].cell)))
+            listener(Answered(record))
+        listener(Answered(failed_record(records[0].cell)))
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("5 of 12 samples, ")
     for words in ("tokens/s", " left", "1 failed"):
@@ -165,10 +165,10 @@ def test_simultaneous_answers_are_shown_together(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("leadline.cli.progress.LINE_SECONDS", 0.0)
-    with Watcher() as watcher:
-        watcher(Started(tmp_path, len(records), 0, 0, sum(r.prompt_tokens for r in records), 0))
+    with ProgressListener() as listener:
+        listener(Started(tmp_path, len(records), 0, 0, sum(r.prompt_tokens for r in records), 0))
         for number, record in enumerate(records[:4]):
-            watcher(Answered(record, more=number < 3))
+            listener(Answered(record, more=number < 3))
     said = capsys.readouterr().err
     assert "1 of 12 samples" not in said
     assert "4 of 12 samples" in said
@@ -177,9 +177,9 @@ def test_simultaneous_answers_are_shown_together(
 def test_a_run_with_a_stopping_rule_shows_no_total(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with Watcher(rule=True) as watcher:
-        watcher(Started(tmp_path, 8800, 0, 0, 10**9, 0))
-        watcher(Answered(records[0]))
+    with ProgressListener(rule=True) as listener:
+        listener(Started(tmp_path, 8800, 0, 0, 10**9, 0))
+        listener(Answered(records[0]))
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("1 sample, ")
     assert "left" not in last

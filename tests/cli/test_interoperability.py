@@ -13,7 +13,7 @@ import pytest
 from leadline.core import registry
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import TaskSpec
-from leadline.stats.ruler_summary import mean_of_tasks, read_table, summarise
+from leadline.results.score_files import mean_of_tasks, read_table, summarise
 from leadline.store.ruler_files import family_of_task, find_predictions, new_tokens, split_question
 from leadline.store.runs import read_records
 from leadline.text.tokenizers import WhitespaceTokenizer

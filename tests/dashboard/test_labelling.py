@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leadline.dashboard.labelling import LabelServer
+from leadline.dashboard.app import LabelServer
 from leadline.store.verdicts import COLUMNS, write_labels
 
 if TYPE_CHECKING:

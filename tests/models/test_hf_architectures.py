@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.core.types import Continuation  # noqa: E402
 from leadline.models.hf.decode import generate_plain, plain_nll  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from support.architectures import ARCHITECTURES, architecture  # noqa: E402

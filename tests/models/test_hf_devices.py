@@ -1,4 +1,4 @@
-"""Layers on several devices, as far as one CPU can show it: weights that come and go, a store for each device."""
+"""Layers on several devices, as far as one CPU can show it: weights that come and go, a KV cache for each device."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ pytest.importorskip("transformers")
 accelerate = pytest.importorskip("accelerate")
 
 from leadline.cli.main import run_command  # noqa: E402
-from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.core.types import Continuation  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
-from leadline.models.hf.store import Store  # noqa: E402
+from leadline.models.hf.kv_cache import KVCache  # noqa: E402
 from leadline.report.page import cost  # noqa: E402
 from leadline.results.run import load_run  # noqa: E402
 from support.tiny_models import STOP, model_folder, random_ids, tiny  # noqa: E402
@@ -55,14 +55,14 @@ def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
         asked.append((device.type, used))
         return 10_000
 
-    store = Store(room)
-    store.prepare(10, 0, [10])
+    kv_cache = KVCache(room)
+    kv_cache.prepare(10, 0, [10])
     for layer, device in enumerate(["cpu", "cpu", "meta", "meta"]):
         numbers = torch.ones(1, 2, 10, 4, device=device)
-        store.write(layer, numbers, numbers, None)
+        kv_cache.write(layer, numbers, numbers, None)
     each = 2 * 2 * 10 * 4 * 4
     assert asked == [("cpu", 0), ("cpu", each), ("meta", 0), ("meta", each)]
-    assert [next(store.blocks(layer, [(0, 10)]))[0].device.type for layer in range(4)] == ["cpu"] * 2 + ["meta"] * 2
+    assert [next(kv_cache.blocks(layer, [(0, 10)]))[0].device.type for layer in range(4)] == ["cpu"] * 2 + ["meta"] * 2
 
 
 def test_the_page_says_what_the_reading_cost(tmp_path: Path) -> None:

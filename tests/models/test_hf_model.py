@@ -13,11 +13,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation, LogprobModel, TokenNLL
+from leadline.core.contracts import LogprobModel
 from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UnknownName, UsageError
 from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Cell, Document, Probe
+from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
 from leadline.models.hf import memory as forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
@@ -50,7 +50,7 @@ def test_a_folder_opens_with_its_window_template_and_stop_tokens(tmp_path: Path)
     assert model.frame.form == "chat"
     assert model.frame.before == "<|start|>user\n"
     assert model.engine.stops == (STOP, 4)  # end of text, and the template's end of turn
-    assert model.grain == "document"
+    assert model.asked_per == "document"
     assert model.tokenizer.encode("w8 w9").tolist() == [8, 9]
     assert isinstance(model, LogprobModel)
 
@@ -162,7 +162,7 @@ def test_models_without_attention_heads_open_answer_score_and_are_forecast(
         prompt = np.concatenate([doc.ids[: probe.cut], probe.closing_ids])
         want = generate_plain(model.engine.model, prompt, probe.allowance, model.engine.stops)
         assert isinstance(outcome, Completion)
-        assert outcome.text == model.text_of(want)
+        assert outcome.text == model.tokenizer.decode(want.ids)
     assert isinstance(model.nll(doc.ids, [Continuation(50, random_ids(1, 4))], [(1, 50)]), TokenNLL)
     assert model.forecast([[(500, 10, 4)]])[0].startswith("memory")
     monkeypatch.setattr(model.engine, "answer", lambda ids, requests: [EngineAnswer(None)] * len(requests))

@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.core.types import Continuation  # noqa: E402
 from leadline.models.hf import decode as hf_decode  # noqa: E402
 from leadline.models.hf.engine import Engine  # noqa: E402
 from support.tiny_models import STOP, WORDS, random_ids, tiny  # noqa: E402

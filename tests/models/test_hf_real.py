@@ -46,11 +46,11 @@ def test_it_finds_a_needle_and_answers_as_if_every_probe_were_asked_alone(model:
         prompt = document.prompt_ids(probe)
         assert outcome.prompt_tokens == len(prompt) == probe.cell.length - probe.allowance
         alone = generate_plain(model.engine.model, prompt, probe.allowance, model.engine.stops)
-        assert outcome.text == model.text_of(alone)
+        assert outcome.text == model.tokenizer.decode(alone.ids)
 
 
 def test_a_text_it_has_read_has_a_lower_nll(model: HFModel) -> None:
-    from leadline.core.contracts import Continuation, TokenNLL
+    from leadline.core.types import Continuation, TokenNLL
 
     ids = model.tokenizer.encode(Path(__file__).read_text())[:600]
     query = ids[200:248]

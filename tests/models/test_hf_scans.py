@@ -17,7 +17,7 @@ from leadline.models.hf import engine as hf_engine  # noqa: E402
 from leadline.models.hf.decode import generate_plain  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
-from leadline.models.hf.scans import LiveBytes, scan_bytes, scan_chunks, scan_modules  # noqa: E402
+from leadline.models.hf.states import LiveBytes, scan_bytes, scan_chunks, scan_modules  # noqa: E402
 from leadline.models.hf.trial import choose_reader  # noqa: E402
 from support.tiny_models import STOP, random_ids, tiny  # noqa: E402
 
@@ -97,9 +97,9 @@ def test_where_a_scan_holds_a_state_for_every_pair_of_tokens_its_chunks_get_smal
     with LiveBytes() as live:
         found = answers(engine)
     assert chunks == {32}
-    assert reader.store is not None
+    assert reader.kv_cache is not None
     assert reader.keeper is not None
-    assert live.most <= 2 * limit + reader.store.bytes + reader.keeper.bytes
+    assert live.most <= 2 * limit + reader.kv_cache.bytes + reader.keeper.bytes
     engine.close()
     assert found == plain(model)
 
@@ -125,6 +125,6 @@ def test_a_scan_has_its_own_chunks_again_after_a_pass() -> None:
 def test_chunks_stay_those_of_a_kernel_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny("granite_hybrid", mamba_chunk_size=128)
     for installed, chosen in ((None, 64), (object(), None)):
-        monkeypatch.setattr("leadline.models.hf.scans.find_spec", lambda name, found=installed: found)
+        monkeypatch.setattr("leadline.models.hf.states.find_spec", lambda name, found=installed: found)
         reader, _ = choose_reader(model, Reader(model, chunk=256), scan_bytes=1 << 30)
         assert reader.scan_chunk == chosen

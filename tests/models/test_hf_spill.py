@@ -10,12 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation  # noqa: E402
+from leadline.core.types import Continuation  # noqa: E402
 from leadline.models.hf.decode import plain_nll  # noqa: E402
 from leadline.models.hf.engine import Engine, EngineRequest  # noqa: E402
 from leadline.models.hf.host_memory import HostLayer, HostMemory  # noqa: E402
+from leadline.models.hf.kv_cache import KVCache, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
 from leadline.models.hf.reader import Reader, rows_of  # noqa: E402
-from leadline.models.hf.store import Store, WindowLayer, decode_fp8, encode_fp8  # noqa: E402
 from leadline.models.hf.trial import choose_reader  # noqa: E402
 from leadline.models.hf.windows import LocalAttention  # noqa: E402
 from support.architectures import architecture  # noqa: E402
@@ -49,15 +49,15 @@ def hidden_states(reader: Reader, document: Any = DOCUMENT, *, windows: bool = T
 def test_spilled_and_windowed_stores_are_equal_to_the_resident_one_bit_by_bit(name: str, room: Any) -> None:
     reader, _ = choose_reader(architecture(name), Reader(architecture(name), chunk=64))
     want = hidden_states(reader, windows=False)
-    assert reader.store is not None
-    assert not reader.store.spilled_layers
+    assert reader.kv_cache is not None
+    assert not reader.kv_cache.spilled_layers
     reader.forget()
-    reader.new_store = lambda: Store(room, block=32)
+    reader.new_kv_cache = lambda: KVCache(room, block=32)
     assert torch.equal(hidden_states(reader), want)
-    assert reader.store is not None
-    spilled = len(reader.store.spilled_layers)
+    assert reader.kv_cache is not None
+    spilled = len(reader.kv_cache.spilled_layers)
     assert spilled >= (room is nothing_resident)
-    assert reader.store.steady == (spilled == 0)
+    assert reader.kv_cache.steady == (spilled == 0)
     assert (name, room) != ("llama", one_layer_resident) or spilled == 1
     other = DOCUMENT.copy()
     other[210:] = random_ids(7, 90)
@@ -65,7 +65,7 @@ def test_spilled_and_windowed_stores_are_equal_to_the_resident_one_bit_by_bit(na
     again = hidden_states(reader, other)  # goes on from the common beginning
     assert reader.tokens_read - before <= 100
     reader.forget()
-    reader.new_store = Store
+    reader.new_kv_cache = KVCache
     assert torch.allclose(again, hidden_states(reader, other, windows=False), atol=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_layers_with_windows_keep_only_what_is_still_seen() -> None:
     for wanted in (None, cuts):
         reader.forget()
         reader.read(document, cuts=wanted)
-        sizes.append(reader.store.bytes if reader.store else 0)
+        sizes.append(reader.kv_cache.bytes if reader.kv_cache else 0)
     assert sizes[1] < 0.55 * sizes[0]  # one of its two layers has a window of 23
 
 
@@ -129,8 +129,8 @@ def test_float8_halves_the_store_keeps_numbers_near_and_is_on_every_record() -> 
         engine = Engine(model, [STOP], chunk=64, fp8=fp8)
         found = engine.answer(DOCUMENT, [EngineRequest(300, CLOSINGS[0], 4), EngineRequest(80, CLOSINGS[1], 4)])
         assert any("float8_e4m3" in note for note in found[0].notes) == fp8
-        assert engine.reader.store is not None
-        sizes.append(engine.reader.store.bytes)
+        assert engine.reader.kv_cache is not None
+        sizes.append(engine.reader.kv_cache.bytes)
     assert sizes[1] < 0.32 * sizes[0]  # of float32: a byte and a share of the scale
 
 
@@ -139,7 +139,7 @@ def test_the_spilled_store_in_float8_equals_the_resident_one_in_float8() -> None
     found = []
     for room in (lambda device, used: None, nothing_resident):
         reader.forget()
-        reader.new_store = partial(Store, room, fp8=True, block=32)
+        reader.new_kv_cache = partial(KVCache, room, fp8=True, block=32)
         found.append(hidden_states(reader))
     assert torch.equal(*found)
 

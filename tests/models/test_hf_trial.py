@@ -148,9 +148,9 @@ def test_a_small_fault_of_one_layer_in_bfloat16_is_seen_in_float32(monkeypatch: 
 
     def off(reader: Reader, ids: Any, **more: Any) -> None:
         read(reader, ids, **more)
-        assert reader.store is not None
+        assert reader.kv_cache is not None
         with torch.inference_mode():
-            for layer in reader.store._layers.values():
+            for layer in reader.kv_cache._layers.values():
                 layer.planes[1].mul_(1.01)  # type: ignore[union-attr]
 
     monkeypatch.setattr(Reader, "read", off)

@@ -13,11 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from leadline.core.contracts import Continuation, TokenNLL  # noqa: E402
 from leadline.core.records import Failure  # noqa: E402
+from leadline.core.types import Continuation, TokenNLL  # noqa: E402
 from leadline.models.hf import HF  # noqa: E402
 from leadline.models.openai.http import HttpReply, RequestFailed  # noqa: E402
-from leadline.models.openai.logprobs import server_nll  # noqa: E402
+from leadline.models.openai.requests import server_nll  # noqa: E402
 from support.tiny_models import model_folder, random_ids, tiny  # noqa: E402
 
 Choice = Callable[[list[int], list[float]], dict[str, Any]]
@@ -63,7 +63,7 @@ class Server:
 
 
 def asked_of(server: Any) -> TokenNLL | Failure:
-    return server_nll(server, "tiny", DOCUMENT, ASKED, SPANS)
+    return server_nll(server, "tiny", DOCUMENT, ASKED, SPANS, key_name="", extra={})
 
 
 @pytest.mark.parametrize("form", [by_id, echoed])

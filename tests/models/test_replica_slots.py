@@ -75,7 +75,7 @@ def test_errors_can_be_pickled() -> None:
     for error in (
         MissingExtra("torch", "hf", where="hf:x"),
         UnknownName("key", "lenghts", ["lengths"], where="spec"),
-        LengthError("too short", where="here", fix="more", floor=7),
+        LengthError("too short", where="here", fix="more", shortest=7),
     ):
         again = pickle.loads(pickle.dumps(error))
         assert (type(again), str(again), vars(again)) == (type(error), str(error), vars(error))

@@ -13,10 +13,11 @@ import pytest
 
 ray = pytest.importorskip("ray")
 
-from leadline.core.contracts import Forecasting, LogprobModel, Replicated, TokenNLL  # noqa: E402
+from leadline.core.contracts import Forecasting, LogprobModel, Replicated  # noqa: E402
 from leadline.core.errors import RunStopped, ServerError, SourceError  # noqa: E402
 from leadline.core.records import Failure, Record  # noqa: E402
 from leadline.core.spec import make_spec  # noqa: E402
+from leadline.core.types import TokenNLL  # noqa: E402
 from leadline.models.ray import cluster  # noqa: E402
 from leadline.models.ray.cluster import Reservation  # noqa: E402
 from leadline.models.ray.model import RayLogprobModel, RayModel, replicas_of  # noqa: E402

@@ -15,8 +15,7 @@ from leadline.core.types import Cell, Document, ValueKind
 from leadline.models.sim.model import Simulated, needed_values
 from leadline.models.sim.profiles import ARCHETYPES, NEVER_RIGHT
 from leadline.scorers.failure import classify
-from leadline.scorers.match import ALL, ANY
-from leadline.scorers.ruler import STRICT
+from leadline.scorers.match import ALL, ANY, RULER_STRICT
 from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from support.fitting import fit
@@ -43,7 +42,7 @@ def test_a_perfect_model_reads_every_kind_of_needle(haystack: str, key_kind: Val
         task = Needle(haystack=haystack, key_kind=key_kind, value_kind=value_kind, **counts)
         for document in needle_documents(task, [700], [0.4], 2):
             probe, completion = document.probes[0], reply(model, document)
-            assert STRICT.score(probe, completion).value == 1.0, (probe.question, probe.targets, completion.text)
+            assert RULER_STRICT.score(probe, completion).value == 1.0, (probe.question, probe.targets, completion.text)
 
 
 def test_every_question_of_a_shared_and_of_a_nested_document_is_answered() -> None:
@@ -180,7 +179,7 @@ def test_a_failing_model_never_yields_a_score_and_is_called_by_name(
     others = [Needle(haystack="noise", value_kind="words"), Needle(haystack="noise", value_kind="uuids", values=3)]
     for document in [*documents, *(d for task in others for d in needle_documents(task, [400], [0.5], 6))]:
         probe, completion = document.probes[0], reply(model, document)
-        scores = {"match.all": ALL.score(probe, completion), "ruler.strict": STRICT.score(probe, completion)}
+        scores = {"match.all": ALL.score(probe, completion), "ruler.strict": RULER_STRICT.score(probe, completion)}
         assert [s.value for s in scores.values()] == [0.0, 0.0]
         assert classify(probe, completion, scores, Receipt(1, 1))[0] == expected
 

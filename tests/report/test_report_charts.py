@@ -16,7 +16,7 @@ from PIL import Image
 from leadline.core.format import format_length
 from leadline.report.charts.heatmap import CellLayers, heatmap
 from leadline.report.charts.render import PageFigure, render, write_figure
-from leadline.report.charts.theme import DataRow
+from leadline.report.charts.theme import ChartRow
 from leadline.results.run import Run, load_run
 from support.planted_runs import (
     LENGTHS,
@@ -93,7 +93,7 @@ def test_a_smoothed_map_keeps_what_was_seen_and_makes_no_cell_up(run: Run) -> No
     cells = [key for key in raw if raw[key]["mean"] is not None]
     assert all(smooth[key]["note"].endswith("/3") for key in cells)
 
-    def error(found: dict[tuple[str, str], DataRow]) -> float:
+    def error(found: dict[tuple[str, str], ChartRow]) -> float:
         truth = {format_length(n): n for n in LENGTHS}
         return float(
             np.mean([(found[c]["mean"] - lost_in_the_middle(truth[c[0]], float(c[1][:-1]) / 100)) ** 2 for c in cells])

@@ -14,13 +14,13 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core.format import escape_markdown
 from leadline.report import export as gallery
-from leadline.report.charts.grid import sentence
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import differences_from_first, leaderboards, titles
 from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.results.run import Run, load_run
+from leadline.results.sentences import format_comparison
 from leadline.results.verdict import verdict
 from support.planted_runs import planted_records, write_run
 
@@ -102,7 +102,7 @@ def test_an_interval_without_zero_is_not_called_no_difference(two: list[Run]) ->
     assert found is not None
     parts = [replace(d, verdict="not significant", adjusted=0.06) for d in found.differences]
     assert found.overall.estimate.interval.high < 0
-    words = sentence(replace(found, differences=tuple(parts)))
+    words = format_comparison(replace(found, differences=tuple(parts)))
     assert words.startswith("Not settled: ")
     assert "p 0.06 after correction" in words
 
@@ -111,7 +111,7 @@ def test_parts_that_differ_are_never_called_no_difference(two: list[Run]) -> Non
     found = differences_from_first(two, titles(two))[0].comparison
     assert found is not None
     overall = replace(found.overall, verdict="not significant")
-    said = sentence(replace(found, differences=(overall, *found.differences[1:])))
+    said = format_comparison(replace(found, differences=(overall, *found.differences[1:])))
     assert said.startswith("Mixed: ")
     assert "; worse at" in said
 

@@ -13,7 +13,7 @@ from leadline.cli.main import run_command
 from leadline.core import registry
 from leadline.core.spec import make_spec
 from leadline.report.charts.curves import curves
-from leadline.report.score_tables import stratum_cells, verdict_cells
+from leadline.report.score_tables import stratum_table, verdict_table
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
 from leadline.results.verdict import verdict_by_task
@@ -60,7 +60,7 @@ def test_every_task_has_a_verdict_with_its_weakest_stratum(run: Run) -> None:
 def test_terminal_page_figure_and_json_show_the_same(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     shown = io.StringIO()
     show_run(run, Console(file=shown, width=200))
-    for row in (*stratum_cells(run), *verdict_cells(run)):
+    for row in (*stratum_table(run).rows, *verdict_table(run).rows):
         assert row[1] in shown.getvalue()
     drawn = curves(run)
     assert {row["series"] for row in drawn.data["strata1"]} == {"bfs 1", "bfs 2", "bfs 3", "parents"}

@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 
 from leadline.core.errors import StoreError
-from leadline.report.terminal import print_summary, show_side_by_side
+from leadline.report.terminal import show_run, show_side_by_side
 from leadline.results.run import load_run
 from support.planted_runs import cliff, failed_record, lost_in_the_middle, planted_records, write_run
 
 
 def shown(folder: Path, **settings: object) -> str:
     out = io.StringIO()
-    print_summary(folder, Console(file=out, width=100, **settings))  # type: ignore[arg-type]
+    show_run(load_run(folder), Console(file=out, width=100, **settings))  # type: ignore[arg-type]
     return out.getvalue()
 
 
@@ -121,7 +121,7 @@ def test_long_task_names_give_way_to_numbers_on_eighty_columns(tmp_path: Path) -
     name = "niah[keys=4,haystack=prose]"
     write_run(tmp_path / "run", list(planted_records(cliff, tasks=[name], lengths=[1024, 2048])))
     out = io.StringIO()
-    print_summary(tmp_path / "run", Console(file=out, width=80))
+    show_run(load_run(tmp_path / "run"), Console(file=out, width=80))
     assert "…" not in out.getvalue()
     assert "| length | planned | done | failed | mean | 95% interval |" in out.getvalue()
     assert "| 100% |" in out.getvalue()

@@ -228,6 +228,25 @@ def test_a_budget_counts_judges_and_goes_on_with_a_higher_one(
     assert load_run(tmp_path / "run").money <= 1
 
 
+def test_judging_later_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_one(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    assert say(*words(server, tmp_path)).code == 0
+    alone, folder = load_run(tmp_path / "run").money, tmp_path / "run"
+    (tmp_path / "prices.toml").write_text(PRICES + JUDGE_PRICES)
+    grading = ["judge", str(folder), "--with", judge_name(judge), "--floor", "0"]
+    assert "a budget needs prices" in wrong(say, *grading, "--budget", "3usd").err
+    assert "no effect without judges" in wrong(say, "judge", str(folder), "--budget", "3usd").err
+    grading += ["--prices", str(tmp_path / "prices.toml")]
+    stopped = say(*grading, "--budget", f"{alone + 2:.2f}usd", "--workers", "2")
+    assert stopped.code == 75, stopped.err
+    assert f"the budget of {alone + 2:.2f} usd is reached" in stopped.err
+    done = len(read_verdicts(folder))
+    assert 0 < verdict_money(folder) <= 2.0
+    assert say(*grading, "--budget", "1000usd").code == 0
+    assert len(read_verdicts(folder)) > done
+
+
 def test_a_plan_counts_judges_against_the_budget(
     say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
 ) -> None:

@@ -13,8 +13,8 @@ from rich.console import Console
 from leadline.core.errors import JudgeRefused
 from leadline.core.spec import Limits
 from leadline.models.hf.smollm2 import fetch_gguf
-from leadline.report.judged import show_judged
-from leadline.results.judged import read_judged
+from leadline.report.judge_tables import show_judged
+from leadline.results.judge_results import read_judged
 from leadline.run import judge as judging
 from leadline.run.judge import judge_run
 from leadline.scorers.judges.prompt import JudgePrompt, ParsedReply, parse_reply

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -15,6 +16,7 @@ from leadline.core.spec import make_spec
 from leadline.results.run import load_run
 from leadline.run import recording
 from leadline.run.engine import measure
+from leadline.scorers import match
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, RESCORING, decode, read_records
 from support.planted_runs import cliff, planted_records, write_run
@@ -53,7 +55,7 @@ def test_a_changed_scorer_file_is_said_and_not_mixed_into_a_run(here: Path) -> N
 def test_another_version_of_a_built_in_scorer_is_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure(spec(), "run")  # type: ignore[arg-type]
     assert read_manifest(here / "run").fingerprints["scorer.match.all.version"]
-    monkeypatch.setattr("leadline.scorers.match.MatchAll.version", "99")
+    monkeypatch.setattr(match, "ALL", replace(match.ALL, version="99"))
     with pytest.raises(OtherRunError, match=r"scorer\.match\.all\.version"):
         measure(spec(), "run")  # type: ignore[arg-type]
 

@@ -264,7 +264,7 @@ def test_a_machine_that_has_no_more_threads_is_asked_with_those_it_has(
 
 
 def test_an_in_process_model_has_one_worker_and_gets_whole_documents(tmp_path: Path, scripted: ScriptedModel) -> None:
-    scripted.grain = "document"
+    scripted.asked_per = "document"
     names: set[str] = set()
     works = scripted.script
 

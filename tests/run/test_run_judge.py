@@ -13,8 +13,8 @@ import pytest
 
 from leadline.core.errors import JudgeRefused, RunStopped, StoreError
 from leadline.core.spec import Limits, make_spec
-from leadline.results.judged import read_judged
-from leadline.results.judged_summary import judged_notes
+from leadline.results.judge_results import read_judged
+from leadline.results.sentences import judged_notes
 from leadline.run.engine import measure
 from leadline.run.judge import judge_run
 from leadline.run.judge_samples import draw_labels
@@ -22,7 +22,7 @@ from leadline.scorers.judges.rubric import load_rubric
 from leadline.store.runs import read_records
 from leadline.store.verdicts import VERDICTS, VerdictWriter, read_verdicts
 from support.fake_server import FakeServer, FakeServerProcess, Faults, Reply
-from support.judged_runs import copy_run, record_run
+from support.judged_runs import copy_run, read_lines, record_run, write_lines
 from support.leadline_process import call, start
 from support.scripted_judge import part, verdict_in
 
@@ -196,6 +196,22 @@ def test_a_judge_that_fails_the_known_cases_is_refused_with_the_reason(run: Path
 
 
 # --- several judges, agreement, labels
+
+
+def test_where_rules_decide_everything_a_judge_and_the_median_have_the_same_mean(run: Path) -> None:
+    lines = read_lines(run)
+    for line in lines:
+        if line["cell"]["length"] == 512:
+            line["outcome"]["text"] = line["targets"][0]
+    write_lines(run, lines)
+    judge_run(run, [GOOD, "sim:judge?seed=2"])
+    (judged,) = read_judged(run)
+    assert judged.panel is not None
+    parts = [score.by_length[512] for score in (*judged.judges, judged.panel)]
+    assert [part.graded for part in parts] == [0, 0, 0]
+    first, *others = [part.naive.mean for part in parts if part.naive is not None]
+    assert first > 0.9
+    assert others == [first, first]
 
 
 def test_agreement_is_reported_overall_by_length_and_depth_and_a_fall_with_length_is_said(run: Path) -> None:

@@ -35,8 +35,8 @@ def test_a_length_beyond_a_soft_window_is_a_note() -> None:
 def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
     with pytest.raises(LengthError) as refused:
         plan(spec(lengths="100"))
-    assert refused.value.floor is not None
-    assert refused.value.floor > 100
+    assert refused.value.shortest is not None
+    assert refused.value.shortest > 100
 
 
 def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from support.scripted_model import document_of
 
 
 def feed_of(
-    documents: int, probes: int, grain: Literal["probe", "document"] = "probe", length: int = 1024
+    documents: int, probes: int, asked_per: Literal["probe", "document"] = "probe", length: int = 1024
 ) -> tuple[Queue, list[PlannedDocument]]:
     built: list[PlannedDocument] = []
 
@@ -28,7 +28,7 @@ def feed_of(
         return document_of(probes, length)
 
     cells = tuple(Cell("niah", length, 0.5, n) for n in range(probes))
-    return Queue((PlannedDocument(Task(), cells, cells) for _ in range(documents)), build, grain), built
+    return Queue((PlannedDocument(Task(), cells, cells) for _ in range(documents)), build, asked_per), built
 
 
 def take(feed: Queue) -> Work | None:

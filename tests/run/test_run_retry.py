@@ -30,7 +30,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 def ask(
     script: Script, samples: int = 1, *, limit: int = 6, timeout: float = 600.0
 ) -> tuple[list[Asked], ScriptedModel]:
-    model = ScriptedModel(script, grain="document")
+    model = ScriptedModel(script, asked_per="document")
     document = document_of(samples)
     asker = Retrier(model, Limits(attempts=limit, timeout=timeout), Stop(), lambda event: None)
     return asker.ask(document, document.probes), model

@@ -32,7 +32,7 @@ def test_a_cliff_is_found_with_a_fraction_of_the_samples(tmp_path: Path) -> None
     assert "1k reaches" in stopped.sentence
     assert "2k does not" in stopped.sentence
     assert stopped.step.saving > 2
-    assert "less than 60 samples a cell" in stopped.saving
+    assert "60 samples a cell would take" in stopped.saving
     assert stopped.run.totals.planned == stopped.run.totals.done < 3 * 3 * 60
 
 
@@ -60,6 +60,31 @@ def test_a_killed_run_ends_on_the_samples_of_an_uninterrupted_one(tmp_path: Path
         again = measure_until(asked, parts)
         assert again.sentence == whole.sentence
         assert {r.cell.key: r.score for r in read_records(parts)} == scores
+
+
+def test_a_rule_looks_at_no_question_without_its_document_and_asks_it_as_often(tmp_path: Path) -> None:
+    common = {
+        "model": "sim:cliff?window=2k",
+        "lengths": "1k,2k,4k,8k",
+        "depths": 3,
+        "samples": 40,
+        "until": "effective",
+    }
+    alone = {"name": "qa_fiction_1", "label": "alone", "options": {"no_context": True}}
+    with_both = measure_until(make_spec({**common, "tasks": ["qa_fiction_1", alone]}), tmp_path / "both")
+    with_one = measure_until(make_spec({**common, "tasks": ["qa_fiction_1"]}), tmp_path / "one")
+    assert with_both.sentence == with_one.sentence
+    asked = {(c.length, c.depth, c.sample) for c in (r.cell for r in read_records(tmp_path / "one"))}
+    for task in ("qa_fiction_1", "alone"):
+        cells = (record.cell for record in read_records(tmp_path / "both"))
+        assert {(c.length, c.depth, c.sample) for c in cells if c.task == task} == asked
+
+
+def test_a_rule_without_anything_to_look_at_is_refused(tmp_path: Path) -> None:
+    alone = {"name": "qa_fiction_1", "no_context": True}
+    with pytest.raises(UsageError, match="no task has answers"):
+        measure_until(make_spec({**spec("sim:perfect", "effective"), "tasks": [alone]}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_cells_are_sampled_until_each_is_narrow_enough(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.spec import read_models
 from leadline.report.charts.correlation import scatter
+from leadline.run.many_models import submission_entry
 from leadline.stats.correlate import correlations
 from leadline.store.submissions import (
     MetricScore,
@@ -174,3 +175,19 @@ def test_outliers_are_marked_in_the_scatter_plot() -> None:
     alt.Chart.from_dict(figure.spec(), validate=True)
     assert [row["name"] for row in figure.data["models"] if row["kind"] == "outlier"] == ["m10"]
     assert "1 outlier by projection" in figure.alternative
+
+
+def test_questions_without_their_document_are_in_no_accuracy_and_in_no_noise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    grid = ["--model", "sim:cliff?window=600", "--lengths", "512,1k", "--depths", "3", "--samples", "4"]
+    found = {}
+    for name, more in {"read": [], "both": ["--no-context"]}.items():
+        folder = str(tmp_path / name)
+        assert run_command(["run", "qa_fiction_1", *more, *grid, "--no-figure", "--out", folder]) == 0
+        capsys.readouterr()
+        assert run_command(["plan", "qa_fiction_1", *more, *grid, "--detect", "10pt", "--like", folder, "--json"]) == 0
+        found[name] = json.loads(capsys.readouterr().out)["detection"]
+    entries = [submission_entry(name, "sim", tmp_path / name) for name in found]
+    assert [entry.score for entry in entries] == [0.5, 0.5]
+    assert {**found["both"], "from": ""} == {**found["read"], "from": ""}

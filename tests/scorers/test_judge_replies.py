@@ -8,16 +8,16 @@ from collections.abc import Mapping
 import pytest
 
 from leadline.core.errors import UnknownName, UsageError
-from leadline.scorers.judges.canaries import CANARIES
+from leadline.scorers.judges.admission import KNOWN_CASES, families
 from leadline.scorers.judges.prompt import (
     JudgedSample,
     evidence_in,
+    is_exact,
     make_prompt,
     parse_reply,
     without_thinking,
 )
 from leadline.scorers.judges.rubric import BUILT_IN, load_rubric, reply_schema
-from leadline.scorers.judges.rules import families, is_exact
 from support.scripted_judge import INJECTIONS, YES
 
 RUBRIC = load_rubric("answer")
@@ -132,7 +132,7 @@ def test_a_code_that_a_text_contains_is_drawn_again() -> None:
 
 
 def test_the_rubric_comes_first_and_is_the_same_for_all_samples() -> None:
-    prompts = [make_prompt(RUBRIC, canary.sample) for canary in CANARIES]
+    prompts = [make_prompt(RUBRIC, case.sample) for case in KNOWN_CASES]
     assert len({prompt.head for prompt in prompts}) == 1
     assert all(prompt.text.startswith(prompt.head) for prompt in prompts)
     assert max(len(prompt.text.split()) for prompt in prompts) < 500
@@ -236,8 +236,8 @@ def test_a_distilled_model_is_of_both_families() -> None:
 
 
 def test_there_are_twenty_known_cases_of_every_kind() -> None:
-    assert len(CANARIES) == 20
-    assert {canary.kind for canary in CANARIES} == {
+    assert len(KNOWN_CASES) == 20
+    assert {case.kind for case in KNOWN_CASES} == {
         "other words", "wrong value", "right plus wrong", "empty", "refusal", "injection"
     }  # fmt: skip
-    assert sum(canary.right for canary in CANARIES) == 8
+    assert sum(case.right for case in KNOWN_CASES) == 8

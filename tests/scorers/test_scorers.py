@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.types import Match
-from leadline.scorers.match import ALL, ANY, EXACT
+from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
 from leadline.scorers.normalise import bare, clean, post_process, visible
-from leadline.scorers.ruler import STRICT, V1, string_match_all, string_match_part
 from support.scorer_probes import make_probe, said
 
 SCORERS = [registry.scorer(name) for name in registry.names("scorers") if name.split(".")[0] in ("match", "ruler")]
@@ -116,7 +115,7 @@ def test_a_score_says_what_was_found_and_what_is_missing() -> None:
 # The rules: NVIDIA/RULER, scripts/eval/evaluate.py (postprocess_pred) and scripts/eval/synthetic/constants.py
 # (string_match_all for niah, vt, cwe and fwe; string_match_part for qa).
 
-RULER_V1 = [
+PUBLISHED_SCORES = [
     # prediction, references, all, part
     ("4821907", ["4821907"], 1.0, 1.0),
     ("1234567890", ["4567"], 1.0, 1.0),                      # inside another number: still a substring
@@ -134,15 +133,15 @@ RULER_V1 = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("prediction", "references", "all_value", "part_value"), RULER_V1)
+@pytest.mark.parametrize(("prediction", "references", "all_value", "part_value"), PUBLISHED_SCORES)
 def test_ruler_metrics_are_the_original_ones(
     prediction: str, references: list[str], all_value: float, part_value: float
 ) -> None:
     text = post_process(prediction)
     assert string_match_all(text, references) == pytest.approx(all_value)
     assert string_match_part(text, references) == part_value
-    assert V1.score(make_probe(*references), said(prediction)).value == pytest.approx(all_value)
-    assert V1.score(make_probe(*references, match="any"), said(prediction)).value == part_value
+    assert RULER_V1.score(make_probe(*references), said(prediction)).value == pytest.approx(all_value)
+    assert RULER_V1.score(make_probe(*references, match="any"), said(prediction)).value == part_value
 
 
 def test_ruler_post_processing_strips_before_and_after() -> None:
@@ -191,15 +190,15 @@ STRICT_CASES = [
 def test_strict_scores_whole_words_and_charges_for_further_candidates(
     targets: tuple[str, ...], answer: str, question: str, match: Match, value: float
 ) -> None:
-    score = STRICT.score(make_probe(*targets, question=question, match=match), said(answer))
+    score = RULER_STRICT.score(make_probe(*targets, question=question, match=match), said(answer))
     assert score.value == pytest.approx(value), score
 
 
 def test_listing_everything_is_right_for_ruler_and_worth_little_when_strict() -> None:
     answer = ", ".join(str(4821900 + i) for i in range(40))
     probe = make_probe("4821907")
-    assert V1.score(probe, said(answer)).value == 1.0
-    assert STRICT.score(probe, said(answer)).value < 0.05
+    assert RULER_V1.score(probe, said(answer)).value == 1.0
+    assert RULER_STRICT.score(probe, said(answer)).value < 0.05
 
 
 # --- whole values that are not denied ------------------------------------------------------------
@@ -282,15 +281,20 @@ DOES_NOT_GIVE_IT = [
 @pytest.mark.parametrize("answer", GIVES_THE_VALUE)
 def test_an_answer_that_gives_the_value_is_right(answer: str) -> None:
     probe = make_probe("7654321")
-    scores = [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, V1)]
+    scores = [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, RULER_V1)]
     assert scores == [1.0, 1.0, 1.0]
-    assert STRICT.score(probe, said(answer)).value > 0
+    assert RULER_STRICT.score(probe, said(answer)).value > 0
 
 
 @pytest.mark.parametrize("answer", DOES_NOT_GIVE_IT)
 def test_a_part_of_another_value_and_a_denied_value_are_wrong(answer: str) -> None:
     probe = make_probe("7654321")
-    assert [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, STRICT, V1)] == [0.0, 0.0, 0.0, 1.0]
+    assert [scorer.score(probe, said(answer)).value for scorer in (ALL, ANY, RULER_STRICT, RULER_V1)] == [
+        0.0,
+        0.0,
+        0.0,
+        1.0,
+    ]
 
 
 @pytest.mark.parametrize(("question", "value"), [("Who did not come?", 1.0), ("Who came? Do not explain.", 0.0)])
@@ -310,12 +314,12 @@ def test_the_answer_to_a_negative_question_may_be_negative(question: str, value:
 def test_a_part_of_the_values_is_that_part_of_the_score(answer: str, whole: float, published: float) -> None:
     probe = make_probe("7654321", "1234567", "5555555")
     assert ALL.score(probe, said(answer)).value == pytest.approx(whole)
-    assert V1.score(probe, said(answer)).value == pytest.approx(published)
-    assert STRICT.score(probe, said(answer)).value <= whole + 1e-9
+    assert RULER_V1.score(probe, said(answer)).value == pytest.approx(published)
+    assert RULER_STRICT.score(probe, said(answer)).value <= whole + 1e-9
 
 
 def test_a_denied_candidate_costs_nothing() -> None:
-    assert STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
+    assert RULER_STRICT.score(make_probe("7654321"), said("It is 7654321, not 1234567.")).value == 1.0
 
 
 PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red", "redder", "blue", "not",
@@ -337,7 +341,7 @@ PIECES = ["7654321", "-7654321", "76543210", "7,654,321", "1234567", "red", "Red
 def test_strict_scores_never_exceed_rulers(answer: str, targets: list[str], match: Match) -> None:
     probe, completion = make_probe(*targets, match=match), said(answer)
     whole = (ANY if match == "any" else ALL).score(probe, completion).value
-    assert STRICT.score(probe, completion).value <= whole <= V1.score(probe, completion).value
+    assert RULER_STRICT.score(probe, completion).value <= whole <= RULER_V1.score(probe, completion).value
 
 
 # --- every scorer, every answer -----------------------------------------------------------------

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, false_discovery_control, permutation_test
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
 from leadline.report.comparison import comparison_markdown, format_check, gate_markdown, junit_xml
-from leadline.stats.comparability import comparability
+from leadline.results.comparability import comparability
 from leadline.stats.compare import benjamini_hochberg, compare, holm, mcnemar_midp, pair, sign_flip_p
 from leadline.stats.gate import _root_of_correlation, check_gate, parse_gate
 from leadline.stats.observations import FloatArray, Observations, observations
@@ -33,15 +33,16 @@ def flat(score: float) -> FloatArray:
 
 @pytest.mark.parametrize(("lost", "gained"), [(8, 2), (1, 6), (15, 15), (0, 0), (0, 5)])
 def test_mcnemars_mid_p_is_the_exact_p_less_half_the_last_term(lost: int, gained: int) -> None:
+    (found,) = mcnemar_midp(np.array([lost]), np.array([gained]))
     if lost == gained:
-        assert mcnemar_midp(lost, gained) == 1.0
+        assert found == 1.0
         return
     n = lost + gained
     exact = binomtest(min(lost, gained), n, 0.5, alternative="less")
     point = exact.pvalue - (
         binomtest(min(lost, gained) - 1, n, 0.5, alternative="less").pvalue if min(lost, gained) else 0
     )
-    assert mcnemar_midp(lost, gained) == pytest.approx(2 * exact.pvalue - point)
+    assert found == pytest.approx(2 * exact.pvalue - point)
 
 
 def test_sign_flips_agree_with_scipys_permutation_test() -> None:

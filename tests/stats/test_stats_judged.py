@@ -12,7 +12,7 @@ import pytest
 
 from leadline.stats.agreement import agreement
 from leadline.stats.intervals import mean_interval
-from leadline.stats.judged import beside_truth, corrected_mean, rogan_gladen, trend
+from leadline.stats.judge_correction import beside_truth, corrected_mean, rogan_gladen, trend
 from support.summhay import ARCHIVE, Summhay, read_summhay
 
 DRAWS = 100
@@ -26,7 +26,7 @@ def summhay() -> Summhay:
     return read_summhay()
 
 
-# --- published: SummHay, 1,419 labels by people on 200 summaries, six judges (shared/facts/judges.md C2)
+# --- published: SummHay, 1,419 labels by people on 200 summaries, six judges
 
 
 @pytest.mark.parametrize(

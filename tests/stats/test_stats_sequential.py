@@ -10,8 +10,8 @@ from scipy.special import betaln
 
 from leadline.core.errors import UsageError
 from leadline.core.types import Cell
-from leadline.results.decisions import format_saving, format_step
-from leadline.stats.allocate import Design, Step, parse_until, until_cells, until_effective, until_verdict
+from leadline.results.sentences import format_saving, format_step
+from leadline.stats.allocate import Design, SamplingStep, parse_until, until_cells, until_effective, until_verdict
 from leadline.stats.effective import Threshold
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import FloatArray, Observations
@@ -169,7 +169,7 @@ def design(cap: int = 100, depths: int = 11) -> Design:
     return Design(places, cap=cap, fixed=100)
 
 
-def run_effective(surface: FloatArray, plan: Design, line: Threshold | None = None) -> Step:
+def run_effective(surface: FloatArray, plan: Design, line: Threshold | None = None) -> SamplingStep:
     sampler = Sampler(surface)
     while True:
         step = until_effective(sampler.data, plan, line or Threshold(LINE))

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import spearmanr
 
 from leadline.core.errors import UsageError
-from leadline.stats.task_correlation import (
+from leadline.results.score_files import read_task_table
+from leadline.stats.correlate import (
     Point,
     over_lengths,
-    read_task_table,
     spearman_matrix,
     task_correlation,
     task_scores,

@@ -74,7 +74,7 @@ def test_cached_written_and_long_prompts_have_their_own_prices(
     assert tariff.cost(prompt, output, cached=cached, written=written) == pytest.approx(expected)
     batch = tariff_of(toml, "big", "batch")
     assert batch.cost(prompt, output, cached=cached, written=written) == pytest.approx(expected / 2)
-    assert batch.says == "prices of 2026-11-01, batch tier (a price page)"
+    assert batch.origin == "prices of 2026-11-01, batch tier (a price page)"
 
 
 def test_without_a_price_of_hits_they_cost_the_input_price_and_below_the_minimum_nothing_is_cached(toml: Path) -> None:

@@ -74,7 +74,7 @@ def test_a_record_is_one_line_of_plain_json(record: Record) -> None:
 @quickly
 @given(records)
 def test_the_quick_look_at_a_line_agrees_with_the_record(record: Record) -> None:
-    seen = codec.decode_seen(codec.encode(record))
+    seen = codec.decode_cell(codec.encode(record))
     assert seen.cell.key == record.cell.key
 
 

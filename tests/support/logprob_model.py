@@ -8,10 +8,10 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
+from leadline.core.contracts import ModelCard, Tokenizer
 from leadline.core.records import Answer, Failure
 from leadline.core.spec import Spec, make_spec
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.run import plan as planning
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
@@ -37,7 +37,7 @@ class RuleLogprobModel:
         self.tokenizer: Tokenizer = open_tokenizer(tokenizer)
         self.frame: Frame = completion_frame()
         self.plain: Frame = completion_frame(beginning)
-        self.grain: Literal["probe", "document"] = "document"
+        self.asked_per: Literal["probe", "document"] = "document"
         self.calls: list[tuple[int, int, int]] = []
         """Tokens, continuations and spans of each call."""
 

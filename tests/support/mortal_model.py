@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from leadline.core.contracts import Continuation, ModelCard, Tokenizer, TokenNLL
+from leadline.core.contracts import ModelCard, Tokenizer
 from leadline.core.errors import RunStopped, SourceError
 from leadline.core.records import Answer, Completion, Sent
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import open_tokenizer
 
@@ -38,7 +38,7 @@ class MortalModel:
         self.tokenizer: Tokenizer = open_tokenizer("bytes")
         self.frame: Frame = completion_frame()
         self.plain: Frame = completion_frame()
-        self.grain: Literal["probe", "document"] = "document"
+        self.asked_per: Literal["probe", "document"] = "document"
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
         self._live()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from leadline.core.records import Completion
-from leadline.core.types import Cell, Family, Match, Probe
+from leadline.core.types import Cell, Match, Probe, QuestionFamily
 
 
 def make_probe(
@@ -15,7 +15,7 @@ def make_probe(
     question: str = "Which number was given?",
     distractors: Sequence[str] = (),
     match: Match = "all",
-    family: Family = "",
+    family: QuestionFamily = "",
     demonstration: Sequence[str] = (),
 ) -> Probe:
     return Probe(

@@ -23,9 +23,9 @@ Script = Callable[[Probe, int], Outcome]
 class ScriptedModel:
     """Answers from its script, and logs which cell was asked when."""
 
-    def __init__(self, script: Script, grain: Literal["probe", "document"] = "probe", seconds: float = 0.0) -> None:
+    def __init__(self, script: Script, asked_per: Literal["probe", "document"] = "probe", seconds: float = 0.0) -> None:
         self.script = script
-        self.grain: Literal["probe", "document"] = grain
+        self.asked_per: Literal["probe", "document"] = asked_per
         self.seconds = seconds
         self.card = ModelCard(name="scripted")
         self.tokenizer: Tokenizer = open_tokenizer("bytes")

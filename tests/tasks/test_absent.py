@@ -14,7 +14,7 @@ from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.results.run import load_run
 from leadline.run.recording import rescore
-from leadline.tasks.absent import RetrievalTask
+from leadline.tasks.wording import RetrievalTask
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import WhitespaceTokenizer
 from support.fitting import fit

@@ -218,8 +218,8 @@ def test_the_most_frequent_words_never_have_an_equal(
     if refused is None:
         assert_strict(document)
     else:
-        assert refused.floor is not None
-        assert refused.floor > length
+        assert refused.shortest is not None
+        assert refused.shortest > length
 
 
 @pytest.mark.parametrize("task", [CWE, FWE, CommonWords(freq_cw=8, freq_ucw=2, num_cw=5, placement="anywhere")])

@@ -62,7 +62,7 @@ def test_sizes_and_forms_are_options() -> None:
     assert any("BFS" in p.question for p in small.probes)
     none = written(cells, empty=1, per_document=8)
     assert {p.targets for p in none.probes} == {()}
-    with pytest.raises(UsageError, match="no more nodes"):
+    with pytest.raises(UsageError, match="too few nodes"):
         written([Cell("graphwalks", 90_000, None, n) for n in range(512)], answer_size=40, degree=3, per_document=256)
 
 

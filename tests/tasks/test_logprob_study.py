@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from leadline.core.contracts import Continuation, TokenNLL
+from leadline.core.types import Continuation, TokenNLL
 from leadline.stats.correlate import spearman
 from support.tiny_models import model_folder, random_ids
 

@@ -278,7 +278,7 @@ def test_a_model_without_log_probabilities_is_refused_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Mute:
-        card, grain = RuleLogprobModel(remembers).card, "probe"
+        card, asked_per = RuleLogprobModel(remembers).card, "probe"
         tokenizer, frame = RuleLogprobModel(remembers).tokenizer, RuleLogprobModel(remembers).frame
 
         def close(self) -> None:
@@ -346,7 +346,7 @@ def test_intervals_are_over_documents_and_never_those_of_shares() -> None:
     low, high = stats.t.interval(0.95, 2, loc=np.mean(means), scale=np.std(means, ddof=1) / math.sqrt(3))
     assert found.interval.low < low < high < found.interval.high  # three documents may be skewed: wider than t alone
     assert (found.interval.low + found.interval.high) / 2 == pytest.approx(np.mean(means))
-    assert found.method == "t over documents"
+    assert found.interval.method == "t over documents"
     weighted = ratio_interval([2.0, 9.0], [1.0, 3.0], ["a", "b"])
     assert weighted.mean == 11 / 4
     assert math.isinf(ratio_interval([1.0], [1.0], ["a"]).interval.high)

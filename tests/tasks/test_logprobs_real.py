@@ -19,9 +19,9 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.cli.main import run_command
-from leadline.core.contracts import Continuation, TokenNLL
 from leadline.core.registry import ModelName, provider
 from leadline.core.spec import make_spec
+from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf import HF, smollm2
 from leadline.models.openai.provider import OpenAIModel
 from leadline.run.engine import measure

@@ -18,8 +18,8 @@ from leadline.results.run import load_run
 from leadline.scorers.copies import MRCR, MRCR_STRICT
 from leadline.stats.intervals import mean_interval
 from leadline.tasks.mrcr import Mrcr
-from leadline.tasks.mrcr_dataset import bin_of
 from leadline.tasks.mrcr_items import KINDS, ORDINALS, item_bank, request
+from leadline.tasks.openai_datasets import bin_of
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import WhitespaceTokenizer

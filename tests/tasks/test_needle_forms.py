@@ -19,14 +19,17 @@ from leadline.run.engine import measure
 from leadline.scorers.trivial_readers import trivial_scores
 from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
-from leadline.tasks.needle_forms import HALF, associations, paraphrases, split_value
-from leadline.tasks.needle_wording import (
+from leadline.tasks.needle_forms import (
     ASSOCIATION_WORDINGS,
+    HALF,
     PARAPHRASE_WORDINGS,
     PREFIX,
     QUESTIONS,
+    associations,
     content_words,
     lexical_overlap,
+    paraphrases,
+    split_value,
 )
 from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame

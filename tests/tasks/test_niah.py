@@ -11,7 +11,7 @@ from leadline.core.errors import UsageError
 from leadline.core.registry import task as find_task
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
-from leadline.tasks.needle_wording import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS
+from leadline.tasks.needle_forms import QUESTIONS, QUESTIONS_FOR_SEVERAL, WORDINGS
 from leadline.tasks.niah import Needle
 from leadline.text.chat import completion_frame
 from support.fitting import fit

@@ -10,7 +10,7 @@ import pytest
 from leadline.core.contracts import Task
 from leadline.core.records import Completion
 from leadline.core.types import Cell, Document
-from leadline.scorers.ruler import STRICT
+from leadline.scorers.match import RULER_STRICT
 from leadline.tasks.passkey_kv_lines import KeyValue, LineRetrieval, Passkey
 from leadline.text.chat import completion_frame
 from leadline.text.tokenizers import ByteTokenizer
@@ -34,7 +34,7 @@ def test_the_answer_stands_at_its_depth_and_scores_1(task: Task, depth: float) -
     assert fact.depth == pytest.approx(depth, abs=0.03)
     assert probe.targets[0] in fact.text
     assert fact.text in document.text[document.body_start_characters : probe.cut_characters]
-    assert STRICT.score(probe, Completion(f" {probe.targets[0]}.")).value == 1
+    assert RULER_STRICT.score(probe, Completion(f" {probe.targets[0]}.")).value == 1
 
 
 def test_a_pass_key_has_its_digits_and_stands_in_one_sentence() -> None:

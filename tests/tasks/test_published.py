@@ -17,13 +17,13 @@ from leadline.core.errors import LeadlineError, SourceError, UnknownName
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
+from leadline.results.comparability import mixed_variants
 from leadline.results.run import load_run
 from leadline.run.engine import measure
-from leadline.stats.comparability import mixed_variants
 from leadline.store.benchmark_files import INFINITEBENCH, LONGBENCH, BenchmarkSample
 from leadline.store.runs import read_records
 from leadline.tasks.longbench import LongBench, mini_samples, sample_digest
-from leadline.tasks.wording import with_templates
+from leadline.tasks.templates import with_templates
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer

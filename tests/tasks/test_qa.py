@@ -15,7 +15,7 @@ from leadline.core.spec import make_spec
 from leadline.core.types import Cell, Document
 from leadline.models.sim.model import REFUSALS
 from leadline.run.engine import measure
-from leadline.scorers.ruler import STRICT, V1
+from leadline.scorers.match import RULER_STRICT, RULER_V1
 from leadline.store.runs import read_records
 from leadline.tasks.qa import Questions
 from leadline.tasks.question_files import TITLED, UNTITLED, open_corpus
@@ -191,8 +191,8 @@ def test_too_few_documents_say_how_much_is_missing_unless_they_may_repeat(files:
 def test_a_length_that_cannot_hold_the_documents_has_a_floor(files: dict[str, str]) -> None:
     with pytest.raises(LengthError) as caught:
         one(Questions(data=files["squad"]), 80)
-    assert caught.value.floor is not None
-    one(Questions(data=files["squad"]), caught.value.floor + 200)
+    assert caught.value.shortest is not None
+    one(Questions(data=files["squad"]), caught.value.shortest + 200)
 
 
 def test_samples_of_a_cell_ask_different_questions(files: dict[str, str]) -> None:
@@ -238,7 +238,7 @@ def test_prompts_are_exact_in_other_tokenizers(files: dict[str, str], family: st
 def test_any_one_of_several_answers_is_right_and_a_refusal_is_not(files: dict[str, str]) -> None:
     [probe] = one(Questions(data=files["squad"])).probes
     probe = type(probe)(**{**{f: getattr(probe, f) for f in probe.__slots__}, "targets": (*probe.targets, "the mason")})
-    for scorer in (V1, STRICT):
+    for scorer in (RULER_V1, RULER_STRICT):
         assert scorer.score(probe, Completion(f" {probe.targets[0]}")).value == 1
         assert scorer.score(probe, Completion(" the mason")).value == 1
         assert all(scorer.score(probe, Completion(words)).value == 0 for words in ("", *REFUSALS))

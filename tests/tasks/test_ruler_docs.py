@@ -15,11 +15,12 @@ from leadline.core import registry
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.run.documents import count_cells
 from leadline.scorers import failure
+from leadline.stats.correlate import CUT, FEWEST
 from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.ruler_summary import SHARE, THRESHOLD
-from leadline.stats.task_correlation import CUT, FEWEST_MODELS
 from leadline.tasks.ruler import TASKS
-from leadline.tasks.wording import WordedTask, with_templates
+from leadline.tasks.templates import with_templates
+from leadline.tasks.wording import WordedTask
 from support.question_data import squad
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ruler.md").read_text()
@@ -107,7 +108,7 @@ def test_the_commands_that_show_and_correlate_are_there() -> None:
     assert any(c.startswith("leadline tasks show vt --template") for c in COMMANDS)
     assert len([c for c in COMMANDS if " --set " in c]) >= 13
     assert f"leaves at {CUT:g}" in PAGE
-    assert FEWEST_MODELS == 4
+    assert FEWEST == 4
     assert "four models or more" in PAGE
 
 

@@ -17,10 +17,11 @@ import pytest
 from leadline.core import registry
 from leadline.core.contracts import Task, Tokenizer
 from leadline.core.errors import LengthError, SourceError, UsageError
+from leadline.core.format import format_list
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document, Probe
-from leadline.models.sim.model import REFUSALS, listed
+from leadline.models.sim.model import REFUSALS
 from leadline.run.documents import depths_of
 from leadline.run.engine import measure
 from leadline.stats.effective import effective_length
@@ -96,7 +97,7 @@ def assert_exact(document: Document, tokens: Tokenizer) -> None:
 def right_answer(probe: Probe) -> str:
     if probe.answer_form:
         return probe.answer_form.format(answer=", ".join(probe.targets))
-    return f" {listed(probe.targets[:1] if probe.match == 'any' else probe.targets)}."
+    return f" {format_list(probe.targets[:1] if probe.match == 'any' else probe.targets)}."
 
 
 # --- the same coordinates, the same document ---
@@ -174,12 +175,12 @@ def test_a_prompt_is_exactly_as_long_as_asked_from_short_to_long(name: str, leng
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_length_that_cannot_be_is_an_error_with_a_floor_that_can(name: str) -> None:
+def test_a_length_that_cannot_be_is_an_error_with_the_shortest_that_can(name: str) -> None:
     with pytest.raises(LengthError) as caught:
         one(name, 30)
-    assert caught.value.floor is not None
-    floor = length = caught.value.floor
-    assert floor > 30
+    assert caught.value.shortest is not None
+    shortest = length = caught.value.shortest
+    assert shortest > 30
     for _ in range(8):  # what was estimated at one length may be a little more at the next
         document, higher = tried(name, length)
         if document is not None:
@@ -188,16 +189,16 @@ def test_a_length_that_cannot_be_is_an_error_with_a_floor_that_can(name: str) ->
         assert higher > length
         length = higher
     assert document is not None
-    assert length < 3 * floor
+    assert length < 3 * shortest
     assert_exact(document, WhitespaceTokenizer())
 
 
 def tried(name: str, length: int) -> tuple[Document | None, int | None]:
-    """The document, or the floor that the error gives."""
+    """The document, or the shortest that the error gives."""
     try:
         return one(name, length), None
     except LengthError as error:
-        return None, error.floor
+        return None, error.shortest
 
 
 @pytest.mark.parametrize("reading", ["shared", "nested"])

@@ -17,7 +17,8 @@ from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document
 from leadline.run.plan import manifest_for
-from leadline.tasks.wording import WordedTask, read_templates, template_of, with_templates
+from leadline.tasks.templates import read_templates, template_of, with_templates
+from leadline.tasks.wording import WordedTask
 from leadline.text.chat import completion_frame
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer

@@ -76,8 +76,8 @@ def test_a_length_that_cannot_hold_the_items_is_refused_with_one_that_can() -> N
     fitter = Fitter(TOKENIZERS["gpt2"], TEMPLATES["chatml"].frame())
     with pytest.raises(LengthError, match="cannot hold this") as error:
         TASK.document(cells("gpt2", 300), seed=5, fitter=fitter)
-    assert error.value.floor is not None
-    TASK.document(cells("gpt2", error.value.floor + 40), seed=5, fitter=fitter)
+    assert error.value.shortest is not None
+    TASK.document(cells("gpt2", error.value.shortest + 40), seed=5, fitter=fitter)
 
 
 def test_a_cut_ends_a_turn_and_a_shorter_conversation_is_the_beginning_of_a_longer_one() -> None:

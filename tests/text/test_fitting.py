@@ -16,11 +16,11 @@ from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Frame
 from leadline.tasks.niah import Needle
 from leadline.text.chat import ChatTemplate, completion_frame
+from leadline.text.fillers import TextFiller
 from leadline.text.fitting import Fitter
 from leadline.text.fitting import fitter as fitting
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.joints import ContextTokenizer
-from leadline.text.sources import Window
 from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit
 from support.toy_tokenizers import FAMILIES, SMALL_HAYSTACKS, SMALL_PROSE, toy_tokenizer
@@ -71,7 +71,7 @@ def hand_draft(depth: float) -> Draft:
         Cell("hand", 35, depth, 0), "\n\nwhat?", "", ("seven",), allowance=2, scorers=("match.all",), facts=("needle",)
     )
     fact = Fact("needle", "the one needle is of seven words.", depth, 35)
-    return Draft("hand", "hand", "", Window(bank, 0, False), (fact,), (question,))
+    return Draft("hand", "hand", "", TextFiller(bank, 0, False), (fact,), (question,))
 
 
 @pytest.mark.parametrize(("depth", "first"), [(0.0, 1), (0.5, 13), (1.0, 26)])
@@ -115,7 +115,7 @@ def test_any_needle_draft_is_exactly_as_long_as_asked_or_a_length_error(
         refused = error
     if refused is not None:
         assert length < 1500
-        assert refused.floor is None or refused.floor > length
+        assert refused.shortest is None or refused.shortest > length
         return
     assert_exact(document, tokens)
     [fact] = document.planted(document.probes[0])
@@ -150,14 +150,14 @@ def test_a_prefix_cut_shares_its_tokens_with_the_document() -> None:
 # --- what cannot be ---
 
 
-def test_a_length_that_cannot_hold_the_question_says_the_floor() -> None:
+def test_a_length_that_cannot_hold_the_question_says_the_shortest() -> None:
     draft = PROSE.draft([Cell("niah", 80, 0.5, 0)], seed=0)
     with pytest.raises(LengthError) as caught:
         fit(draft, WhitespaceTokenizer(), CHAT)
-    floor = caught.value.floor
-    assert floor is not None
-    assert floor > 80
-    document = fit(PROSE.draft([Cell("niah", floor + 10, 0.5, 0)], seed=0), WhitespaceTokenizer(), CHAT)
+    shortest = caught.value.shortest
+    assert shortest is not None
+    assert shortest > 80
+    document = fit(PROSE.draft([Cell("niah", shortest + 10, 0.5, 0)], seed=0), WhitespaceTokenizer(), CHAT)
     assert_exact(document, WhitespaceTokenizer())
 
 
@@ -165,10 +165,10 @@ def test_a_haystack_that_is_too_short_says_how_much_is_missing() -> None:
     pieces = [f" Sentence number {i} is here." for i in range(50)]
     bank = PieceBank("short", digest(pieces), pieces)
     question = Question(Cell("hand", 900, 0.5, 0), "\n\nwhat?", "", ("x",), 1, ("match.all",))
-    short = Draft("short", "short", "", Window(bank, 3, False), (Fact("f", "A fact.", 0.5, 900),), (question,))
+    short = Draft("short", "short", "", TextFiller(bank, 3, False), (Fact("f", "A fact.", 0.5, 900),), (question,))
     with pytest.raises(SourceError, match=r"has 250 tokens .* are missing"):
         fit(short, WhitespaceTokenizer(), completion_frame())
-    repeated = Draft("r", "r", "", Window(bank, 3, True), short.facts, short.questions)
+    repeated = Draft("r", "r", "", TextFiller(bank, 3, True), short.facts, short.questions)
     assert_exact(fit(repeated, WhitespaceTokenizer(), completion_frame()), WhitespaceTokenizer())
 
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from leadline.core.errors import SourceError, TokenizerError
 from leadline.core.types import Cell, Cluster
 from leadline.text.chat import ChatTemplate, adds_bos, completion_frame
+from leadline.text.fillers import Mixture
 from leadline.text.fitting import Fitter
 from leadline.text.fitting import bank as banks
 from leadline.text.fitting.bank import count_bank
 from leadline.text.fitting.joints import ContextTokenizer
-from leadline.text.mixture import Mixture
 from leadline.text.sources import TextSource, open_source, split_blocks, split_paragraphs, split_sentences
 from leadline.text.tokenizers import FileTokenizer, open_tokenizer
 from support.toy_tokenizers import FAMILIES, SMALL_CODE, SMALL_PROSE, toy_tokenizer

@@ -252,7 +252,7 @@ def test_wandb_gets_numbers_over_our_own_step_and_the_picture(quiet_wandb: Path)
     assert Path(where).is_dir()
     records = list(wandb_records(quiet_wandb))
     for _ in range(300):  # a process of its own writes the file
-        if any(r.WhichOneof("record_type") == "run" for r in records):
+        if {"run", "history", "metric"} <= {r.WhichOneof("record_type") for r in records}:
             break
         time.sleep(0.2)
         records = list(wandb_records(quiet_wandb))

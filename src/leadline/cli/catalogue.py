@@ -17,7 +17,8 @@ from leadline.core.errors import LeadlineError, UnknownName, UsageError
 from leadline.core.registry import PluginKind
 from leadline.core.spec import TaskSpec
 from leadline.scorers.trivial_readers import trivial_scores
-from leadline.tasks.wording import WordedTask, template_of
+from leadline.tasks.templates import template_of
+from leadline.tasks.wording import WordedTask
 from leadline.text.downloads import DOWNLOADS, data_folder, group_of
 from leadline.text.downloads import pull as download
 from leadline.text.sources import describe, open_source
@@ -103,7 +104,7 @@ def _show(kind: PluginKind, name: str, *, as_json: bool) -> None:
         plain["trivial readers"] = [
             f"{reader} {100 * value:.0f}%" for reader, value in found["trivial_readers"].items()
         ]
-        plain[""] = "what answers by place or form alone score, without a look at the question: near 0% is good"
+        plain[""] = "what rules score that never look at the question, only at places and forms of values: low is good"
     width = max(map(len, plain))
     for key, value in plain.items():
         lines = (

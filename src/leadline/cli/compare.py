@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -21,7 +21,6 @@ from leadline.cli.output import (
 )
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_span, sanitise
-from leadline.report.charts.grid import format_few, format_pairs
 from leadline.report.comparison import (
     ROLES,
     ComparedRun,
@@ -32,17 +31,14 @@ from leadline.report.comparison import (
     gate_markdown,
     junit_xml,
 )
-from leadline.results.decisions import format_gate
-from leadline.results.published import scored_by
-from leadline.results.totals import Totals, refuse_unmeasured
-from leadline.stats.comparability import Obstacle, comparability
-from leadline.stats.compare import Comparison, Pairs, pair
+from leadline.results.comparability import Obstacle, pair_runs
+from leadline.results.run import Run, load_run
+from leadline.results.sentences import format_few, format_gate, format_pairs
+from leadline.results.totals import refuse_unmeasured
+from leadline.stats.compare import Comparison
 from leadline.stats.compare import compare as compare_pairs
 from leadline.stats.effective import Threshold
 from leadline.stats.gate import GateResult, check_gate, parse_gate
-from leadline.stats.observations import observations
-from leadline.store.manifest import read_manifest
-from leadline.store.runs import UnreadableLine, read_records
 
 
 def compare(
@@ -77,14 +73,15 @@ def compare(
         raise UsageError(
             f"{flag} is about a gate, and there is none", where="compare", fix='add --gate "overall >= -1"'
         )
+    if base.resolve() == candidate.resolve():
+        warn(f"both runs are the folder {base}: nothing can differ")
     clauses, line = parse_gate(gate) if gate else (), Threshold(threshold_share(threshold))
-    manifests = read_manifest(base), read_manifest(candidate)
-    (totals, metrics), (totals_too, metrics_too) = _look_at(base), _look_at(candidate)
-    pairs = pair(*(observations(read_records(run)) for run in (base, candidate)), failures=failures)
-    graded = {**manifests[0].compared(), "metrics": metrics}, {**manifests[1].compared(), "metrics": metrics_too}
-    obstacles = _check_comparable(*graded, pairs, anyway)
-    sides = compared_runs((base, candidate), manifests, (totals.truncated, totals_too.truncated))
-    for side, total in zip(sides, (totals, totals_too), strict=True):
+    old, new = _open(base), _open(candidate)
+    pairs, obstacles = pair_runs(old, new, failures=failures)
+    _check_comparable(obstacles, anyway)
+    truncated = old.totals.truncated, new.totals.truncated
+    sides = compared_runs((base, candidate), (old.manifest, new.manifest), truncated)
+    for side, total in zip(sides, (old.totals, new.totals), strict=True):
         if clauses:
             refuse_unmeasured(side.run, total)
         if total.server_problem:
@@ -110,27 +107,21 @@ def compare(
     return result.exit_code if result else 0
 
 
-def _look_at(run: Path) -> tuple[Totals, dict[str, str]]:
-    """The totals, and the metric of each task. Also names lines that cannot be read: comparing leaves them out."""
-    unreadable: list[UnreadableLine] = []
-    totals = Totals()
-    metrics: dict[str, str] = {}
-    for record in read_records(run, unreadable):
-        totals.add(record)
-        if record.scores:
-            metrics.setdefault(record.cell.task, scored_by(record))
-    for line in unreadable[:3]:
-        warn(f"{run}: {line}")
-    if unreadable:
-        warn(f"{run}: {format_count(len(unreadable), 'line')} left out")
-    return totals, metrics
+def _open(folder: Path) -> Run:
+    """A run. Names lines that cannot be read: comparing leaves them out."""
+    run = load_run(folder)
+    for line in run.unreadable[:3]:
+        warn(f"{folder}: {line}")
+    if run.unreadable:
+        warn(f"{folder}: {format_count(len(run.unreadable), 'line')} left out")
+    if len(run.no_context.as_asked):
+        without = format_count(len(run.no_context.as_asked), "question")
+        warn(f"{folder}: {without} without a document left out: compare their scores in the report")
+    return run
 
 
-def _check_comparable(
-    base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: Pairs, anyway: bool
-) -> list[Obstacle]:
-    """The settings that differ. Raises if a score difference could be due to them and not to the model."""
-    obstacles = comparability(base, candidate, pairs)
+def _check_comparable(obstacles: Sequence[Obstacle], anyway: bool) -> None:
+    """Says which settings differ. Raises if a score difference could be due to them and not to the model."""
     refused = [o for o in obstacles if o.severity == "refuse"]
     if refused and not anyway:
         raise UsageError(
@@ -140,7 +131,6 @@ def _check_comparable(
         )
     for obstacle in obstacles:
         warn(str(obstacle))
-    return obstacles
 
 
 def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequence[ComparedRun]) -> None:

@@ -15,12 +15,14 @@ from leadline.report.charts.correlation import format_correlation, scatter, task
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
 from leadline.results.run import load_run
-from leadline.stats.correlate import Correlation, Method, correlations
-from leadline.stats.task_correlation import (
+from leadline.results.score_files import read_task_table
+from leadline.stats.correlate import (
+    Correlation,
+    Method,
     Point,
     TaskCorrelation,
+    correlations,
     over_lengths,
-    read_task_table,
     task_correlation,
     task_scores,
 )

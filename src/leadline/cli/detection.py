@@ -9,10 +9,10 @@ from typing import Any
 
 from leadline.cli.output import echo
 from leadline.core.errors import UsageError
+from leadline.results.run import load_run
 from leadline.run.documents import depths_of
 from leadline.run.plan import Plan
 from leadline.stats.gate import parse_gate
-from leadline.stats.observations import observations
 from leadline.stats.power import (
     CAUSES,
     MOST_SAMPLES,
@@ -29,8 +29,6 @@ from leadline.stats.power import (
     seen_noise,
     smallest_drop,
 )
-from leadline.store.manifest import read_manifest
-from leadline.store.runs import read_records
 
 SHARED_HAYSTACKS: dict[str, Sharing] = {"fresh": "nothing", "shared": "length", "nested": "task"}
 SEARCH_RUNS, STATED_RUNS = 500, 2000
@@ -41,12 +39,12 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
     """How often this plan and larger ones see a drop, and what they make of equal models."""
     noise = Noise()
     if like is not None:
-        read_manifest(like)  # raises if the folder is not a run
-        noise = seen_noise(observations(read_records(like)))
+        noise = seen_noise(load_run(like).table.as_asked)
     spec, samples = made.spec, max(made.spec.samples, 2)
     places = [
         (title, length, depth)
         for title, task in made.tasks.items()
+        if task.in_means
         for length in spec.lengths
         for depth in depths_of(spec, task)
     ]

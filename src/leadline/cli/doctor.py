@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from leadline.cli.output import print_json, say
-from leadline.cli.progress import HarmlessConsole, Watcher
+from leadline.cli.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model
 from leadline.core.spec import make_spec, parse_length
 from leadline.doctor.checks import CHECKS, choose_checks, examine
@@ -57,25 +57,26 @@ def doctor(
     """
     choose_checks(check or ())
     tokens = parse_length(longest) if longest else None
-    with Watcher() as watcher, saying_waits(watcher):
-        opened = open_for_checks(model, timeout)
+    with ProgressListener() as listener, saying_waits(listener):
+        opened = _open_for_checks(model, timeout)
         try:
-            checkup = examine(opened, only=check or (), longest=tokens, progress=_say_progress)
+            checkup = examine(
+                opened,
+                only=check or (),
+                longest=tokens,
+                progress=lambda n, count, title: say(f"{n} of {count}: {title}"),
+            )
         finally:
             opened.close()
     if json:
         print_json({**msgspec.to_builtins(checkup), "findings": len(checkup.findings)})
     else:
-        show_checkup(checkup, HarmlessConsole())
+        show_checkup(checkup, SanitisingConsole())
     if checkup.findings:
         raise typer.Exit(1)
 
 
-def _say_progress(number: int, count: int, title: str) -> None:
-    say(f"{number} of {count}: {title}")
-
-
-def open_for_checks(model: str, timeout: float) -> Model:
+def _open_for_checks(model: str, timeout: float) -> Model:
     """Opens the model although its tokenizer may not be the server's: that is one of the checks."""
     limits = {"anyway": True, "timeout": timeout, "rate_limit_wait": RATE_LIMIT_SECONDS}
     spec = make_spec({"model": model, "tasks": ["niah"], "lengths": [1024], "limits": limits}, where="doctor")

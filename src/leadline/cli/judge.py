@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import math
 import sys
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from leadline.cli.output import (
+    BudgetOption,
     PricesOption,
     TierOption,
     echo,
@@ -25,20 +25,21 @@ from leadline.cli.output import (
     show_money,
     warn,
 )
-from leadline.cli.progress import HarmlessConsole
+from leadline.cli.progress import SanitisingConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
+from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits
-from leadline.report.judged import show_judged
-from leadline.results.judged import read_judged
-from leadline.results.judged_summary import judged_values
+from leadline.report.judge_tables import show_judged
+from leadline.results.judge_results import read_judged
 from leadline.results.run import format_judge_money, format_model
+from leadline.results.summary import judged_values
 from leadline.run.judge import JudgeProgress, judge_run
 from leadline.run.judge_samples import JudgeResult, write_label_draw
-from leadline.scorers.judges.canaries import FLOOR
+from leadline.scorers.judges.admission import FLOOR
 from leadline.scorers.judges.rubric import load_rubric
-from leadline.stats.agreement import Label
+from leadline.stats.agreement import Rating
 from leadline.stats.agreement import agreement as agreement_of
-from leadline.stats.judged import RaterQuality, beside_truth
+from leadline.stats.judge_correction import RaterQuality, beside_truth
 from leadline.store.manifest import read_manifest
 from leadline.store.run_prices import RunPrices
 from leadline.store.verdicts import LABELS, VERDICTS
@@ -79,6 +80,7 @@ def judge(
     ] = 600,
     prices: PricesOption = None,
     tier: TierOption = None,
+    budget: BudgetOption = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="With --page: the port; 0 is any free port.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
@@ -96,8 +98,10 @@ def judge(
       leadline judge RUN                                    show the corrected means
     """
     result, file = JudgeResult(), price_file(prices, tier)
+    if budget and not with_:
+        raise UsageError("a budget has no effect without judges", where="--budget", fix="add --with MODEL")
     if with_:
-        limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "")
+        limits = Limits(workers=workers, timeout=timeout, prices=prices or "", tier=tier or "", budget=budget or "")
         result = grade(run, with_, rubric=rubric, own_family=own_family, floor=floor, limits=limits)
     if label is not None or page:
         _label(run, rubric, label, page=page, port=port)
@@ -111,7 +115,7 @@ def judge(
         values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
         print_json(values | ({"judge_money": paid} if paid else {}))
     else:
-        show_judged(run, HarmlessConsole(), labels)
+        show_judged(run, SanitisingConsole(), labels)
         echo()
         show_money("", format_judge_money(paid, RunPrices(run, file, tier or "")))
         echo(f"verdicts  {run / VERDICTS}")
@@ -154,7 +158,7 @@ class _Bar:
         self._bar = Progress(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
-            console=HarmlessConsole(stderr=True),
+            console=SanitisingConsole(stderr=True),
             transient=True,
             disable=not self._people,
         )
@@ -192,7 +196,7 @@ def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: in
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")
     if page:
         try:
-            from leadline.dashboard.labelling import LabelServer  # needs starlette and uvicorn
+            from leadline.dashboard.app import LabelServer  # needs starlette and uvicorn
         except ModuleNotFoundError as error:
             raise MissingExtra(str(error.name).partition(".")[0], "view", where="leadline judge --page") from None
         server = LabelServer(folder, port)
@@ -255,27 +259,21 @@ def agreement(
 
 
 def _read_csv(file: Path) -> list[dict[str, str]]:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as opened:
-            lines = [row for row in csv.reader(opened) if row]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        why = error.strerror if isinstance(error, OSError) else f"it is not a CSV file in UTF-8 ({error})"
-        raise UsageError(f"cannot read the ratings: {why}", where=str(file), fix=RATINGS_FIX) from None
+    lines = list(table_rows(read_text(file, error=UsageError, fix=RATINGS_FIX), str(file)))
     if len(lines) < 2:
         raise UsageError("the file has no rows", where=str(file), fix=RATINGS_FIX)
-    header = [name.strip() for name in lines[0]]
+    header = [name.strip() for name in lines[0][1]]
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
-        raise UsageError(f"the column {twice!r} occurs twice", where=f"{file}, line 1", fix="give every rater a name")
-    for number, row in enumerate(lines[1:], 2):
+        raise UsageError(f"the column {twice!r} occurs twice", where=f"{file}:1", fix="give every rater a name")
+    for number, row in lines[1:]:
         if len(row) > len(header):
-            raise UsageError(
-                f"a row of {len(row)} cells under {len(header)} columns", where=f"{file}, row {number}", fix=RATINGS_FIX
-            )
-    return [dict(zip_longest(header, row, fillvalue="")) for row in lines[1:]]
+            what = f"a row of {len(row)} cells under {len(header)} columns"
+            raise UsageError(what, where=f"{file}:{number}", fix=RATINGS_FIX)
+    return [dict(zip_longest(header, row, fillvalue="")) for _, row in lines[1:]]
 
 
-def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Label | None]]:
+def _as_labels(rows: Sequence[Sequence[str]]) -> list[list[Rating | None]]:
     """Numbers if all labels are; else words without regard to case and spaces. An empty cell, or nan, is no rating."""
     words = [["" if (word := cell.strip().casefold()) == "nan" else word for cell in row] for row in rows]
     try:
@@ -301,7 +299,7 @@ def _show_among(found: Any, columns: Sequence[str]) -> None:
     shares = [(str(label), *(f"{100 * share:.1f}%" for share in of)) for label, of in found.shares.items()]
     print_table(shares, ("label", *columns), right=frozenset(range(1, len(columns) + 1)))
     if found.nearly_one_label:
-        echo("nearly all labels are alike: kappa and alpha are near zero whatever raters do; read AC1")
+        echo("nearly all labels are alike: kappa and alpha are near zero, or not defined, whatever raters do; read AC1")
 
 
 def _show_beside(beside: dict[str, RaterQuality]) -> None:

@@ -14,7 +14,7 @@ import typer
 import leadline
 from leadline.cli.options import RunOptions, spec_of, thinking_settings, with_thinking
 from leadline.cli.output import echo, print_json, print_table
-from leadline.cli.progress import HarmlessConsole, ManyModelsWatcher
+from leadline.cli.progress import ManyModelsListener, SanitisingConsole
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
 from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
@@ -25,10 +25,10 @@ from leadline.run.engine import CheckModel
 from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
-from leadline.store.runs import plain_place, slug
+from leadline.store.runs import slug, without_brackets
 from leadline.store.submissions import Submission, SubmissionEntry, merged, read_submission, write_submission
 
-Models = Annotated[
+ModelsOption = Annotated[
     Path | None,
     typer.Option(
         help='TOML or JSON file with a list such as models = ["hf:a", "hf:b"]; one run per model. A spec may have the '
@@ -37,11 +37,11 @@ Models = Annotated[
         show_default=False,
     ),
 ]
-Shard = Annotated[
+ShardOption = Annotated[
     str, typer.Option(help="Measure a part of the models: 2/4 is every fourth from the second on.", metavar="N/COUNT")
 ]
 
-IncludeModel = Annotated[
+IncludeModelOption = Annotated[
     list[str] | None,
     typer.Option(
         "--include-model", metavar="NAME", help="Only this model of the list, or all like `qwen*`. Repeatable."
@@ -136,9 +136,10 @@ def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> t
             fix="remove it, or give one --model",
         )
     asked = {k: v for k, v in specs[0].identity().items() if k != "model"}
-    folder = flags.out or plain_place(Path("runs") / f"models-{slug(specs[0].tasks[0].title)}-{digest(asked, 8)}")
+    folder = flags.out or without_brackets(Path("runs") / f"models-{slug(specs[0].tasks[0].title)}-{digest(asked, 8)}")
     return folder, [
-        ModelRun(one.name, spec, plain_place(folder / slug(one.name))) for one, spec in zip(models, specs, strict=True)
+        ModelRun(one.name, spec, without_brackets(folder / slug(one.name)))
+        for one, spec in zip(models, specs, strict=True)
     ]
 
 
@@ -146,8 +147,8 @@ def measure_models(
     runs: Sequence[ModelRun], *, keep_prompts: bool = False, check: CheckModel | None = None
 ) -> list[ModelRunResult]:
     """Measures all models, with their progress in the terminal."""
-    with ManyModelsWatcher(sum(not is_complete(run) for run in runs)) as watcher:
-        return measure_all(runs, listen=watcher.hear, keep_prompts=keep_prompts, check=check)
+    with ManyModelsListener(sum(not is_complete(run) for run in runs)) as listener:
+        return measure_all(runs, listen=listener.hear, keep_prompts=keep_prompts, check=check)
 
 
 def finish_models(
@@ -174,7 +175,7 @@ def finish_models(
     elif runs:
         from leadline.report.terminal import show_side_by_side  # imports altair
 
-        show_side_by_side(runs, names, HarmlessConsole())
+        show_side_by_side(runs, names, SanitisingConsole())
         echo()
         if submitted is not None:
             _show_ranking(submitted)

@@ -17,13 +17,14 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-from leadline.cli.output import PricesOption, TierOption, warn
+from leadline.cli.output import BudgetOption, PricesOption, TierOption, warn
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import UnknownName, UsageError
 from leadline.core.spec import Spec, Suite, TaskSpec, load_spec, make_spec
 from leadline.tasks.prompts import prompts_spec
-from leadline.tasks.wording import WordedTask, with_templates
+from leadline.tasks.templates import with_templates
+from leadline.tasks.wording import WordedTask
 
 COMMAND_LINE = "command line"
 """Where a wrong value was given, in errors."""
@@ -32,10 +33,15 @@ MAX_SAMPLES_UNTIL = 100
 """The default of --samples with --until."""
 FROM_MEMORY = ("question answering", "published")
 """Categories of tasks whose questions can be asked without the document."""
-UNTIL_HELP = (
-    'Stop as soon as the result is certain: effective, "cell +-0.10" or "verdict 0.95". '
-    f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]"
-)
+UntilOption = Annotated[
+    str,
+    typer.Option(
+        "--until",
+        metavar="RULE",
+        help='Stop as soon as the result is certain: effective, "cell +-0.10" or "verdict 0.95". '
+        f"--samples is then the maximum per cell. [default with --until: {MAX_SAMPLES_UNTIL}]",
+    ),
+]
 LENGTHS_HELP = f"Prompt lengths in tokens, such as 4k,8k,16k; 4k is 4096. [default: {DEFAULT_LENGTHS}]"
 DEPTHS_HELP = "Depths of the evidence: 11 (evenly spaced), sigmoid:11 (denser at the ends) or 0,0.5,1. [default: 5]"
 SAMPLES_HELP = "Samples per cell, that is per length and depth. [default: 3]"
@@ -139,10 +145,7 @@ class RunOptions:
     ] = None
     prices: PricesOption = None
     tier: TierOption = None
-    budget: Annotated[
-        str | None,
-        typer.Option(metavar="MONEY", help="Stop before the run costs more, such as 20usd. Needs --prices."),
-    ] = None
+    budget: BudgetOption = None
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Folder of the run. [default: runs/TASK-MODEL-DIGEST]")
     ] = None

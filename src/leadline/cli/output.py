@@ -97,6 +97,12 @@ PricesOption = Annotated[
 TierOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Tier of the prices, such as batch. [default: standard]")
 ]
+BudgetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MONEY", help="Stop before the run and its judges cost more together, such as 20usd. Needs --prices."
+    ),
+]
 
 
 def price_file(prices: str | None, tier: str | None) -> Path | None:

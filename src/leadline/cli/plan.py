@@ -11,10 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from leadline.cli.detection import detection, parse_points, show_detection
-from leadline.cli.many_models import IncludeModel, Models, Shard, listed_models, model_runs
-from leadline.cli.options import UNTIL_HELP, RunOptions, spec_of, with_flags, with_rule
+from leadline.cli.many_models import IncludeModelOption, ModelsOption, ShardOption, listed_models, model_runs
+from leadline.cli.options import RunOptions, UntilOption, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, print_table, warn
-from leadline.cli.progress import Watcher
+from leadline.cli.progress import ProgressListener
 from leadline.core.errors import UsageError
 from leadline.core.format import format_duration
 from leadline.core.spec import Spec
@@ -27,7 +27,7 @@ from leadline.store.prices import Tariff, tariff_from_flags, tariff_of
 from leadline.store.run_prices import check_budget, format_money
 from leadline.store.runs import count_done
 
-Ignored = Annotated[list[str] | None, typer.Option(hidden=True)]
+IgnoredOption = Annotated[list[str] | None, typer.Option(hidden=True)]
 """An option of `leadline run` that does not change the cost: accepted, so that `run` can be replaced by `plan`."""
 COLUMNS = ("requests", "prompt_tokens", "tokens_read", "output_tokens")
 
@@ -71,15 +71,15 @@ def plan(
         Path | None, typer.Option(metavar="RUN", help="For --detect: an earlier run to estimate the noise from.")
     ] = None,
     gate: Annotated[str, typer.Option(metavar="BOUNDS", help="For --detect: the gate that will be applied.")] = "",
-    until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
-    models: Models = None,
-    include_model: IncludeModel = None,
-    shard: Shard = "",
-    base: Ignored = None,
-    log_to: Ignored = None,
-    step: Ignored = None,
-    run_name: Ignored = None,
-    submission: Ignored = None,
+    until: UntilOption = "",
+    models: ModelsOption = None,
+    include_model: IncludeModelOption = None,
+    shard: ShardOption = "",
+    base: IgnoredOption = None,
+    log_to: IgnoredOption = None,
+    step: IgnoredOption = None,
+    run_name: IgnoredOption = None,
+    submission: IgnoredOption = None,
     keep_prompts: Annotated[bool, typer.Option("--keep-prompts", hidden=True)] = False,
     figure: Annotated[bool, typer.Option(hidden=True)] = True,
     checks: Annotated[bool, typer.Option(hidden=True)] = True,
@@ -94,7 +94,7 @@ def plan(
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
-        with prepare(with_rule(spec, until), listen=Watcher(), planning=True) as made:
+        with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as made:
             values = _plan_values(made, name, folder or made.folder)
             tariff = made.tariff or _flag_tariff(made.spec, price_in, price_out, price_cached, price_write)
             values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
@@ -156,7 +156,7 @@ def _money_values(made: Plan, tariff: Tariff | None) -> dict[str, Any]:
     return {
         "money": money(made, tariff, spec.reading),
         "currency": tariff.currency,
-        "prices": tariff.says,
+        "prices": tariff.origin,
         "money_by_reading": side_by_side(made, tariff),
         "budget": budget,
     }

@@ -6,8 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, TextColumn
@@ -17,7 +16,7 @@ from rich.segment import Segment
 from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
 from leadline.core.format import format_duration, sanitise, sanitise_lines
-from leadline.results.progress import Progress, SampleCounter
+from leadline.results.progress import RunProgress, SampleCounter
 from leadline.run.events import Answered, Event, Note, Pending, RuleChecked, Started, Stopping, Waiting
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRunResult, ModelStarted
 
@@ -25,7 +24,7 @@ LINE_SECONDS = 10.0
 """Between two lines where there is no terminal."""
 
 
-class HarmlessConsole(Console):
+class SanitisingConsole(Console):
     """Rich's console for tables and progress bars. Its own control sequences are not text, and pass."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
@@ -36,14 +35,6 @@ class HarmlessConsole(Console):
                 yield Segment(sanitise_lines(segment.text), segment.style)
 
 
-class ProgressView(Protocol):
-    def update(self, progress: Progress, *, force: bool = False) -> None: ...
-
-    def say(self, text: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class ProgressLines:
     """For logs and pipes."""
 
@@ -52,7 +43,7 @@ class ProgressLines:
         self._at = time.monotonic()
         self._last = ""
 
-    def update(self, progress: Progress, *, force: bool = False) -> None:
+    def update(self, progress: RunProgress, *, force: bool = False) -> None:
         now = time.monotonic()
         if force or now - self._at >= LINE_SECONDS:
             self._at = now
@@ -71,18 +62,18 @@ class ProgressLines:
 class Bar:
     """For people."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: RunProgress) -> None:
         self._bar = RichProgress(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
-            console=HarmlessConsole(stderr=True),
+            console=SanitisingConsole(stderr=True),
             refresh_per_second=4,
             expand=True,
         )
         self._bar.start()
         self._id = self._bar.add_task("", total=progress.planned, completed=progress.asked, text="")
 
-    def update(self, progress: Progress, *, force: bool = False) -> None:
+    def update(self, progress: RunProgress, *, force: bool = False) -> None:
         self._bar.update(self._id, total=progress.planned, completed=progress.asked, text=progress.describe())
 
     def say(self, text: str) -> None:
@@ -93,7 +84,7 @@ class Bar:
         self._bar.stop()
 
 
-class Watcher:
+class ProgressListener:
     """The listener of a run, used as a context so that the terminal is restored.
 
     With `rule`, a stopping rule decides how many samples there will be: neither that nor the time left is known.
@@ -102,11 +93,11 @@ class Watcher:
     def __init__(self, *, rule: bool = False) -> None:
         self.counter = SampleCounter()
         self._rule = rule
-        self._view: ProgressView | None = None
+        self._view: Bar | ProgressLines | None = None
         self._waiting = ""
         self._sentence = ""
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         return replace(self.counter.progress(), waiting=self._waiting)
 
     def __call__(self, event: Event) -> None:
@@ -132,7 +123,9 @@ class Watcher:
             self._view.update(self.progress())
 
     def _begin(self, event: Started) -> None:
-        self._expect(event)
+        self.counter.planned = None if self._rule else event.planned
+        self.counter.tokens = event.tokens_left
+        self.counter.resume(event.done)
         say(f"run: {event.folder}")
         for note in event.notes:
             warn(note)
@@ -143,11 +136,6 @@ class Watcher:
             say(f"resuming: {event.done:,} of {event.planned:,} samples have an answer{again}")
         if event.done < event.planned:
             self._open_view()
-
-    def _expect(self, event: Started) -> None:
-        self.counter.planned = None if self._rule else event.planned
-        self.counter.tokens = event.tokens_left
-        self.counter.resume(event.done)
 
     def _open_view(self) -> None:
         self._view = Bar(self.progress()) if sys.stderr.isatty() else ProgressLines()
@@ -161,15 +149,13 @@ class Watcher:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._view is not None:
             self._view.update(self.progress(), force=True)
             self._view.close()
 
 
-class ManyModelsWatcher(Watcher):
+class ManyModelsListener(ProgressListener):
     """The listener of the runs of many models: one count and one bar for all of them.
 
     Every model is asked the same, so those that have not started are counted like those that have.
@@ -185,7 +171,7 @@ class ManyModelsWatcher(Watcher):
         self._notes: set[str] = set()
         self._stopping = False
 
-    def progress(self) -> Progress:
+    def progress(self) -> RunProgress:
         return replace(super().progress(), models=(self._ended, self.models))
 
     def hear(self, event: ManyModelsEvent) -> None:

@@ -21,20 +21,21 @@ from leadline.cli.output import (
     threshold_share,
     warn,
 )
-from leadline.cli.progress import HarmlessConsole
+from leadline.cli.progress import SanitisingConsole
 from leadline.core.errors import RenderError, StoreError, UsageError
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import titles
-from leadline.report.export import export_figures, write_data
+from leadline.report.export import export_figures
 from leadline.report.export import markdown as in_markdown
 from leadline.report.page import write_page
 from leadline.report.score_tables import latex as latex_table
 from leadline.report.terminal import show_run
+from leadline.results.comparability import mixed_variants
 from leadline.results.run import Run, load_run
 from leadline.results.summary import summary
-from leadline.stats.comparability import mixed_variants
 from leadline.stats.effective import Threshold
+from leadline.store.export import write_rows
 from leadline.store.run_prices import RunPrices
 
 
@@ -69,7 +70,7 @@ def report(
         echo(latex_table(loaded, titles(loaded)))
         return
     if not markdown:  # tables first: drawing may fail
-        console = HarmlessConsole()
+        console = SanitisingConsole()
         for run in loaded:
             show_run(run, console)
             show_money(run.paid, run.paid_to_judges)
@@ -89,7 +90,7 @@ def _write(runs: Sequence[Run], output: Path | None, figures: Path | None, data:
     """Writes the heatmaps and the page, and what else was asked for."""
     if data is not None and len(runs) > 1:
         raise UsageError("--data takes one run", where="report", fix="export the runs one by one")
-    exported = [write_data(runs[0], data)] if data is not None else []  # first: a wrong file name is an error
+    exported = [write_rows(runs[0].records, data)] if data is not None else []  # first: a wrong file name is an error
     written = [path for run in runs if run.table.tasks for path in _write_heatmap(run, required=output is None)]
     default = runs[0].folder / "report.html" if len(runs) == 1 else Path("report.html")
     written.append(write_page(runs, output or default))

@@ -10,9 +10,9 @@ from typing import Annotated
 import typer
 
 from leadline.cli.many_models import (
-    IncludeModel,
-    Models,
-    Shard,
+    IncludeModelOption,
+    ModelsOption,
+    ShardOption,
     finish_models,
     listed_models,
     measure_models,
@@ -22,14 +22,14 @@ from leadline.cli.options import (
     NAME_HELP,
     STEP_HELP,
     TRACKER_HELP,
-    UNTIL_HELP,
     RunOptions,
+    UntilOption,
     spec_of,
     with_flags,
     with_rule,
 )
 from leadline.cli.output import echo, print_json, show_money, warn
-from leadline.cli.progress import HarmlessConsole, Watcher
+from leadline.cli.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model, Remote
 from leadline.core.errors import (
     FailedSamples,
@@ -42,8 +42,7 @@ from leadline.core.errors import (
 from leadline.core.spec import Judging, Spec
 from leadline.results.run import Run
 from leadline.results.summary import summary, totals_values
-from leadline.results.token_use import cache_warning, format_cache_use, format_seconds_saved
-from leadline.results.totals import Totals
+from leadline.results.totals import Totals, cache_warning, format_cache_use, format_seconds_saved
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
 from leadline.run.judge import check_judges
@@ -59,7 +58,7 @@ def run(
     checks: Annotated[
         bool, typer.Option(help="Check a server with about ten small requests first; `leadline doctor` has all checks.")
     ] = True,
-    until: Annotated[str, typer.Option(metavar="RULE", help=UNTIL_HELP)] = "",
+    until: UntilOption = "",
     base: Annotated[
         Path | None, typer.Option(metavar="RUN", help="With --until verdict: the run to compare with.")
     ] = None,
@@ -75,9 +74,9 @@ def run(
     ] = None,
     step: Annotated[str | None, typer.Option(metavar="N|auto", help=f"With --log-to. {STEP_HELP} [default: 0]")] = None,
     run_name: Annotated[str, typer.Option(metavar="NAME", help=f"With --log-to. {NAME_HELP}", show_default=False)] = "",
-    models: Models = None,
-    include_model: IncludeModel = None,
-    shard: Shard = "",
+    models: ModelsOption = None,
+    include_model: IncludeModelOption = None,
+    shard: ShardOption = "",
     submission: Annotated[
         Path | None,
         typer.Option(
@@ -120,9 +119,9 @@ def run(
     if spec.until:
         from leadline.run.until import measure_until  # imports scipy
 
-        with Watcher(rule=True) as watcher:
+        with ProgressListener(rule=True) as listener:
             stopped = measure_until(
-                spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=watcher, keep_prompts=keep_prompts,
+                spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=listener, keep_prompts=keep_prompts,
                 check=check,
             )  # fmt: skip
         measured = stopped.run
@@ -167,9 +166,9 @@ def check_server(model: Model) -> Sequence[str]:
 
 def measure_one(spec: Spec, out: Path | None, *, keep_prompts: bool = False, check: CheckModel | None = None) -> Run:
     """Measures one model, with its progress in the terminal."""
-    with Watcher() as watcher:
+    with ProgressListener() as listener:
         without = spec.model_copy(update={"judges": Judging()})  # they follow with a progress bar of their own
-        return measure(without, out, listen=watcher, keep_prompts=keep_prompts, check=check)
+        return measure(without, out, listen=listener, keep_prompts=keep_prompts, check=check)
 
 
 def _refuse_unused_gate(until: str, base: Path | None, gate: str) -> None:
@@ -216,8 +215,7 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
     if run.totals.failed > run.totals.failures["left_out"]:
         raise failed_samples(run)
     if problem := run.totals.server_problem:
-        did, _, fix = problem.partition("; ")
-        raise FailedSamples(f"the model was not measured: {did}", where=str(run.folder), fix=fix)
+        raise FailedSamples(f"the model was not measured: {problem.what}", where=str(run.folder), fix=problem.fix)
     if run.totals.missing:
         raise RunStopped(
             f"{run.totals.missing:,} of {run.totals.planned:,} planned samples have no record",
@@ -263,7 +261,7 @@ def _write_main_figure(run: Run) -> Path:
 def _show(run: Run, *, figure: bool) -> None:
     from leadline.report.terminal import receipt_notes, show_run
 
-    show_run(run, HarmlessConsole())
+    show_run(run, SanitisingConsole())
     totals, receipts = run.totals, run.receipts
     echo()
     echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")

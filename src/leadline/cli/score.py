@@ -12,11 +12,11 @@ from leadline.cli.output import DEFAULT_THRESHOLD, ThresholdOption, echo, print_
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_length
 from leadline.results.published import PrintedScore, PrintedTable, read_printed_table
+from leadline.results.score_files import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.run.grade import GradedTask, PublishedScore, grade, grade_published
 from leadline.run.recording import rescore as regrade_run
 from leadline.scorers.overlap import EditBackend
 from leadline.stats.intervals import Estimate, Interval
-from leadline.stats.ruler_summary import RowSummary, ScoreRow, mean_of_tasks, read_table, summarise
 from leadline.store.prediction_files import Benchmark, read_prediction_files
 from leadline.store.ruler_files import find_predictions
 

@@ -15,7 +15,7 @@ from rich.live import Live
 
 import leadline
 from leadline.cli.output import echo, say, warn
-from leadline.cli.progress import HarmlessConsole, ProgressLines
+from leadline.cli.progress import ProgressLines, SanitisingConsole
 from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
 from leadline.core.files import cache_folder
 from leadline.report.terminal import failure_line, run_screen, show_run
@@ -70,7 +70,7 @@ def watch(
 
     Exit code 0: all samples answered; 1: samples failed; 75: the run stopped early; 130: you left before its end.
     """
-    console = HarmlessConsole()
+    console = SanitisingConsole()
     monitor = RunMonitor(run)
     try:
         if console.is_terminal and not console.is_dumb_terminal:
@@ -113,7 +113,7 @@ def _follow_in_lines(monitor: RunMonitor) -> None:
             lines.say(f"failed: {failure_line(failed)}")
             last = failed
 
-    lines.update(monitor.progress(), force=True)
+    lines.update(monitor.progress(), force=monitor.status == "running")  # of an ended run this is the last line
     for _ in _updates(monitor):
         show_failures()
         lines.update(monitor.progress())

@@ -13,17 +13,14 @@ from leadline.core.drafts import Draft, Filler
 from leadline.core.errors import UsageError
 from leadline.core.records import Answer, Completion, Failure, Score
 from leadline.core.seeds import Split, digest, seed_of
-from leadline.core.types import Cell, Cluster, Document, Frame, Probe, Reading
-from leadline.core.types import Continuation as Continuation
-from leadline.core.types import TokenNLL as TokenNLL
+from leadline.core.types import Cell, Cluster, Continuation, Document, Frame, Probe, Reading, TokenNLL
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
-    from leadline.core.types import Nats as Nats
-
 
 Placement = Literal["depth", "anywhere"]
 Request = Literal["answer", "logprobs"]
+AskedPer = Literal["probe", "document"]
 
 
 class Options(BaseModel):
@@ -118,7 +115,7 @@ class Task(Options):
         description="in fresh reading, one haystack for all depths of a length and sample",
     )
     fixed_allowance: bool = Field(
-        False, description="keep the number of answer tokens even where the right answer has more; this is warned of"
+        False, description="keep the number of answer tokens, with a warning, even where the right answer has more"
     )
 
     later_options: ClassVar[frozenset[str]] = frozenset({"scorers", "fixed_allowance", "common_haystack"})
@@ -134,6 +131,11 @@ class Task(Options):
     def has_depth(self) -> bool:
         """False if the evidence has no single depth: the grid then has one depth, None."""
         return self.placement == "depth"
+
+    @property
+    def in_means(self) -> bool:
+        """Whether its scores are in means, verdicts and comparisons: answers to questions that have their document."""
+        return self.request == "answer" and not self.no_context
 
     @property
     def samples_per_document(self) -> int:
@@ -222,8 +224,8 @@ class Model(Protocol):
     def frame(self) -> Frame: ...
 
     @property
-    def grain(self) -> Literal["probe", "document"]:
-        """Whether probes are asked one by one from many workers, or all of a document at once by one."""
+    def asked_per(self) -> AskedPer:
+        """What one call of `answer` gets: a single probe, from many workers, or all probes of a document, from one."""
         ...
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
@@ -329,13 +331,9 @@ class Scorer(Protocol):
     def score(self, probe: Probe, completion: Completion) -> Score: ...
 
 
-def options_of(plugin: type[Options] | Options) -> dict[str, Any]:
-    """The options of a plugin and their values, for catalogues and manifests."""
-    if isinstance(plugin, Task):
-        return plugin.model_dump(mode="json", exclude={o for o in plugin.later_options if not getattr(plugin, o)})
-    if isinstance(plugin, Options):
-        return plugin.model_dump(mode="json")
-    return {name: f.get_default(call_default_factory=True) for name, f in plugin.model_fields.items()}
+def options_of(task: Task) -> dict[str, Any]:
+    """The options of a task and their values, for the manifest."""
+    return task.model_dump(mode="json", exclude={name for name in task.later_options if not getattr(task, name)})
 
 
 def logprob_model(model: Model, task: str) -> LogprobModel:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, runtime_checkable
 
 from leadline.core.errors import UsageError
-from leadline.core.types import Cell, Family, Match, Mistakes, ValueKind
+from leadline.core.types import Cell, Match, Mistakes, QuestionFamily, ValueKind
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -55,7 +55,7 @@ class Composer(Protocol):
         """The fewest tokens possible for the first segment, when piece i has counts[i] tokens."""
         ...
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         """For each segment of the document, pieces with exactly `tokens` tokens; None if that is impossible.
 
         A segment may depend on those before it, never on those after it.
@@ -63,7 +63,7 @@ class Composer(Protocol):
         ...
 
 
-class Room(NamedTuple):
+class SegmentSize(NamedTuple):
     """Tokens for a composer to fill; `again` counts retries with another order, when tokens merged across joints."""
 
     tokens: int
@@ -123,7 +123,7 @@ class Question:
     added to the labels as `family`, `value_kind`, `demonstration`, `opening` and `absent`."""
     match: Match = "all"
     """Whether all targets are needed, or any one of them will do."""
-    family: Family = ""
+    family: QuestionFamily = ""
     """Which mistakes the failure classes look for."""
     value_kind: ValueKind | None = None
     """What the task drew its values as; None where their form has to be read from the targets."""
@@ -134,7 +134,7 @@ class Question:
     answer_form: str = ""
     """What an answer must look like, with `{answer}` for its values: `Final Answer: [{answer}]`. Empty: any way."""
     asked: str = ""
-    """The question itself, where it stands before the document and `text` only asks for the answer."""
+    """The question itself, where it comes before the document and `text` only asks for the answer."""
     mistakes: Mistakes | Callable[[str], Mistakes] = field(default_factory=dict)
     """May be a function of the document text that is sent, as `targets`."""
     opening: str = ""

@@ -84,13 +84,13 @@ class UnknownName(UsageError):
 
 
 class LengthError(LeadlineError):
-    """A document of this length cannot be built; `floor` is the shortest possible length, where known."""
+    """A document of this length cannot be built; `shortest` is the shortest possible length, where known."""
 
     exit_code = 65
 
-    def __init__(self, what: str, *, where: str = "", fix: str = "", floor: int | None = None) -> None:
+    def __init__(self, what: str, *, where: str = "", fix: str = "", shortest: int | None = None) -> None:
         super().__init__(what, where=where, fix=fix)
-        self.floor = floor
+        self.shortest = shortest
 
 
 class SourceError(LeadlineError):

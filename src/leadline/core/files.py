@@ -68,16 +68,11 @@ def _parsed(read: Callable[[str], Any], kind: str, text: str, where: str, error:
     except RecursionError:
         raise error(f"not {kind} of this kind: nested too deeply", where=where, fix=fix) from None
     except ValueError as problem:
-        line = getattr(problem, "lineno", None) or _line_in(str(problem))
+        named = re.search(r"\(at line (\d+)", str(problem))  # by tomllib
+        line = getattr(problem, "lineno", None) or (named and named[1])
         if line and not re.search(r":\d+$", where):
             where = f"{where}:{line}"
         raise error(f"not {kind}: {problem}", where=where, fix=fix) from None
-
-
-def _line_in(message: str) -> int | None:
-    """The line that tomllib names in its message."""
-    found = re.search(r"\(at line (\d+)", message)
-    return int(found[1]) if found else None
 
 
 def decode_json(
@@ -97,9 +92,7 @@ def decode_json(
         raise error(f"{what}: {problem}", where=where, fix=fix) from None
 
 
-def table_rows(
-    text: str, where: str, *, delimiter: str = ",", error: ErrorType = SourceError
-) -> Iterator[tuple[int, list[str]]]:
+def table_rows(text: str, where: str, *, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """The rows of a CSV text that have a cell, each with the number of its last line."""
     csv.field_size_limit(MAX_FIELD)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -110,7 +103,7 @@ def table_rows(
             return
         except csv.Error as problem:
             fix = "quote cells that contain line breaks, and remove NUL characters"
-            raise error(f"not a table: {problem}", where=f"{where}:{reader.line_num}", fix=fix) from None
+            raise SourceError(f"not a table: {problem}", where=f"{where}:{reader.line_num}", fix=fix) from None
         if any(cell.strip() for cell in row):
             yield reader.line_num, row
 

@@ -58,15 +58,15 @@ def format_percent_range(interval: Range | None) -> str:
 
 
 def format_span(low: float, high: float, form: str = ".4g") -> str:
-    """`-1.2 to 3.4`; an end that one document cannot give is left out, and `not known` stands for both."""
+    """`-1.2 to 3.4`; an end that one document cannot give is left out, and `not known` replaces both."""
     known = [math.isfinite(low), math.isfinite(high)]
     if all(known):
         return f"{low:{form}} to {high:{form}}"
     return f"{low:{form}} or more" if known[0] else f"up to {high:{form}}" if known[1] else "not known"
 
 
-def format_count(count: int, noun: str, plural: str = "") -> str:
-    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+def format_count(count: int, noun: str) -> str:
+    return f"{count:,} {noun if count == 1 else noun + 's'}"
 
 
 def format_list(parts: Sequence[str]) -> str:

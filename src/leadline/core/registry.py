@@ -106,10 +106,6 @@ def source(name: str) -> Source:
     return made
 
 
-def _made(found: Any) -> Any:
-    return found() if isinstance(found, type) else found
-
-
 @dataclass(frozen=True, slots=True)
 class ModelName:
     """`PROVIDER:NAME?key=value&key=value` or `FILE.py:NAME?key=value`, parsed. A file is its own provider."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
 from urllib.parse import quote, unquote
 
 HIDDEN = "***"
@@ -32,10 +31,9 @@ def remember(value: str) -> None:
         _used.update({value, quote(value, safe=""), json.dumps(value)[1:-1], value.replace("/", "\\/")})
 
 
-def redact(text: str, environment: Mapping[str, str] | None = None) -> str:
+def redact(text: str) -> str:
     """The text without any secret."""
-    variables = os.environ if environment is None else environment
-    found = {v.strip() for k, v in variables.items() if _SECRET_VARIABLE.search(k)}
+    found = {v.strip() for k, v in os.environ.items() if _SECRET_VARIABLE.search(k)}
     halves = {half for value in _used for half in (value[: len(value) // 2], value[len(value) // 2 :])}
     text = _without(text, {value for value in found if len(value) >= _SHORTEST} | _used)
     text = _without(text, {half for half in halves if len(half) >= _SHORTEST_HALF})  # servers break and shorten keys

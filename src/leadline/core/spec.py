@@ -9,17 +9,17 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
     ValidationError,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
@@ -37,146 +37,7 @@ MAX_LENGTH = 1 << 36
 """Larger numbers are typing mistakes; without a limit they would exhaust memory."""
 
 
-class FrozenModel(BaseModel):
-    """Immutable; unknown keys are errors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class TaskSpec(FrozenModel):
-    """A task by name, with the options that differ from its defaults. `label` names it in tables."""
-
-    name: str
-    options: dict[str, Option] = {}
-    label: str = ""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_name(cls, value: Any) -> Any:
-        if isinstance(value, str):
-            return {"name": value}
-        if isinstance(value, Mapping):
-            # A [[tasks]] table may list options next to the name.
-            known = {"name", "options", "label"}
-            extra = {k: v for k, v in value.items() if k not in known}
-            options = {**dict(value.get("options") or {}), **extra}
-            return {**{k: v for k, v in value.items() if k in known}, "options": options}
-        return value
-
-    @property
-    def title(self) -> str:
-        """The name in tables and records: the label if given, else the name; `Name` for `file.py:Name`."""
-        return self.label or self.name.rpartition(":")[2]
-
-
-class Limits(FrozenModel):
-    """Concurrency and retries. None of these can change a result."""
-
-    workers: int = Field(16, ge=1, le=1024, description="concurrent requests to a server")
-    timeout: float = Field(600.0, gt=0, le=1e6, description="seconds until a request times out")
-    attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
-    rate_limit_wait: float = Field(
-        3600.0,
-        ge=0,
-        le=1e6,
-        description="seconds that a server's rate limit (429) is waited for while it answers nothing",
-    )
-    breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
-    ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
-    anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
-    prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
-    tier: str = Field("", description="tier of these prices, such as batch")
-    budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
-
-
-class Judging(FrozenModel):
-    """Judges that grade the answers at the end of a run. They change no answer, so they are no part of its identity."""
-
-    models: tuple[str, ...] = ()
-    rubric: str = Field("answer", description="answer, key_points, scale, or a TOML file")
-    own_family: bool = Field(False, description="allow a judge of the tested model's family")
-    floor: float = Field(0.6, ge=0, le=1, description="least share of known cases that a judge must grade rightly")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_list(cls, value: Any) -> Any:
-        return (
-            {"models": [value] if isinstance(value, str) else value} if isinstance(value, (str, list, tuple)) else value
-        )
-
-
-class Spec(FrozenModel):
-    """One run. `Limits` and `TaskSpec` hold the nested fields."""
-
-    model: str
-    tasks: tuple[TaskSpec, ...] = Field(min_length=1)
-    lengths: tuple[int, ...] = Field(min_length=1)
-    depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
-    samples: int = Field(3, ge=1, le=MAX_SAMPLES, description="samples per cell, that is per length and depth")
-    reading: Reading = "fresh"
-    seed: int = 0
-    until: str = ""
-    """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
-    allowance: str = ""
-    """Tokens for thinking, beyond those of the task's answer and part of the length: a number, or auto to find it."""
-    judges: Judging = Judging()
-    limits: Limits = Limits()
-
-    @field_validator("allowance", mode="before")
-    @classmethod
-    def _allowance(cls, value: Any) -> Any:
-        return value if value in ("", "auto", None) else str(parse_length(value))
-
-    @field_validator("lengths", mode="before")
-    @classmethod
-    def _lengths(cls, value: Any) -> Any:
-        return parse_lengths(value)
-
-    @field_validator("depths", mode="before")
-    @classmethod
-    def _depths(cls, value: Any) -> Any:
-        return parse_depths(value)
-
-    @field_validator("tasks", mode="before")
-    @classmethod
-    def _tasks(cls, value: Any) -> Any:
-        return [value] if isinstance(value, (str, Mapping)) else value
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _plain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Spec], info: ValidationInfo) -> Spec:
-        """Errors of `Spec(...)` in Python are those of a spec file."""
-        try:
-            return validate(values)
-        except ValidationError as error:
-            raise plain_error(cls, error, where=(info.context or {}).get("where", "Spec")) from None
-
-    @model_validator(mode="after")
-    def _distinct_labels(self) -> Spec:
-        titles = [t.title for t in self.tasks]
-        twice = sorted({t for t in titles if titles.count(t) > 1})
-        if twice:
-            raise ValueError(f"two tasks are called {twice[0]!r}: give one of them another label")
-        return self
-
-    def identity(self) -> dict[str, Any]:
-        """The spec without limits and judges, as plain values. An empty `until` or `allowance` is omitted: older runs
-        have the same digest."""
-        aside = {"limits", "judges", *(name for name in ("until", "allowance") if not getattr(self, name))}
-        return self.model_dump(mode="json", exclude=aside)
-
-    @property
-    def digest(self) -> str:
-        return digest(self.identity())
-
-
-class Suite(FrozenModel):
-    """A named set of spec values, registered as an entry point of `leadline.suites`. Flags override the values."""
-
-    name: str
-    summary: str
-    values: dict[str, Any]
-
+# --- lengths and depths
 
 _LENGTH = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([kKmM]?)\s*$")
 
@@ -262,6 +123,137 @@ def _between(low: str, high: str, count: str) -> list[float]:
         raise UsageError(f"{low}..{high} is not a range of depths", where="depths", fix="write 0.1..0.6:32") from None
 
 
+# --- the spec
+
+
+class FrozenModel(BaseModel):
+    """Immutable; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskSpec(FrozenModel):
+    """A task by name, with the options that differ from its defaults. `label` names it in tables."""
+
+    name: str
+    options: dict[str, Option] = {}
+    label: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if isinstance(value, Mapping):
+            # A [[tasks]] table may list options next to the name.
+            known = {"name", "options", "label"}
+            extra = {k: v for k, v in value.items() if k not in known}
+            options = {**dict(value.get("options") or {}), **extra}
+            return {**{k: v for k, v in value.items() if k in known}, "options": options}
+        return value
+
+    @property
+    def title(self) -> str:
+        """The name in tables and records: the label if given, else the name; `Name` for `file.py:Name`."""
+        return self.label or self.name.rpartition(":")[2]
+
+
+class Limits(FrozenModel):
+    """Concurrency and retries. None of these can change a result."""
+
+    workers: int = Field(16, ge=1, le=1024, description="concurrent requests to a server")
+    timeout: float = Field(600.0, gt=0, le=1e6, description="seconds until a request times out")
+    attempts: int = Field(6, ge=1, le=1000, description="attempts per sample before it counts as failed")
+    rate_limit_wait: float = Field(
+        3600.0,
+        ge=0,
+        le=1e6,
+        description="seconds that a server's rate limit (429) is waited for while it answers nothing",
+    )
+    breaker: int = Field(20, ge=1, description="consecutive failed samples after which the run stops")
+    ray: int | None = Field(None, ge=0, le=65536, description="Ray replicas of an in-process model; 0: one per GPU")
+    anyway: bool = Field(False, description="measure although the tokenizer is not the server's")
+    prices: str = Field("", description="file of prices: our TOML, or LiteLLM's table")
+    tier: str = Field("", description="tier of these prices, such as batch")
+    budget: str = Field("", description="money after which the run stops, such as 20usd; needs prices")
+
+
+class Judging(FrozenModel):
+    """Judges that grade the answers at the end of a run. They change no answer, so they are no part of its identity."""
+
+    models: tuple[str, ...] = ()
+    rubric: str = Field("answer", description="answer, key_points, scale, or a TOML file")
+    own_family: bool = Field(False, description="allow a judge of the tested model's family")
+    floor: float = Field(0.6, ge=0, le=1, description="least share of known cases that a judge must grade rightly")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_list(cls, value: Any) -> Any:
+        models = [value] if isinstance(value, str) else value
+        return {"models": models} if isinstance(models, (list, tuple)) else value
+
+
+def _as_list(tasks: Any) -> Any:
+    return [tasks] if isinstance(tasks, (str, Mapping)) else tasks
+
+
+def _parse_allowance(value: Any) -> Any:
+    return value if value in ("", "auto", None) else str(parse_length(value))
+
+
+class Spec(FrozenModel):
+    """One run. `Limits` and `TaskSpec` hold the nested fields."""
+
+    model: str
+    tasks: Annotated[tuple[TaskSpec, ...], BeforeValidator(_as_list)] = Field(min_length=1)
+    lengths: Annotated[tuple[int, ...], BeforeValidator(parse_lengths)] = Field(min_length=1)
+    depths: Annotated[tuple[float, ...], BeforeValidator(parse_depths)] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    samples: int = Field(3, ge=1, le=MAX_SAMPLES, description="samples per cell, that is per length and depth")
+    reading: Reading = "fresh"
+    seed: int = 0
+    until: str = ""
+    """A stopping rule. `samples` is then the maximum per cell instead of the exact number."""
+    allowance: Annotated[str, BeforeValidator(_parse_allowance)] = ""
+    """Tokens for thinking, beyond those of the task's answer and part of the length: a number, or auto to find it."""
+    judges: Judging = Judging()
+    limits: Limits = Limits()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _plain_errors(cls, values: Any, validate: ModelWrapValidatorHandler[Spec], info: ValidationInfo) -> Spec:
+        """Errors of `Spec(...)` in Python are those of a spec file."""
+        try:
+            return validate(values)
+        except ValidationError as error:
+            raise plain_error(cls, error, where=(info.context or {}).get("where", "Spec")) from None
+
+    @model_validator(mode="after")
+    def _distinct_labels(self) -> Spec:
+        titles = [t.title for t in self.tasks]
+        twice = sorted({t for t in titles if titles.count(t) > 1})
+        if twice:
+            raise ValueError(f"two tasks are called {twice[0]!r}: give one of them another label")
+        return self
+
+    def identity(self) -> dict[str, Any]:
+        """The spec without limits and judges, as plain values. An empty `until` or `allowance` is omitted: older runs
+        have the same digest."""
+        aside = {"limits", "judges", *(name for name in ("until", "allowance") if not getattr(self, name))}
+        return self.model_dump(mode="json", exclude=aside)
+
+    @property
+    def digest(self) -> str:
+        return digest(self.identity())
+
+
+class Suite(FrozenModel):
+    """A named set of spec values, registered as an entry point of `leadline.suites`. Flags override the values."""
+
+    name: str
+    summary: str
+    values: dict[str, Any]
+
+
 def load_spec(path: Path) -> dict[str, Any]:
     """The plain values of a TOML file. `make_spec` validates them together with the flags."""
     fix = "check the path; see docs/specs.md"
@@ -287,17 +279,17 @@ def plain_error(cls: type[BaseModel], error: ValidationError, *, where: str) -> 
     kind, given = first["type"], first.get("input")
     limits = {k: f"{v:,.10g}" if isinstance(v, (int, float)) else v for k, v in first.get("ctx", {}).items()}
     *path, name = (str(p) for p in first["loc"] or ("",))
-    place = ".".join([*path, name])
+    place, model = ".".join([*path, name]), _model_at(cls, path)
     if kind == "extra_forbidden":
-        return UnknownName("key", name, _keys_at(cls, path), where=".".join([where, *path]))
+        return UnknownName("key", name, model.model_fields, where=".".join([where, *path]))
     if kind == "missing":
         return UsageError(f"{place!r} is missing", where=where, fix=f"add {place} = ...")
     if kind == "literal_error" and isinstance(given, str):
         return UnknownName(place, given, re.findall(r"'([^']*)'", limits["expected"]), where=where)
     expected = _EXPECTED.get(kind, "").format(**limits) or first["msg"].removeprefix("Value error, ")
     shown = f", got {_short(given)}" if isinstance(given, (str, int, float, bool)) else ""
-    about = _description(cls, path, name)
-    fix = f"{place}: {about}" if about else ""
+    field = model.model_fields.get(name)
+    fix = f"{place}: {field.description}" if field and field.description else ""
     return UsageError(f"{place}: {expected}{shown}" if place else expected, where=where, fix=fix)
 
 
@@ -321,15 +313,6 @@ _EXPECTED = {
 def _short(value: object) -> str:
     shown = repr(value) if not isinstance(value, int) or value.bit_length() < 100 else "a huge number"
     return shown if len(shown) <= 60 else f"{shown[:60]}..."
-
-
-def _keys_at(cls: type[BaseModel], path: Sequence[str]) -> list[str]:
-    return list(_model_at(cls, path).model_fields)
-
-
-def _description(cls: type[BaseModel], path: Sequence[str], name: str) -> str:
-    field = _model_at(cls, path).model_fields.get(name)
-    return (field.description or "") if field else ""
 
 
 def _model_at(cls: type[BaseModel], path: Sequence[str]) -> type[BaseModel]:

@@ -19,8 +19,8 @@ from typing import Any, Literal, NamedTuple
 
 from leadline.core.errors import TokenizerError
 
-Role = Literal["user", "assistant", "tool"]
-_FOLLOWS: tuple[tuple[Role, Role], ...] = (
+TurnRole = Literal["user", "assistant", "tool"]
+_FOLLOWS: tuple[tuple[TurnRole, TurnRole], ...] = (
     ("user", "assistant"),
     ("assistant", "user"),
     ("user", "user"),
@@ -32,21 +32,21 @@ _FOLLOWS: tuple[tuple[Role, Role], ...] = (
 _FIRST_MARK = 0xE0A0  # private use: no text has these characters
 
 
-USER: Role = "user"
-ASSISTANT: Role = "assistant"
+USER: TurnRole = "user"
+ASSISTANT: TurnRole = "assistant"
 
 
 class Turn(NamedTuple):
-    role: Role
+    role: TurnRole
     text: str
 
 
-def closes(role: Role, following: Role) -> str:
+def closes(role: TurnRole, following: TurnRole) -> str:
     """The mark after the text of a turn."""
     return chr(_FIRST_MARK + 2 * _FOLLOWS.index((role, following)))
 
 
-def opens(role: Role, after: Role) -> str:
+def opens(role: TurnRole, after: TurnRole) -> str:
     """The mark before the text of a turn that is not the first."""
     return chr(_FIRST_MARK + 2 * _FOLLOWS.index((after, role)) + 1)
 
@@ -71,8 +71,8 @@ class Turns:
     before: str
     after: str
     """From the end of the last turn to where the answer begins."""
-    between: tuple[tuple[Role, Role, str], ...]
-    """Role, following role, and the text from the end of one turn to the beginning of the next."""
+    between: tuple[tuple[TurnRole, TurnRole, str], ...]
+    """TurnRole, following role, and the text from the end of one turn to the beginning of the next."""
     strips: bool = False
     """Whether white space around the text of a turn is removed."""
 
@@ -115,7 +115,7 @@ class Turns:
 
 
 @cache
-def _marks(between: tuple[tuple[Role, Role, str], ...]) -> Mapping[int, str]:
+def _marks(between: tuple[tuple[TurnRole, TurnRole, str], ...]) -> Mapping[int, str]:
     found = {}
     for role, following, text in between:
         head = text.rstrip(" ")

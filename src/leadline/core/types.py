@@ -83,24 +83,23 @@ class Cluster:
     @property
     def name(self) -> str:
         """The name on records: answers with the same cluster are correlated."""
-        name = f"{self.task}/{'nested' if self.length is None else self.length}/{self.sample}"
-        return name if self.depth is None else f"{name}/{self.depth:.4f}"
+        return "/".join((self.task, *self._place))
 
     @property
     def group(self) -> tuple[str, str]:
         """The task, without the options of a sweep, and the length: what stretches of a text are shared out among."""
-        return _without_sweep(self.task), "nested" if self.length is None else str(self.length)
+        return _without_sweep(self.task), self._place[0]
 
     @property
     def coordinates(self) -> tuple[str, ...]:
         """Coordinates for random draws of the haystack, the same for all members of a sweep."""
-        length = "nested" if self.length is None else str(self.length)
-        return (
-            _without_sweep(self.name),
-            length,
-            str(self.sample),
-            *(() if self.depth is None else (f"{self.depth:.4f}",)),
-        )
+        return _without_sweep(self.name), *self._place
+
+    @property
+    def _place(self) -> tuple[str, ...]:
+        """Length and sample, and the depth if there is one."""
+        length = "nested" if self.nested else str(self.length)
+        return length, str(self.sample), *(() if self.depth is None else (f"{self.depth:.4f}",))
 
 
 def document_name(cells: Sequence[Cell]) -> str:
@@ -117,7 +116,7 @@ def _without_sweep(label: str) -> str:
 Match = Literal["all", "any"]
 Mistakes = Mapping[str, tuple[str, ...]]
 """Wrong answers by what each of them would show, such as "stale fact": a failure class has them as its detail."""
-Family = Literal[
+QuestionFamily = Literal[
     "", "needle", "tracing", "counting", "questions", "walks", "records", "worlds", "ladder", "copying", "mrcr"
 ]  # fmt: skip
 ValueKind = Literal["words", "numbers", "uuids"]
@@ -243,7 +242,7 @@ class Probe:
     body_tokens: int = 0
     """Tokens of the document before the question, instructions not counted."""
     match: Match = "all"
-    family: Family = ""
+    family: QuestionFamily = ""
     value_kind: ValueKind | None = None
     demonstration: tuple[str, ...] = ()
     answer_form: str = ""

@@ -1,4 +1,4 @@
-"""The dashboard over HTTP: pages, samples, streams of changes, and the server that answers.
+"""The dashboard and the page for labelling over HTTP: pages, samples, streams of changes, and the servers that answer.
 
 /                 the list of runs; q, status, sort and page in the query
 /events           `list` whenever the list has changed
@@ -7,6 +7,12 @@
 /run/ID/status    whether the run is in progress
 /compare?run=ID&run=ID   several runs side by side
 /samples?run=ID   the packed samples of one or several runs
+
+The page for labelling answers by keyboard, blind, one at a time, saved after every key:
+
+/                 the page
+/rows             the answers to label; no verdict of any judge is sent
+/label            POST {"row": n, "label": "yes"}: writes labels.csv
 """
 
 from __future__ import annotations
@@ -20,6 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import uvicorn
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
@@ -30,9 +38,11 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leadline.core.errors import LeadlineError, MissingExtra, ServerError, StoreError
+from leadline.core.errors import LeadlineError, ServerError, StoreError, UsageError
 from leadline.dashboard.index import IndexEntry
-from leadline.dashboard.pages import CachedPage, Dashboard, RunQuery, error_page
+from leadline.dashboard.pages import PACKAGE, CachedPage, Dashboard, RunQuery, error_page, served_policy
+from leadline.report.page import asset, template
+from leadline.store.verdicts import LABELS, parse_label, read_label_rows, write_labels
 
 TICK_SECONDS = 1.0
 MAX_COMPARED = 12
@@ -162,6 +172,50 @@ async def _leadline_error(request: Request, error: Exception) -> Response:
     return _page(error_page(error.what, f"{error.where} {error.fix}".strip()), status)
 
 
+# --- labels by people ---------------------------------------------------------------------------
+
+LABEL_COLUMNS = ("question", "targets", "evidence", "answer", "label")
+"""The columns of labels.csv that the page shows."""
+
+
+class NewLabel(msgspec.Struct):
+    row: int
+    label: str
+
+
+def make_label_app(folder: Path, host: str) -> Starlette:
+    """The rows of labels.csv are written whole after every label."""
+    labels = read_label_rows(folder / LABELS)
+    style, script = asset("labelling.css", PACKAGE), asset("labelling.js", PACKAGE)
+    page = template("labelling.html", PACKAGE).render(
+        style=Markup(style), script=Markup(script), name=folder.resolve().name
+    )
+    made = CachedPage(page.encode("utf-8", "replace"), "", served_policy(style, script))
+
+    async def show(request: Request) -> Response:
+        return _page(made)
+
+    async def rows(request: Request) -> Response:
+        return JSONResponse([{name: row.get(name, "") for name in LABEL_COLUMNS} for row in labels])
+
+    async def label(request: Request) -> Response:
+        try:
+            given = msgspec.json.decode(await request.body(), type=NewLabel)
+            parse_label(given.label, f"row {given.row}")
+        except (msgspec.DecodeError, UsageError) as error:
+            return PlainTextResponse(f"{error}\n", 400)
+        if not 0 <= given.row < len(labels):
+            return PlainTextResponse(f"there is no row {given.row}\n", 400)
+        labels[given.row]["label"] = given.label
+        write_labels(folder, labels)
+        return JSONResponse({"labelled": sum(bool(row.get("label")) for row in labels)})
+
+    return Starlette(
+        routes=[Route("/", show), Route("/rows", rows), Route("/label", label, methods=["POST"])],
+        middleware=[Middleware(HostGuard, host=host, posts=True)],
+    )
+
+
 # --- security -----------------------------------------------------------------------------------
 #
 # The server is for browsers on this machine. A page from elsewhere must not read runs through it: not by requests from
@@ -268,19 +322,12 @@ def address_of(listening: socket.socket, host: str) -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{port}/"
 
 
-class DashboardServer:
-    """A listening dashboard. `run` serves until it is interrupted or `stop` is called."""
+class LocalServer:
+    """A server that listens. `run` serves until it is interrupted or `stop` is called."""
 
-    def __init__(self, folders: Sequence[Path], host: str, port: int, headlines: Path | None = None) -> None:
-        try:
-            import uvicorn
-        except ImportError as error:
-            raise MissingExtra((error.name or "starlette").partition(".")[0], "view", where="view") from None
-
-        self._dashboard = Dashboard(folders, headlines)
-        self._listening = listen_on(host, port)
-        self.address = address_of(self._listening, host)
-        app = make_app(self._dashboard, host, closing=lambda: self._server.should_exit)
+    def __init__(self, app: Starlette, listening: socket.socket, host: str) -> None:
+        self.address = address_of(listening, host)
+        self._listening = listening
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -296,8 +343,26 @@ class DashboardServer:
         try:
             self._server.run(sockets=[self._listening])
         finally:
-            self._dashboard.close()
             self._listening.close()
 
     def stop(self) -> None:
         self._server.should_exit = True
+
+
+class DashboardServer(LocalServer):
+    def __init__(self, folders: Sequence[Path], host: str, port: int, headlines: Path | None = None) -> None:
+        self._dashboard = Dashboard(folders, headlines)
+        app = make_app(self._dashboard, host, closing=lambda: self._server.should_exit)
+        super().__init__(app, listen_on(host, port), host)
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self._dashboard.close()
+
+
+class LabelServer(LocalServer):
+    def __init__(self, folder: Path, port: int) -> None:
+        host = "127.0.0.1"
+        super().__init__(make_label_app(folder, host), listen_on(host, port), host)

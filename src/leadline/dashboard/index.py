@@ -17,7 +17,7 @@ from pathlib import Path
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.format import format_length, sanitise
 from leadline.core.seeds import digest_text
-from leadline.results.progress import Status, is_written
+from leadline.results.progress import RunStatus, is_written
 from leadline.results.run import model_of
 from leadline.store.manifest import MANIFEST, Manifest, read_manifest
 from leadline.store.runs import RECORDS
@@ -47,7 +47,7 @@ class IndexEntry:
     rule: str = ""
     created: str = ""
     ended: bool = False
-    status: Status = "stopped"
+    status: RunStatus = "stopped"
     problem: str = ""
     label: str = ""
     """The name given by a list of models, else empty."""
@@ -109,7 +109,7 @@ class RunIndex:
             entry = entry_of(Path(folder), key, stamp)
         if entry.ended or entry.problem:
             return entry
-        status: Status = "running" if is_written(entry.folder) else "stopped"
+        status: RunStatus = "running" if is_written(entry.folder) else "stopped"
         return entry if status == entry.status else replace(entry, status=status)
 
 

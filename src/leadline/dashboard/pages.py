@@ -36,7 +36,7 @@ from leadline.report.page import (
     page_style,
     template,
 )
-from leadline.results.progress import Status
+from leadline.results.progress import RunStatus
 from leadline.results.run import Run, load_run
 
 PACKAGE = "leadline.dashboard"
@@ -115,7 +115,7 @@ class RunListing:
 class ListedRun:
     entry: IndexEntry
     headline: Headline | None
-    status: Status
+    status: RunStatus
 
 
 HeadlineOf = Callable[[IndexEntry], Headline | None]
@@ -135,7 +135,7 @@ def list_runs(entries: Sequence[IndexEntry], query: RunQuery, headline_of: Headl
     return RunListing(ordered[first : first + PAGE_SIZE], len(ordered), first, pages, page)
 
 
-def status_of(entry: IndexEntry, headline: Headline | None) -> Status:
+def status_of(entry: IndexEntry, headline: Headline | None) -> RunStatus:
     """A stopped run with all its samples asked is finished."""
     complete = headline is not None and not entry.rule and headline.asked >= entry.planned > 0
     return "finished" if entry.status == "stopped" and complete else entry.status

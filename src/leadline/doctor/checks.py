@@ -10,7 +10,7 @@ from leadline.core.contracts import Model, Remote
 from leadline.core.errors import LeadlineError, ServerAway, UnknownName
 from leadline.core.findings import CheckResult, Checkup, Finding, NotMade, Ok
 from leadline.core.secrets import redact
-from leadline.doctor import counting, generating, reading, rewriting, serving, templates
+from leadline.doctor import counting, generating, reading, serving, templates
 from leadline.doctor.examiner import CannotCheck, Examiner
 
 Found = Ok | Finding | NotMade
@@ -50,7 +50,7 @@ CHECKS: tuple[Check, ...] = (
           "facts that are cut off count as not found: the heatmap shows the server and not the model",
           reading.check_truncation),
     Check("rewriting", "rewritten texts",
-          "the model is asked about another text than the one that is scored", rewriting.check_rewriting),
+          "the model is asked about another text than the one that is scored", serving.check_rewriting),
     Check("early_stop", "early stop",
           "answers lose their end, or all after the first line, and are graded as wrong", generating.check_early_stop),
     Check("max_tokens", "limit of output tokens",

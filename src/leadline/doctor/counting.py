@@ -172,11 +172,11 @@ def counted_answer(examiner: Examiner) -> CheckReply:
 
 def _completion_problem(said: CheckReply, examiner: Examiner) -> str:
     """What is wrong with the count of an answer; empty if nothing is."""
-    told = said.completion
-    if told.cached_tokens is not None and told.prompt_tokens is not None and told.cached_tokens > told.prompt_tokens:
-        return f"{told.cached_tokens:,} tokens of a prompt of {told.prompt_tokens:,} are said to come from a cache"
-    counted, ours = told.completion_tokens, examiner.count(said.content)
-    if counted is None or said.thinks or examiner.once(pattern).tokenizes_differently or examiner.once(pattern).odd:
+    cached, prompt = said.completion.cached_tokens, said.completion.prompt_tokens
+    if cached is not None and prompt is not None and cached > prompt:
+        return f"{cached:,} tokens of a prompt of {prompt:,} are said to come from a cache"
+    counted, ours, seen = said.completion.completion_tokens, examiner.count(said.content), examiner.once(pattern)
+    if counted is None or said.thinks or seen.tokenizes_differently or seen.odd:
         return ""
     allowed = max(4, 0.3 * ours)
     hides_thinking = ours < counted <= COUNTED_ANSWER  # thinking that is not shown is counted too

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from leadline.core.contracts import LogprobModel, TokenNLL
+from leadline.core.contracts import LogprobModel
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
+from leadline.core.types import TokenNLL
 from leadline.doctor.examiner import (
     THOUGHT,
     TINY_DIFFERENCE,
@@ -36,7 +37,7 @@ from leadline.doctor.texts import (
 from leadline.stats.intervals import wilson
 
 if TYPE_CHECKING:
-    from leadline.core.contracts import Nats
+    from leadline.core.types import Nats
 
 FIRST_LINE = 8
 """Tokens of the first line of a list, at most."""
@@ -136,9 +137,9 @@ def check_max_tokens(examiner: Examiner) -> Ok | Finding | NotMade:
     if server.server.kind in IGNORE_END:
         answers.append(examiner.ask(LONG_ANSWERS["words"], max_tokens=LONG_OUTPUT, ignore_eos=True))
     for said in answers:
-        told = said.completion.completion_tokens
+        counted = said.completion.completion_tokens
         ours = examiner.count(said.content) + examiner.count(said.completion.thinking)
-        had = ours if told is None else max(told, ours) if told <= LONG_OUTPUT else ours
+        had = ours if counted is None or counted > LONG_OUTPUT else max(counted, ours)
         if said.is_cut_off and had < LONG_OUTPUT - 4 and ours < 0.9 * LONG_OUTPUT:
             return Finding(f"of {LONG_OUTPUT} tokens asked for, an answer has {had} and finish_reason 'length'", fix)
     if any(said.is_cut_off for said in answers):
@@ -157,11 +158,9 @@ def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
     examiner.need_server()
     if not examiner.cheap:
         examiner.once(thought)
-    shown = next((content for content in examiner.contents if THOUGHT.search(content)), "")
-    if shown:
-        found = THOUGHT.search(shown)
-        assert found is not None
-        around = shown[max(0, found.start() - 10) : found.end() + 50]
+    found = next(filter(None, map(THOUGHT.search, examiner.contents)), None)
+    if found is not None:
+        around = found.string[max(0, found.start() - 10) : found.end() + 50]
         return Finding(
             f"thinking is part of the answer: {around!r}",
             "start the server with the reasoning parser of this model (vLLM and SGLang --reasoning-parser, llama.cpp "
@@ -171,19 +170,17 @@ def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
 
 
 def short_answer(examiner: Examiner) -> CheckReply:
-    return examiner.ask(
-        f"{PROSE}\n\nWhich colour is the door of the chapel? Answer with one word.", max_tokens=ALLOWANCE
-    )
+    return examiner.ask(f"{PROSE}\n\n{SHORT_QUESTION} Answer with one word.", max_tokens=ALLOWANCE)
 
 
 def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:
-    examiner.need_server()
+    server = examiner.need_server()
     said = examiner.once(short_answer)
-    told = said.completion
+    completion = said.completion
     if said.text.strip() or not said.is_cut_off:
-        return Ok(f"a short answer fits into {examiner.need_server().max_tokens or ALLOWANCE} tokens"
-                  + (f", {examiner.count(told.thinking)} of thinking among them" if told.thinking else ""))  # fmt: skip
-    spent = told.completion_tokens or examiner.count(told.thinking)
+        among = f", {examiner.count(completion.thinking)} of thinking among them" if completion.thinking else ""
+        return Ok(f"a short answer fits into {server.max_tokens or ALLOWANCE} tokens{among}")
+    spent = completion.completion_tokens or examiner.count(completion.thinking)
     needed = ""
     if not examiner.cheap:
         again = examiner.try_to_ask(f"{PROSE}\n\n{SHORT_QUESTION}", max_tokens=THINKING)

@@ -17,7 +17,7 @@ from leadline.core.errors import LengthError
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.format import format_list
 from leadline.core.records import Failure, Receipt
-from leadline.doctor.counting import pattern
+from leadline.doctor.counting import CountPattern, pattern
 from leadline.doctor.examiner import CannotCheck, CheckReply, Examiner, logprob_difference
 from leadline.doctor.texts import ALLOWANCE, PLACES, DoorCodes, other_value, plant, short_length
 
@@ -52,27 +52,14 @@ def is_found(said: CheckReply | Failure, value: str) -> bool:
 # --- the experiments
 
 
-@dataclass(frozen=True, slots=True)
-class Ability:
-    """Whether the model answers such questions about a short text."""
-
-    found: tuple[bool, ...]
-    answers: tuple[str, ...]
-
-    @property
-    def is_enough(self) -> bool:
-        return sum(self.found) >= len(self.found) - 1
-
-
-def ability(examiner: Examiner) -> Ability:
+def reads_short_text(examiner: Examiner) -> bool:
+    """Whether the model finds all door codes but one in a short text."""
     planted = plant(examiner, short_length(examiner))
-    asked = PLACES if not examiner.cheap else PLACES[2:3]
-    said = [ask_place(examiner, planted, place) for place in asked]
-    if all(isinstance(one, Failure) for one in said):
-        failure = next(one for one in said if isinstance(one, Failure))
-        raise CannotCheck(f"no answer to a question about a short text: {failure.why}: {failure.message}")
-    found = tuple(is_found(one, planted.values[place]) for one, place in zip(said, asked, strict=True))
-    return Ability(found, tuple(one.text if isinstance(one, CheckReply) else "" for one in said))
+    said = {place: ask_place(examiner, planted, place) for place in PLACES}
+    failures = [one for one in said.values() if isinstance(one, Failure)]
+    if len(failures) == len(PLACES):
+        raise CannotCheck(f"no answer to a question about a short text: {failures[0].why}: {failures[0].message}")
+    return sum(is_found(one, planted.values[place]) for place, one in said.items()) >= len(PLACES) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,16 +103,12 @@ def _refusal(examiner: Examiner, length: int) -> Failure | None:
     said = ask_place(examiner, planted, PLACES[0])
     if isinstance(said, Failure):
         return said
-    sent_documents(examiner)[length] = (planted, said)
+    examiner.once(answered_documents)[length] = (planted, said)
     return None
 
 
-def sent_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
-    """Documents that were sent whole, by length, with the answer about their first fact."""
-    return examiner.once(_no_documents)
-
-
-def _no_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
+def answered_documents(examiner: Examiner) -> dict[int, tuple[DoorCodes, CheckReply]]:
+    """Documents that were answered, by length, with the answer about their first fact: none at first."""
     return {}
 
 
@@ -143,22 +126,17 @@ class LongReading:
     lost: tuple[str, ...]
     """Places whose codes are not found and make no difference to the answer."""
     unsure: tuple[str, ...]
-    """Places whose codes are not found, though they are read or it cannot be told."""
+    """Places whose codes are not found, and which may be read."""
     question_lost: bool
     receipt: int | None
     expected: int
     evidence: str = ""
 
-    @property
-    def is_short(self) -> bool:
-        """Whether the receipt has fewer tokens than were sent, by more than templates differ."""
-        return Receipt(self.expected, self.receipt).short
-
 
 def long_reading(examiner: Examiner) -> LongReading:
-    able = examiner.once(ability)
+    able = examiner.once(reads_short_text)
     length = examiner.once(accepted).length
-    planted, first = sent_documents(examiner)[length]
+    planted, first = examiner.once(answered_documents)[length]
     said: dict[str, CheckReply | Failure] = {PLACES[0]: first}
     for place in PLACES[1:]:
         said[place] = ask_place(examiner, planted, place)
@@ -213,7 +191,7 @@ def _unread_places(
     planted: DoorCodes,
     missing: Sequence[str],
     said: Mapping[str, CheckReply | Failure],
-    able: Ability,
+    able: bool,
 ) -> tuple[list[str], str]:
     """Which of the places whose codes were not found are not read, and how that was seen.
 
@@ -234,7 +212,7 @@ def _unread_places(
 
 
 def _is_unread(
-    examiner: Examiner, planted: DoorCodes, place: str, before: CheckReply | Failure, able: Ability
+    examiner: Examiner, planted: DoorCodes, place: str, before: CheckReply | Failure, able: bool
 ) -> tuple[bool, str]:
     """Whether a fact that was not found makes no difference to the answer, and how that was seen."""
     if examiner.server is None or isinstance(before, Failure):
@@ -249,7 +227,7 @@ def _is_unread(
         read, evidence = _differs(one, again, other)
         return not read, f"with another code there the answer changes by {evidence}"
     same = one.text == other.text
-    return same and able.is_enough, f"with another code there the answer is {'the same' if same else 'another'}"
+    return same and able, f"with another code there the answer is {'the same' if same else 'another'}"
 
 
 def _read_before(ask: Callable[[], CheckReply | Failure]) -> CheckReply | Failure:
@@ -272,11 +250,11 @@ def _differs(one: CheckReply, again: CheckReply, other: CheckReply) -> tuple[boo
 
 
 def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
-    found, able = examiner.once(long_reading), examiner.once(ability)
+    found, able = examiner.once(long_reading), examiner.once(reads_short_text)
     if examiner.server is None:
         seen = len(PLACES) - len(found.unsure)
         return Ok(f"in process nothing is cut; {seen} of {len(PLACES)} facts in {found.length:,} tokens are found")
-    short = _counts_are_true(examiner) and found.receipt is not None and found.is_short
+    short = _pattern(examiner).is_true and found.receipt is not None and Receipt(found.expected, found.receipt).short
     fix = "start the server with a context of at least the lengths you measure (Ollama num_ctx, llama.cpp --ctx-size, "
     fix += "vLLM --max-model-len) and without truncate_prompt_tokens or context shift, or measure shorter lengths"
     counted = "" if found.receipt is None else f"; the receipt says {found.receipt:,} of {found.expected:,} tokens"
@@ -295,23 +273,16 @@ def check_truncation(examiner: Examiner) -> Ok | Finding | NotMade:
         named = format_list([REGIONS[place] for place in found.unsure])
         known = "though its text is read" if examiner.logprob_fields else "and whether its text is read is not known"
         what = f"at {found.length:,} tokens the code in {named} is not found, {known}: {found.evidence}"
-        return Ok(what if able.is_enough else f"{what}; the model hardly finds one in a short text either")
+        return Ok(what if able else f"{what}; the model hardly finds one in a short text either")
     return Ok(f"facts at five depths of {found.length:,} tokens are found{counted}")
 
 
-def _counts_are_true(examiner: Examiner) -> bool:
+def _pattern(examiner: Examiner) -> CountPattern:
+    """That of a server without counts, where it cannot be found out."""
     try:
-        return examiner.server is not None and examiner.once(pattern).is_true
+        return examiner.once(pattern)
     except CannotCheck:
-        return False
-
-
-def _counts_in_other_tokens(examiner: Examiner) -> bool:
-    try:
-        seen = examiner.once(pattern)
-    except CannotCheck:
-        return False
-    return bool(seen.odd or seen.tokenizes_differently)
+        return CountPattern(given=False)
 
 
 def _read_whole(examiner: Examiner, found: LongReading) -> int:
@@ -331,14 +302,14 @@ def _read_whole(examiner: Examiner, found: LongReading) -> int:
 
 
 def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
-    found = examiner.once(accepted)
-    added = examiner.once(pattern).addition if _counts_are_true(examiner) else 0
+    found, seen = examiner.once(accepted), _pattern(examiner)
+    added = seen.addition if seen.is_true else 0
     nearly = found.claimed is not None and found.length >= (1 - 2 * SLACK) * (found.claimed - max(0, added))
     if found.refusal is not None and nearly:
         return Ok(
             f"about {found.length:,} of the claimed {found.claimed:,} tokens are accepted beside what the server adds"
         )
-    if found.refusal is not None and _counts_in_other_tokens(examiner):
+    if found.refusal is not None and (seen.odd or seen.tokenizes_differently):
         return NotMade("the tokenizer is not the server's, so the length of a prompt is not known")
     if found.refusal is not None:
         examiner.numbers["accepted_tokens"] = found.length

@@ -1,4 +1,4 @@
-"""Checks of what stands around the user's text: the chat template, a doubled beginning of text, a hidden system prompt.
+"""Checks of what is around the user's text: the chat template, a doubled beginning of text, a hidden system prompt.
 
 Tokens that every prompt has beyond its template were added on the way. Where the counts show nothing, the same prompt
 is sent as messages and as the token ids that the template makes of it: the answers must be equal.
@@ -113,7 +113,7 @@ def _check_own_template(model: Model) -> Ok | Finding | NotMade:
         return NotMade("no chat template or no beginning-of-text token is used")
     if model.frame.before.startswith(2 * bos):
         return Finding(
-            f"the template begins with {model.frame.before[:40]!r}: {bos!r} stands twice", "give template=FILE"
+            f"the template begins with {model.frame.before[:40]!r}: {bos!r} is there twice", "give template=FILE"
         )
     return Ok(f"the template begins with {model.frame.before[:40]!r}")
 
@@ -143,7 +143,7 @@ def _doubled_bos(examiner: Examiner) -> str:
         return ""
     ids = server.tokenizer.encode(server.frame.before).tolist()
     if ids[: 2 * len(bos)] == bos * 2:
-        return f"the template begins with {server.frame.before[:40]!r}: the beginning-of-text token stands twice"
+        return f"the template begins with {server.frame.before[:40]!r}: the beginning-of-text token is there twice"
     return ""
 
 

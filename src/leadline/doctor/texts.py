@@ -72,11 +72,11 @@ class DoorCodes:
         return self.probe(place).answer_prefix if self.document.frame.prefill else ""
 
 
-def plant(examiner: Examiner, length: int, *, depths: Sequence[float] = DEPTHS) -> DoorCodes:
-    """A document of `length` tokens, allowance included, whose five facts are at the depths."""
+def plant(examiner: Examiner, length: int) -> DoorCodes:
+    """A document of `length` tokens, allowance included, whose five facts are at five depths."""
     number = examiner.random.randrange(10_000, 100_000)
     values = dict(zip(PLACES, map(str, examiner.random.sample(range(10_000, 100_000), len(PLACES))), strict=True))
-    cells = [Cell("doctor", length, depth, i) for i, depth in enumerate(depths)]
+    cells = [Cell("doctor", length, depth, i) for i, depth in enumerate(DEPTHS)]
     facts = tuple(
         Fact(place, FACT.format(place=place, value=values[place]), cell.depth or 0.0, length)
         for place, cell in zip(PLACES, cells, strict=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from leadline.core import registry
-from leadline.core.contracts import ModelCard, ModelProvider, Tokenizer
+from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import LeadlineError, UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_text
@@ -49,7 +49,7 @@ class FunctionModel:
         self._options = options
         self.tokenizer: Tokenizer = open_tokenizer(options.tokenizer)
         self.frame: Frame = completion_frame()
-        self.grain: Literal["probe", "document"] = "probe" if options.parallel else "document"
+        self.asked_per: AskedPer = "probe" if options.parallel else "document"
 
     @property
     def card(self) -> ModelCard:

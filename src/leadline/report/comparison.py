@@ -20,14 +20,14 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.report.charts.grid import difference_map, format_few, format_pairs, sentence
+from leadline.report.charts.grid import difference_map
 from leadline.report.charts.theme import Figure
+from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, label_of, model_of
-from leadline.results.sentences import length_range
+from leadline.results.sentences import effective_interval, effective_point, format_comparison, format_few, format_pairs
 from leadline.results.table import Tally
 from leadline.results.verdict import Verdict, format_truncation
-from leadline.stats.comparability import Obstacle, comparability
-from leadline.stats.compare import Comparison, Difference, compare, pair
+from leadline.stats.compare import Comparison, Difference, compare
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.gate import GateCheck, GateResult
 from leadline.store.manifest import Manifest
@@ -132,8 +132,9 @@ def _rank(run: Run, found: Verdict) -> tuple[float, float]:
 
 def effective_cell(found: EffectiveLength | None) -> ValueCell:
     """`43k` and `35k to 52k`."""
-    value, _, interval = length_range(found).partition(" (") if found else (NO_NUMBER, "", "")
-    return ValueCell(value, interval.removesuffix(")").removeprefix("95%: "))
+    if found is None:
+        return ValueCell(NO_NUMBER, "")
+    return ValueCell(effective_point(found), effective_interval(found, with_confidence=False))
 
 
 def _accuracy_cell(tally: Tally | None) -> ValueCell:
@@ -175,9 +176,7 @@ def differences_from_first(
 
 def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> RunDifference:
     (base, candidate), name = runs, f"{names[1]} compared with {names[0]}"
-    pairs = pair(base.table.samples, candidate.table.samples)
-    old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in runs)
-    obstacles = comparability(old, new, pairs)
+    pairs, obstacles = pair_runs(base, candidate)
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
     warnings = tuple(filter(None, map(unmeasured_note, names, runs))) + warnings
@@ -190,7 +189,7 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     except UsageError as error:
         return RunDifference(name, f"Not compared: {error.what}.", None, None, warnings)
     figure = difference_map(found, names, narrow=narrow, titled=titled)
-    return RunDifference(name, sentence(found), found, figure, warnings)
+    return RunDifference(name, format_comparison(found), found, figure, warnings)
 
 
 # --- a comparison or gate as text ---------------------------------------------------------------
@@ -226,7 +225,7 @@ def junit_xml(
 
 
 def format_check(check: GateCheck) -> str:
-    """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it cannot be told."""
+    """`task:vt: -4.2 (-6.0 to -2.4), bound -3.0: fail`, and what would help where it is undecided."""
     unit = "%" if check.name == "effective" else ""
     span = format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f")
     more = ""

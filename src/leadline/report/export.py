@@ -1,14 +1,13 @@
-"""What a report writes besides the page: the samples as a table, every figure as a file, a summary in Markdown."""
+"""What a report writes besides the page: every figure as a file, and a summary in Markdown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from leadline.core.errors import MissingExtra, StoreError, UsageError
 from leadline.core.format import escape_markdown, format_length
-from leadline.report.charts.curves import class_bars, curves, effective_length_bar, run_curves
-from leadline.report.charts.grid import task_grid
+from leadline.report.charts.curves import curves, effective_length_bar, run_curves
+from leadline.report.charts.grid import class_bars, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
@@ -18,42 +17,10 @@ from leadline.report.score_tables import suite_markdown
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import verdict
-from leadline.store.export import columns_of, rows, write_csv, write_jsonl
-from leadline.store.runs import read_records, slug
+from leadline.store.runs import slug
 
-DATA_FORMATS = ("csv", "jsonl", "parquet")
 COLUMN_PANELS = 4
 """Panels that fit into one column of a paper."""
-
-
-def write_data(run: Run, path: Path) -> Path:
-    """The samples of a run as CSV, JSONL or Parquet, by the ending of the file."""
-    kind = path.suffix.removeprefix(".")
-    if kind not in DATA_FORMATS:
-        fix = f"choose a name that ends in .{', .'.join(DATA_FORMATS)}"
-        raise UsageError(f"unknown table format {path.name!r}", where="--data", fix=fix)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if kind == "csv":
-        write_csv(read_records(run.folder), path)
-    elif kind == "jsonl":
-        write_jsonl(read_records(run.folder), path)
-    else:
-        _write_parquet(run, path)
-    return path
-
-
-def _write_parquet(run: Run, path: Path) -> None:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtra("pyarrow", "frames", where="--data") from None
-    found = list(rows(read_records(run.folder)))
-    table = pyarrow.table({name: [row.get(name) for row in found] for name in columns_of(found)})
-    try:
-        pyarrow.parquet.write_table(table, path, compression="zstd")
-    except OSError as error:
-        raise StoreError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from None
 
 
 def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
+from leadline.core.format import format_depth, format_length, format_percent, sanitise
 from leadline.core.records import FailureClass
-from leadline.results.table import Place, Table, Tally, format_cell
+from leadline.results.table import Place, Table, Tally, format_cell, format_mean, format_place
 
 Scale = Sequence[str]
 Rgb = tuple[int, int, int]
@@ -184,10 +184,7 @@ def format_task(task: str) -> str:
 
 
 def _mean(task: str, length: int, tally: Tally, select: str) -> HeatmapCell:
-    value = (
-        f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(tally.interval)}%, {tally.done} answered"
-    )
-    label = f"{sanitise(task, 60)}, length {format_length(length)}, all depths: {value}"
+    label = f"{format_place(task, length, None)}, all depths: {format_mean(tally)}, {tally.done} answered"
     return replace(HeatmapCell.of(Place(task, length, None), tally, select, "all"), label=label)
 
 

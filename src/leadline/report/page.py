@@ -27,39 +27,36 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
-from leadline.report.charts.curves import class_bars, curves, effective_length_bar, run_curves
-from leadline.report.charts.grid import task_grid
+from leadline.report.charts.curves import curves, effective_length_bar, run_curves, thinking_curves
+from leadline.report.charts.grid import class_bars, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
 from leadline.report.charts.theme import Figure
-from leadline.report.charts.thinking import thinking_curves
 from leadline.report.comparison import differences_from_first, effective_cell, leaderboards, titles
 from leadline.report.embedded_samples import COLUMNS, TEXT_COLUMNS, EmbeddedSamples, PromptExcerpts, SamplePacker
 from leadline.report.heatmap_data import CLASS_COLOURS
-from leadline.report.judged import judged_html, judged_link
+from leadline.report.judge_tables import judged_section
 from leadline.report.score_tables import (
-    ABSENT_COLUMNS,
-    THINKING_COLUMNS,
-    VERDICT_COLUMNS,
-    WORDING_COLUMNS,
-    absent_cells,
-    stratum_cells,
+    absent_table,
+    stratum_table,
     suite_table,
-    thinking_cells,
-    verdict_cells,
-    wording_cells,
+    thinking_table,
+    verdict_table,
+    wording_table,
+    wrong_answer_table,
 )
 from leadline.report.terminal import footnotes
+from leadline.results.judge_results import RubricResults, read_judged
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.summary import cell_table
-from leadline.results.table import FAILURE_CLASSES, format_class, wrong_answer_rows
-from leadline.results.token_use import format_seconds_saved, is_shown
+from leadline.results.table import FAILURE_CLASSES, format_class
+from leadline.results.totals import format_seconds_saved, is_shown
 from leadline.results.verdict import READING_WORDS, Verdict, verdict
 from leadline.store.runs import read_records
 
 Values = dict[str, Any]
-Pairs = list[tuple[str, str]]
+NamedValues = list[tuple[str, str]]
 SCRIPTS = ("theme.js", "samples.js", "figures.js", "page.js", "downloads.js")
 FIGURE_HINT = (
     "Hover over a mark for its value; click it to see its samples. Keyboard: Tab to the figure, arrow keys to move, "
@@ -100,6 +97,7 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
     # Figures that need no verdict come first: they are drawn in another process while verdicts are computed here.
     figures = [_figures(run, at, alone=alone, live=live) for at, run in enumerate(runs)]
     names, verdicts = titles(runs), [verdict(run) for run in runs]
+    judged = [read_judged(run.folder) for run in runs]
     packed = pack_runs(runs) if served is None else EmbeddedSamples([], [], "")
     return template("page.html").render(
         title=f"{names[0] if alone else f'{len(runs)} runs'} · Leadline",
@@ -110,9 +108,9 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
         served=served,
         live_panel=Markup(served.live_panel) if served else "",
         hint=FIGURE_HINT,
-        sections=_sections(runs),
+        sections=_sections(runs, judged),
         comparison=None if alone else _comparison(runs, verdicts, names),
-        runs=[figures[at] | _run_values(run, verdicts[at], names[at], at) for at, run in enumerate(runs)],
+        runs=[figures[at] | _run_values(run, verdicts[at], judged[at], names[at], at) for at, run in enumerate(runs)],
         left_out=packed.left_out,
         index=data_block(_index(runs, names, packed) | ({"samples": served.samples} if served else {})),
         packs=[Markup(text) for text in packed.packs],
@@ -216,7 +214,7 @@ def _has_heatmap(run: Run) -> bool:
     return len(tasks) == 1 or any(run.table.has_depths(task) for task in tasks)
 
 
-def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def _sections(runs: Sequence[Run], judged: Sequence[Sequence[RubricResults]]) -> list[tuple[str, str]]:
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
         links += [(f"run-{at}", sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
@@ -226,7 +224,7 @@ def _sections(runs: Sequence[Run]) -> list[tuple[str, str]]:
         links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
         links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
         links += [("logprobs-0", "Log-probabilities")] if runs[0].logprobs else []
-        links += judged_link([run.folder for run in runs])
+        links += [("judged-0", "Judges")] if judged[0] else []
     return [*links, ("samples", "Samples")]
 
 
@@ -279,7 +277,7 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
     return {name: PageFigure(found[name], f"{name}-{at}") if name in found else None for name in names}
 
 
-def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
+def _run_values(run: Run, found: Verdict, judged: Sequence[RubricResults], title: str, at: int) -> Values:
     effective = effective_length_bar(run, found.effective) if found.effective else None
     grid = task_grid(run, found, at=at) if len(run.table.tasks) > 1 else None
     return {
@@ -291,13 +289,13 @@ def _run_values(run: Run, found: Verdict, title: str, at: int) -> Values:
         "effective": PageFigure(effective, f"effective-{at}") if effective else None,
         "grid": PageFigure(grid, f"grid-{at}") if grid else None,
         "suite": suite_table(run) if grid and run.suite else None,
-        "wrong_answers": wrong_answer_rows(run.table),
-        "verdicts": {"columns": VERDICT_COLUMNS, "rows": verdict_cells(run)},
-        "strata": {"columns": [*map(format_length, run.table.lengths)], "rows": stratum_cells(run)},
-        "absent": {"columns": ABSENT_COLUMNS, "rows": absent_cells(run)},
-        "wordings": {"columns": WORDING_COLUMNS, "rows": wording_cells(run)},
-        "thinking": {"columns": THINKING_COLUMNS, "rows": thinking_cells(run)},
-        "judged": judged_html(run.folder, at),
+        "wrong_answers": wrong_answer_table(run),
+        "verdicts": verdict_table(run),
+        "strata": stratum_table(run),
+        "absent": absent_table(run),
+        "wordings": wording_table(run),
+        "thinking": thinking_table([run], [title]),
+        "judged": [judged_section(found) for found in judged],
         "footnotes": footnotes(run),
         "provenance": provenance(run),
     }
@@ -307,7 +305,7 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
     """Name, value, and a note below the value."""
     whole, totals, effective = run.table.whole, run.totals, effective_cell(found.effective)
     accuracy, interval = format_percent(whole.mean), format_percent_range(whole.interval)
-    duration = format_duration(max(0.0, totals.ended - totals.started))
+    duration = format_duration(totals.seconds)
     return [
         ("claimed window", format_length(run.window) if run.window else "not stated", "tokens"),
         ("effective length", effective.value, f"95%: {effective.interval}" if effective.interval else ""),
@@ -321,10 +319,10 @@ def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
 # --- provenance ---------------------------------------------------------------------------------
 
 
-def provenance(run: Run) -> list[tuple[str, Pairs]]:
+def provenance(run: Run) -> list[tuple[str, NamedValues]]:
     """Where the numbers come from: sections of names and values."""
     manifest = run.manifest
-    sections: list[tuple[str, Pairs]] = [
+    sections: list[tuple[str, NamedValues]] = [
         ("Reproduce", [("command", s.command) for s in manifest.sessions[:1]]),
         ("Spec", list(_leaves(manifest.spec))),
         ("Cost", cost(run)),
@@ -341,12 +339,12 @@ def provenance(run: Run) -> list[tuple[str, Pairs]]:
     return [(title, pairs) for title, pairs in shown if pairs]
 
 
-def cost(run: Run) -> Pairs:
+def cost(run: Run) -> NamedValues:
     totals = run.totals
     pairs = [
         ("prompt tokens", format_number(totals.prompt_tokens)),
         ("completion tokens", format_number(totals.completion_tokens)),
-        ("time from first to last answer", format_duration(max(0.0, totals.ended - totals.started))),
+        ("time from first to last answer", format_duration(totals.seconds)),
         ("attempts", f"{totals.attempts:,} for {format_count(totals.asked, 'sample')}"),
     ]
     if totals.thinking_tokens:
@@ -369,7 +367,7 @@ def cost(run: Run) -> Pairs:
     return pairs
 
 
-def receipts(run: Run) -> Pairs:
+def receipts(run: Run) -> NamedValues:
     """Whether the model counted as many prompt tokens as were sent."""
     totals = run.totals
     return [

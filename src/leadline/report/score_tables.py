@@ -1,12 +1,12 @@
 """Scores as tables: a run of several tasks by task and length with RULER's averages, for the terminal, the page,
-Markdown and LaTeX; scores of published benchmarks; accuracy against thinking."""
+Markdown and LaTeX; scores of published benchmarks; strata, wrong answers, wordings and thinking."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -27,7 +27,8 @@ from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
 from leadline.results.sentences import length_range
-from leadline.results.token_use import is_shown
+from leadline.results.table import wrong_answer_rows
+from leadline.results.totals import is_shown
 from leadline.results.verdict import verdict_by_task
 from leadline.stats.intervals import Estimate
 from leadline.stats.ruler_summary import THRESHOLD, SuiteRow, SuiteSummary
@@ -36,15 +37,43 @@ SUITE_TASKS = 4
 """From this many tasks on a run is shown as one table of tasks and lengths instead of a heatmap for each task."""
 _PLAIN = box.Box("    \n    \n -- \n    \n -- \n -- \n    \n    \n", ascii=True)
 _COLOURED = box.Box("    \n    \n ── \n    \n ── \n ── \n    \n    \n")
+NO_AVERAGES = (None, None, None)
 RowKind = Literal["task", "category", "average", "interval", "published"]
 
 
 def grid_of(*titles: str, plain: bool) -> Grid:
     """A column of names, then columns of numbers. Names are folded where there is not room for both."""
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold")
+    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title_justify="left")
     grid.add_column(titles[0], overflow="fold")
     for title in titles[1:]:
         grid.add_column(title, justify="right", no_wrap=True)
+    return grid
+
+
+class TextTable(NamedTuple):
+    """A table as texts: the terminal and the page draw the same one."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    names: int = 1
+    """The first columns, which hold names; the others hold numbers."""
+    wrapped: bool = False
+    """Whether numbers may be broken into lines, too."""
+
+
+def draw(table: TextTable, *, plain: bool) -> Grid:
+    """For the terminal. Where it is not plain, a name is not repeated in the rows below it."""
+    grid = grid_of(*table.columns, plain=plain)
+    grid.title = table.title
+    for number, column in enumerate(grid.columns[1:], 1):
+        column.justify = "left" if number < table.names else "right"
+        column.no_wrap = number >= table.names and not table.wrapped
+        column.overflow = "fold"
+    before = ""
+    for name, *cells in table.rows:
+        grid.add_row(Text("" if name == before and not plain else name), *map(Text, cells))
+        before = name
     return grid
 
 
@@ -53,7 +82,7 @@ def grid_of(*titles: str, plain: bool) -> Grid:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCell:
-    """A number as text, and the share that it stands for, where it has a colour."""
+    """A number as text, and the share that it shows, where it has a colour."""
 
     text: str
     share: float | None = None
@@ -92,8 +121,7 @@ def suite_table(run: Run) -> SuiteTable:
         scores = tuple(
             _score(one.scores.get(length), "*" if (one.name, length) in fewer else "") for length in found.lengths
         )
-        averages = one.averages
-        means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+        means = one.averages or NO_AVERAGES
         effective = ScoreCell(str(one.effective) if one.effective else NO_NUMBER)
         ends = (*map(_score, means), effective) if several else (_score(means[0]),)
         return TableRow(kind, sanitise(one.name, 40), (*scores, *ends))
@@ -124,8 +152,7 @@ def _score(found: Estimate | None, note: str = "") -> ScoreCell:
 
 
 def _interval_row(whole: SuiteRow, lengths: Sequence[int], *, several: bool) -> TableRow:
-    averages = whole.averages
-    means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+    means = whole.averages or NO_AVERAGES
     every = [*(whole.scores.get(length) for length in lengths), *(means if several else means[:1])]
     cells = [ScoreCell(f"±{100 * _margin(e):.1f}" if e else "") for e in every]
     return TableRow("interval", "95% interval", (*cells, *([ScoreCell("")] if several else [])))
@@ -209,8 +236,7 @@ def latex(runs: Sequence[Run], names: Sequence[str]) -> str:
 
 def _board_cells(run: Run, lengths: Sequence[int]) -> list[str]:
     whole = _suite(run).whole
-    averages = whole.averages
-    means = (averages.average, averages.increasing, averages.decreasing) if averages else (None, None, None)
+    means = whole.averages or NO_AVERAGES
     scores = [*(whole.scores.get(length) for length in lengths), *means]
     return [*(_score(one).text for one in scores), str(whole.effective) if whole.effective else NO_NUMBER]
 
@@ -258,133 +284,77 @@ def _published_score(score: Estimate | None) -> str:
     return f"{100 * score.mean:.2f} ({100 * score.interval.low:.1f}–{100 * score.interval.high:.1f})"
 
 
-# --- strata and verdicts by task ----------------------------------------------------------------
-
-VERDICT_COLUMNS = ("task", "effective length", "longest", "score there", "weakest stratum there", "usual mistake")
+# --- tables for the terminal and the page -------------------------------------------------------
 
 
-def verdict_cells(run: Run) -> list[tuple[str, ...]]:
-    """The VERDICT_COLUMNS of every task, if one of them has strata."""
+def verdict_table(run: Run) -> TextTable:
+    """A row for every task, if one of them has strata."""
     rows = []
     for one in verdict_by_task(run) if run.strata else ():
         effective = length_range(one.effective) if one.effective else NO_NUMBER
-        weakest = f"{one.weakest.value}: {_stratum_score(one.weakest_mean)}" if one.weakest else ""
+        weakest = f"{one.weakest.value}: {_with_interval(one.weakest_mean)}" if one.weakest else ""
         mistake = f"{one.mistake} ({one.mistakes:,})" if one.mistake else ""
-        named = (effective, format_length(one.longest), _stratum_score(one.mean), weakest, mistake)
+        named = (effective, format_length(one.longest), _with_interval(one.mean), weakest, mistake)
         rows.append((sanitise(one.task, 40), *(sanitise(text, 80) for text in named)))
-    return rows
+    columns = ("task", "effective length", "longest", "score there", "weakest stratum there", "usual mistake")
+    return TextTable("verdict by task", columns, rows, names=len(columns))
 
 
-def stratum_cells(run: Run) -> list[tuple[str, ...]]:
-    """Task, stratum, and its score at every length in percent with the interval."""
+def stratum_table(run: Run) -> TextTable:
     lengths = run.table.lengths
-    return [
-        (sanitise(s.task, 40), sanitise(s.value, 40), *(_stratum_score(s.by_length.get(n)) for n in lengths))
+    rows = [
+        (sanitise(s.task, 40), sanitise(s.value, 40), *(_with_interval(s.by_length.get(n)) for n in lengths))
         for s in run.strata
     ]
+    columns = ("task", "stratum", *map(format_length, lengths))
+    return TextTable("by what was asked, percent with 95% intervals", columns, rows, names=2)
 
 
-def stratum_table(run: Run, *, plain: bool) -> Grid:
-    grid = grid_of("task", "stratum", *map(format_length, run.table.lengths), plain=plain)
-    grid.title, grid.columns[1].justify = "by what was asked, percent with 95% intervals", "left"
-    for row in stratum_cells(run):
-        grid.add_row(*map(Text, row))
-    return grid
+def absent_table(run: Run) -> TextTable:
+    """Questions without an answer: rates in percent with their intervals and numbers of questions."""
+    columns = ("task", "length", "accuracy where there is an answer", "false abstentions", "false alarms")
+    rows = []
+    for one in run.absent:
+        rates = (one.accuracy, one.false_abstentions, one.false_alarms)
+        shown = (_with_interval(rate) + (f", {rate.n:,}" if rate else "") for rate in rates)
+        rows.append((sanitise(one.task, 40), format_length(one.length), *shown))
+    return TextTable("questions without an answer, percent with 95% intervals", columns, rows, wrapped=True)
 
 
-def verdict_table(run: Run, *, plain: bool) -> Grid:
-    grid = grid_of(*VERDICT_COLUMNS, plain=plain)
-    grid.title = "verdict by task"
-    for column in grid.columns[1:]:
-        column.justify, column.no_wrap = "left", False
-    for row in verdict_cells(run):
-        grid.add_row(*map(Text, row))
-    return grid
+def wording_table(run: Run) -> TextTable:
+    """The lowest and highest score with the number of the wording."""
+    rows = []
+    for one in run.wordings:
+        ends = [f"{format_percent(score)} (no. {number})" for number, score in (one.lowest, one.highest)]
+        length = "all" if one.length is None else format_length(one.length)
+        rows.append((sanitise(one.task, 40), length, _with_interval(one.mean), *ends, format_percent(one.deviation)))
+    columns = ("task", "length", "mean (95%)", "lowest", "highest", "deviation")
+    return TextTable("spread over wordings, percent; the same samples in every wording", columns, rows)
 
 
-def _stratum_score(found: Estimate | None) -> str:
+def _with_interval(found: Estimate | None) -> str:
     return NO_NUMBER if found is None else f"{format_percent(found.mean)} ({format_percent_range(found.interval)})"
 
 
-# --- questions without an answer ----------------------------------------------------------------
-
-ABSENT_COLUMNS = ("accuracy where there is an answer", "false abstentions", "false alarms")
-
-
-def absent_cells(run: Run) -> list[tuple[str, ...]]:
-    """Task, length, and the ABSENT_COLUMNS in percent with their intervals and numbers of questions."""
-    rows = []
-    for one in run.absent:
-        rates = map(_rate, (one.accuracy, one.false_abstentions, one.false_alarms))
-        rows.append((sanitise(one.task, 40), format_length(one.length), *rates))
-    return rows
-
-
-def absent_table(run: Run, *, plain: bool) -> Grid:
-    grid = grid_of("task", "length", *ABSENT_COLUMNS, plain=plain)
-    grid.title = "questions without an answer, percent with 95% intervals"
-    for column in grid.columns[2:]:
-        column.no_wrap = False
-    for row in absent_cells(run):
-        grid.add_row(*map(Text, row))
-    return grid
-
-
-# --- the spread over wordings ---
-
-WORDING_COLUMNS = ("mean (95%)", "lowest", "highest", "deviation")
-
-
-def wording_cells(run: Run) -> list[tuple[str, ...]]:
-    """Task, length, and the WORDING_COLUMNS in percent, the lowest and highest with the number of the wording."""
-    rows = []
-    for one in run.wordings:
-        mean = f"{format_percent(one.mean.mean)} ({format_percent_range(one.mean.interval)})"
-        ends = [f"{format_percent(score)} (no. {number})" for number, score in (one.lowest, one.highest)]
-        length = "all" if one.length is None else format_length(one.length)
-        rows.append((sanitise(one.task, 40), length, mean, *ends, format_percent(one.deviation)))
-    return rows
-
-
-def wording_table(run: Run, *, plain: bool) -> Grid:
-    grid = grid_of("task", "length", *WORDING_COLUMNS, plain=plain)
-    grid.title = "spread over wordings, percent; the same samples in every wording"
-    for row in wording_cells(run):
-        grid.add_row(*map(Text, row))
-    return grid
-
-
-def _rate(found: Estimate | None) -> str:
-    if found is None:
-        return NO_NUMBER
-    return f"{format_percent(found.mean)} ({format_percent_range(found.interval)}), {found.n:,}"
-
-
-# --- thinking -----------------------------------------------------------------------------------
-
-THINKING_COLUMNS = ("length", "accuracy", "thinking, mean", "most", "allowance", "cut off")
-
-
-def thinking_cells(run: Run) -> list[tuple[str, ...]]:
-    """A row for each length; none for a run without thinking."""
-    return _thinking_rows(run) if is_shown(run.totals.thinking) else []
-
-
-def thinking_grid(runs: Sequence[Run], names: Sequence[str], *, plain: bool) -> Grid | None:
-    """For the terminal; None if no run has thinking. Runs of a sweep without thinking are in it too."""
-    if not any(is_shown(run.totals.thinking) for run in runs):
-        return None
-    grid = grid_of("run", *THINKING_COLUMNS, plain=plain)
-    grid.title = "accuracy against thinking"
-    for run, name in zip(runs, names, strict=True):
-        for number, row in enumerate(_thinking_rows(run)):
-            grid.add_row(Text(sanitise(name, 40) if plain or not number else ""), *row)
-    return grid
-
-
-def _thinking_rows(run: Run) -> list[tuple[str, ...]]:
-    return [
+def wrong_answer_table(run: Run) -> TextTable:
+    """The classes of wrong answers, and what was seen in them, at every length."""
+    rows = [
         (
+            sanitise(row.task, 40),
+            sanitise(str(row.answer), 80),
+            *(f"{count:,}" if count else "" for count in row.counts),
+        )
+        for row in wrong_answer_rows(run.table)
+    ]
+    return TextTable("", ("task", "wrong answers", *map(format_length, run.table.lengths)), rows, names=2)
+
+
+def thinking_table(runs: Sequence[Run], names: Sequence[str]) -> TextTable:
+    """A row for each length of every run, with thinking or without; no rows if no run has any. One run goes unnamed."""
+    several = len(runs) > 1
+    rows = [
+        (
+            *([sanitise(name, 40)] if several else []),
             format_length(length),
             f"{format_percent(use.accuracy)}%",
             format_number(use.mean_tokens),
@@ -392,6 +362,10 @@ def _thinking_rows(run: Run) -> list[tuple[str, ...]]:
             format_number(use.allowed) if use.allowed else "the task's",
             f"{100 * use.cut_share:.1f}%",
         )
+        for run, name in zip(runs, names, strict=True)
         for length, use in sorted(run.totals.thinking.items())
         if use.answers
     ]
+    columns = (*(["run"] if several else []), "length", "accuracy", "thinking, mean", "most", "allowance", "cut off")
+    shown = any(is_shown(run.totals.thinking) for run in runs)
+    return TextTable("accuracy against thinking", columns, rows if shown else ())

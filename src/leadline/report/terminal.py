@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
@@ -24,26 +23,29 @@ from leadline.core.format import (
 )
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
-from leadline.report.judged import show_judged
+from leadline.report.judge_tables import show_judged
 from leadline.report.score_tables import (
     SUITE_TASKS,
+    TextTable,
     absent_table,
+    draw,
     grid_of,
     published_table,
     stratum_table,
     suite_grid,
-    thinking_grid,
+    thinking_table,
     verdict_table,
     wording_table,
+    wrong_answer_table,
 )
 from leadline.results.breakdowns import FromMemory, from_memory
+from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
-from leadline.results.progress import Progress
-from leadline.results.run import MetricName, Run, format_interval_kind, load_run
+from leadline.results.progress import RunProgress
+from leadline.results.run import MetricName, Run, format_interval_kind
 from leadline.results.table import Table, Tally, wrong_answer_rows
 from leadline.results.totals import Receipts
-from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, shapes, verdict
-from leadline.stats.comparability import mixed_variants
+from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, verdict
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.store.runs import read_records
@@ -51,35 +53,30 @@ from leadline.store.runs import read_records
 # --- one run ------------------------------------------------------------------------------------
 
 
-def print_summary(folder: Path | str, console: Console) -> None:
-    """What `leadline report` and the end of a run print."""
-    show_run(load_run(folder), console)
-
-
 def show_run(run: Run, console: Console) -> None:
+    """What `leadline report` and the end of a run print."""
     colour = has_colours(console)
     console.print(heading(run))
     console.print(Text(verdict(run).claim, style="bold"))
-    for sentence in filter(None, [reading_warning(run), *shapes(run)]):
+    for sentence in filter(None, [reading_warning(run), *verdict(run).shapes]):
         console.print(Text(sentence))
     for part in _suite(run, colour) if len(run.table.tasks) >= SUITE_TASKS else _tasks(run, colour):
         console.print(part)
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
-    if (thinking := thinking_grid([run], [run.label], plain=not colour)) is not None:
-        console.print(thinking)
+    _print_table(thinking_table([run], [run.label]), console)
     show_judged(run.folder, console)
     if run.published:
         console.print(published_table(run, plain=not colour))
-    if run.strata:
-        console.print(stratum_table(run, plain=not colour))
-        console.print(verdict_table(run, plain=not colour))
-    if run.absent:
-        console.print(absent_table(run, plain=not colour))
-    if run.wordings:
-        console.print(wording_table(run, plain=not colour))
+    for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):
+        _print_table(table, console)
     for line in footnotes(run):
         console.print(Text(line, style="dim"))
+
+
+def _print_table(table: TextTable, console: Console) -> None:
+    if table.rows:
+        console.print(draw(table, plain=not has_colours(console)))
 
 
 def _suite(run: Run, colour: bool) -> Iterator[RenderableType]:
@@ -100,7 +97,7 @@ def _tasks(run: Run, colour: bool) -> Iterator[RenderableType]:
     grids = (data for data in heatmaps_of(run.table) if data.task and len(data.rows) > 1)  # one depth: in the table
     yield from (heatmap(data, colour=colour) for data in grids)
     if run.table.wrong:
-        yield wrong_answer_table(run, plain=not colour)
+        yield draw(wrong_answer_table(run), plain=not colour)
 
 
 def has_colours(console: Console) -> bool:
@@ -126,16 +123,6 @@ def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
                 tally = table.by_task_and_length[task, length]
                 name = Text(sanitise(task, 40) if length == lengths[0] or plain else "")
                 grid.add_row(name, format_length(length), *_numbers(tally), end_section=length == lengths[-1])
-    return grid
-
-
-def wrong_answer_table(run: Run, *, plain: bool) -> Grid:
-    """The classes of wrong answers, and what was seen in them, at every length."""
-    grid = grid_of("task", "wrong answers", *map(format_length, run.table.lengths), plain=plain)
-    grid.columns[1].justify = "left"
-    for row in wrong_answer_rows(run.table):
-        counts = [f"{count:,}" if count else "" for count in row.counts]
-        grid.add_row(Text(sanitise(row.task, 40)), Text(sanitise(str(row.answer), 80)), *counts)
     return grid
 
 
@@ -216,7 +203,7 @@ def receipt_notes(receipts: Receipts) -> list[str]:
 
 
 MANY_CELLS = 20
-"""Of so many, one is expected to lie outside its 95 % interval."""
+"""Of this number, one is expected to lie outside its 95 % interval."""
 
 
 def footnotes(run: Run) -> list[str]:
@@ -294,8 +281,7 @@ def show_side_by_side(runs: Sequence[Run], names: Sequence[str], console: Consol
         for board in leaderboards([run for run, _ in asked], verdicts, [sanitise(name, 60) for _, name in asked]):
             console.print(_leaderboard(board, plain=plain))
         console.print(Text("Accuracy in percent, with its 95% interval over documents below.", style="dim"))
-    if (thinking := thinking_grid(runs, names, plain=plain)) is not None:
-        console.print(thinking)
+    _print_table(thinking_table(runs, names), console)
     for table in _metric_tables(runs, names, plain=plain):
         console.print(table)
     for line in dict.fromkeys(line for run in runs for line in footnotes(run)):
@@ -343,7 +329,7 @@ _OTHER_LINES = 8
 
 
 def run_screen(
-    run: Run, progress: Progress, failures: Sequence[FailedSample], console: Console, hint: str = ""
+    run: Run, progress: RunProgress, failures: Sequence[FailedSample], console: Console, hint: str = ""
 ) -> Group:
     """Never taller than the terminal: what scrolls out of it cannot be redrawn."""
     latest = list(failures)[-SHOWN_FAILURES:]
@@ -359,7 +345,7 @@ def run_screen(
     return Group(*parts)
 
 
-def _progress_bar(progress: Progress) -> RenderableType:
+def _progress_bar(progress: RunProgress) -> RenderableType:
     text = Text(progress.describe(), no_wrap=True, overflow="ellipsis")
     if progress.planned is None:
         return text

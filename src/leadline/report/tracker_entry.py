@@ -34,7 +34,7 @@ from leadline.results.table import FAILURE_CLASSES, Tally
 from leadline.results.verdict import Verdict, verdict
 from leadline.stats.effective import EffectiveLength
 
-Numbers = Iterator[tuple[str, float]]
+NamedNumbers = Iterator[tuple[str, float]]
 BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
 
 
@@ -60,7 +60,7 @@ def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> Tracke
     )
 
 
-def numbers_of(run: Run, found: Verdict) -> Numbers:
+def numbers_of(run: Run, found: Verdict) -> NamedNumbers:
     table, whole = run.table, run.table.whole
     yield from _effective("leadline/effective_length", found.effective)
     yield from _tally("leadline/accuracy", whole, ends=True)
@@ -87,7 +87,7 @@ def numbers_of(run: Run, found: Verdict) -> Numbers:
             yield f"leadline_outcome/{outcome}", whole.classes.get(outcome, 0) / asked
 
 
-def _tally(name: str, tally: Tally, *, ends: bool = False) -> Numbers:
+def _tally(name: str, tally: Tally, *, ends: bool = False) -> NamedNumbers:
     if tally.mean is None:
         return
     yield name, tally.mean
@@ -96,7 +96,7 @@ def _tally(name: str, tally: Tally, *, ends: bool = False) -> Numbers:
         yield f"{name}_high", tally.interval.high
 
 
-def _effective(name: str, found: EffectiveLength | None) -> Numbers:
+def _effective(name: str, found: EffectiveLength | None) -> NamedNumbers:
     """The length and its interval. An open end lies outside the measured lengths and has no number."""
     if found is None:
         return
@@ -119,7 +119,7 @@ def _figures(run: Run, found: Verdict) -> Iterator[tuple[str, bytes]]:
         yield "log-probabilities", render(logprob_curves(run), "png")
 
 
-def _distinct(numbers: Numbers) -> dict[str, float]:
+def _distinct(numbers: NamedNumbers) -> dict[str, float]:
     """Names that every tracker accepts, with a number where two names would become the same."""
     made: dict[str, float] = {}
     for name, value in numbers:

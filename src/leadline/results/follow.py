@@ -12,10 +12,11 @@ from pathlib import Path
 import msgspec
 
 from leadline.core.errors import StoreError
-from leadline.core.format import format_depth, format_length, sanitise
+from leadline.core.format import sanitise
 from leadline.core.records import Completion, Record
-from leadline.results.progress import Progress, SampleCounter, Status, finished_if_whole, status_of
+from leadline.results.progress import RunProgress, RunStatus, SampleCounter, finished_if_whole, status_of
 from leadline.results.run import Run
+from leadline.results.table import format_place
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RECORDS, DecodeError, UnreadableLine, decode
 
@@ -96,11 +97,8 @@ class FailedSample:
     @classmethod
     def of(cls, record: Record) -> FailedSample:
         cell, (kind, message) = record.cell, record.why_failed
-        place = f"{sanitise(cell.task, 60)}, length {format_length(cell.length)}"
-        if cell.depth is not None:
-            place += f", depth {format_depth(cell.depth)}"
-        why = f"{kind}: {sanitise(message, 300)}"
-        return cls(record.started + record.seconds, f"{place}, sample {cell.sample}", why)
+        place = f"{format_place(cell.task, cell.length, cell.depth)}, sample {cell.sample}"
+        return cls(record.started + record.seconds, place, f"{kind}: {sanitise(message, 300)}")
 
 
 class RunMonitor:
@@ -149,7 +147,7 @@ class RunMonitor:
             self.status, self.version = status, self.version + 1
         return self.version != before
 
-    def _current_status(self, now: float | None) -> Status:
+    def _current_status(self, now: float | None) -> RunStatus:
         return finished_if_whole(status_of(self.folder, self.manifest, now), self.manifest, self.asked)
 
     def _read(self) -> None:
@@ -174,7 +172,7 @@ class RunMonitor:
     def asked(self) -> int:
         return len(self._newest)
 
-    def progress(self, now: float | None = None) -> Progress:
+    def progress(self, now: float | None = None) -> RunProgress:
         return self._counter.progress(self.status, now)
 
     def run(self, *, fresh: bool = True) -> Run:

@@ -19,19 +19,19 @@ from leadline.store.files import is_held, machine_of
 from leadline.store.manifest import Manifest
 from leadline.store.runs import RECORDS
 
-Status = Literal["running", "finished", "stopped"]
+RunStatus = Literal["running", "finished", "stopped"]
 FRESH_SECONDS = 60.0
 """Where the lock cannot be checked (another machine, a system without locks), a file this young is being written."""
 
 
-def status_of(folder: Path, manifest: Manifest, now: float | None = None) -> Status:
+def status_of(folder: Path, manifest: Manifest, now: float | None = None) -> RunStatus:
     """Finished if the last session has an end, running if a process holds the lock, else stopped."""
     if manifest.sessions and manifest.sessions[-1].ended:
         return "finished"
     return "running" if is_written(folder, now) else "stopped"
 
 
-def finished_if_whole(status: Status, manifest: Manifest, asked: int) -> Status:
+def finished_if_whole(status: RunStatus, manifest: Manifest, asked: int) -> RunStatus:
     """A stopped run that has nothing left to ask counts as finished."""
     whole = not manifest.spec.get("until") and asked >= manifest.planned
     return "finished" if status == "stopped" and whole else status
@@ -52,10 +52,10 @@ def is_written(folder: Path, now: float | None = None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RunProgress:
     """Counts at one moment. `planned` is None where a stopping rule decides how many samples there will be."""
 
-    status: Status
+    status: RunStatus
     done: int
     failed: int
     planned: int | None
@@ -139,9 +139,10 @@ class SampleCounter:
         for one, sign in ((replaces, -1), (record, 1)):
             if one is None:
                 continue
-            self.failed += sign * one.failed
-            self.done += sign * (not one.failed)
-            if one.started >= self._since or not one.failed:
+            failed = one.failed
+            self.failed += sign * failed
+            self.done += sign * (not failed)
+            if one.started >= self._since or not failed:
                 self._settled += sign
                 self._settled_tokens += sign * one.cell.length
         if record.started >= self._since:
@@ -149,7 +150,7 @@ class SampleCounter:
             self._prompt_tokens += record.prompt_tokens
             self._first = min(self._first, record.started)
 
-    def progress(self, status: Status = "running", now: float | None = None) -> Progress:
+    def progress(self, status: RunStatus = "running", now: float | None = None) -> RunProgress:
         elapsed = (time.time() if now is None else now) - self._first
         rate = left = None
         if status == "running" and elapsed > 0:
@@ -157,7 +158,7 @@ class SampleCounter:
             if self.planned is not None and self._settled < self.planned:
                 tokens = max(0, self.tokens - self._settled_tokens)
                 left = self._eta.seconds_left(self.planned - self._settled, tokens, elapsed)
-        return Progress(status, self.done, self.failed, self.planned, rate, left)
+        return RunProgress(status, self.done, self.failed, self.planned, rate, left)
 
 
 class Eta:

@@ -14,8 +14,8 @@ from typing import Any
 from leadline.core.errors import SourceError
 from leadline.core.files import parse_json, read_text
 from leadline.core.records import Record
+from leadline.results.score_files import EMPTY, length_of, read_cells, score_of
 from leadline.stats.intervals import Estimate, Interval, mean_interval, normal_quantile, wilson
-from leadline.stats.ruler_summary import EMPTY, length_of, read_cells, score_of
 from leadline.store.benchmark_files import E_BINS, INFINITEBENCH, LONGBENCH, V2_SAMPLES
 
 DIVISIONS = ("bin", "difficulty", "domain")

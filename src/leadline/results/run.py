@@ -19,7 +19,7 @@ from leadline.results.breakdowns import (
     absent_rates,
     wording_spreads,
 )
-from leadline.results.progress import Progress, SampleCounter, finished_if_whole, status_of
+from leadline.results.progress import RunProgress, SampleCounter, finished_if_whole, status_of
 from leadline.results.published import GroupScore, group_scores, scored_by
 from leadline.results.table import Place, Table, planned_places, tabulate
 from leadline.results.totals import Receipts, Totals
@@ -139,7 +139,7 @@ class Run:
         self._published_alone = [record for record in aside["no_context"] if "sample_id" in record.labels]
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
-        self.progress: Progress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
+        self.progress: RunProgress = counter.progress(finished_if_whole(status, manifest, self.totals.asked))
         """Status, counts, speed and time left."""
         self.unreadable = tuple(unreadable)
         """Lines that are not records."""
@@ -171,7 +171,7 @@ class Run:
         if self.tariff is None:
             return ""
         estimated = "" if self.receipts.equal + self.receipts.different else ", by our own token counts"
-        return f"{format_money(self.money, self.tariff.currency)} ({self.tariff.says}{estimated})"
+        return f"{format_money(self.money, self.tariff.currency)} ({self.tariff.origin}{estimated})"
 
     @cached_property
     def judge_money(self) -> dict[str, float]:

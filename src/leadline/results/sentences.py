@@ -1,13 +1,28 @@
-"""Statistics in sentences: effective lengths, and the shape of a map."""
+"""Statistics in sentences: effective lengths, shapes of maps, differences, gates, stopping rules, judges."""
 
 from __future__ import annotations
 
+import math
 from itertools import groupby
 
-from leadline.core.format import format_count, format_list, format_percent, format_tokens
+from leadline.core.format import (
+    format_count,
+    format_length,
+    format_list,
+    format_percent,
+    format_span,
+    format_tokens,
+    sanitise,
+)
+from leadline.results.judge_results import RubricResults
+from leadline.stats.allocate import CellWidths, GateLook, LengthSearch, SamplingStep
+from leadline.stats.compare import Comparison, Difference
 from leadline.stats.diagnose import Diagnosis, MapFinding
-from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength
+from leadline.stats.effective import RULER_THRESHOLD, EffectiveLength, Threshold
+from leadline.stats.gate import GateResult
 from leadline.stats.intervals import FEW_CLUSTERS
+
+# --- effective lengths --------------------------------------------------------------------------
 
 
 def first_failure(found: EffectiveLength) -> str:
@@ -87,6 +102,9 @@ def format_threshold(found: EffectiveLength) -> str:
     return f"{100 * found.threshold:g}%{known}"
 
 
+# --- the shape of a map -------------------------------------------------------------------------
+
+
 def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
     """A finding of a diagnosis in a sentence without its capital and full stop."""
     numbers = found.statistic
@@ -144,3 +162,173 @@ def _format_irregular(diagnosis: Diagnosis, mean: str) -> str:
     ]
     where = f": lowest at {format_list(parts)}" if parts else "; no single length or depth falls behind"
     return f"none of the known shapes{where}, {mean} over all"
+
+
+# --- differences between two runs ---------------------------------------------------------------
+
+
+def format_comparison(found: Comparison) -> str:
+    """The overall difference, and every part that differs after correction."""
+    overall = found.overall
+    total = f"{format_points(overall)} points overall on {format_pairs(found.pairs, found.documents)}"
+    # With one task, the task is the whole.
+    parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
+    changed = [d for d in parts if d.verdict in ("worse", "better")]
+    if overall.verdict == "not significant" and not changed:
+        interval = overall.estimate.interval
+        if interval.low <= 0 <= interval.high:
+            return f"No difference seen: {total}."
+        # With few documents or many tests, an interval without zero can still be chance.
+        return f"Not settled: {total}, which may still be chance (p {overall.adjusted:.2g} after correction)."
+    listed = "".join(f"; {d.verdict} {_format_part(d)}, {format_points(d)}" for d in changed)
+    verdict = "mixed" if overall.verdict == "not significant" else overall.verdict
+    return f"{verdict.capitalize()}: {total}{listed}."
+
+
+def format_pairs(pairs: int, documents: int) -> str:
+    """`220 paired prompts of 30 documents`, or `... (3 documents: too few to rely on)`."""
+    of = f" of {format_count(documents, 'document')}" if FEW_CLUSTERS <= documents < pairs else ""
+    return f"{pairs:,} paired prompts{of}{format_few(documents)}"
+
+
+def format_few(documents: int) -> str:
+    """` (3 documents: too few to rely on)`; empty from five documents on."""
+    return f" ({format_count(documents, 'document')}: too few to rely on)" if documents < FEW_CLUSTERS else ""
+
+
+def format_points(d: Difference) -> str:
+    """`-4.2 (95%: -6.0 to -2.4)`."""
+    interval = d.estimate.interval
+    return f"{100 * d.estimate.mean:+.1f} (95%: {format_span(100 * interval.low, 100 * interval.high, '+.1f')})"
+
+
+def _format_part(d: Difference) -> str:
+    name = sanitise(d.name.partition(":")[2], 60)
+    return {"length": f"at {name}", "task": f"on {name}", "depth": f"in the {name} of the document"}.get(d.scope, name)
+
+
+# --- gates and stopping rules -------------------------------------------------------------------
+
+SHOWN = 6
+"""Names of checks that a one-line summary lists."""
+
+
+def format_wanted(line: Threshold) -> str:
+    """`a score of 85.6`, or `85% of the score at the shortest length`."""
+    if line.share is not None:
+        return f"{100 * line.share:g}% of the score at the shortest length"
+    return f"a score of {100 * line.value:g}"
+
+
+def format_gate(result: GateResult) -> str:
+    """`fail: task:vt, length:128k`: the verdict and the checks that gave it."""
+    if result.verdict == "pass":
+        return f"pass: all {len(result.checks)} checks lie above their bounds"
+    return f"{result.verdict}: {_deciding_checks(result)}"
+
+
+def _deciding_checks(result: GateResult) -> str:
+    names = [check.name for check in result.checks if check.verdict == result.verdict]
+    return f"{', '.join(names[:SHOWN])}{' ...' if len(names) > SHOWN else ''}"
+
+
+def format_step(step: SamplingStep) -> str:
+    """What a stopping rule found, without the outcome itself, which is shown before it."""
+    if isinstance(step.found, LengthSearch):
+        text = _format_search(step.found)
+    elif isinstance(step.found, CellWidths):
+        text = _format_widths(step, step.found)
+    else:
+        text = _format_look(step.found)
+    return f"{text}; its last samples got no answer" if step.unanswered else text
+
+
+def format_saving(step: SamplingStep, fixed: int) -> str:
+    """`spent 20M tokens; 100 samples a cell would take 14 times as many`."""
+    factor = f"{step.saving:.3g}"
+    times = "as many" if factor == "1" else f"{factor} times as many"
+    spent = f"spent {_short(step.spent)} tokens; {fixed} samples a cell would take {times}"
+    return spent if step.more is None else f"{spent}; about {_short(step.more)} more would settle the rest"
+
+
+def _format_search(found: LengthSearch) -> str:
+    if found.looking_at is not None:
+        return f"looking at {format_tokens(found.looking_at)}"
+    sure = f"({100 * found.confidence:g}% at every look)"
+    above, below = found.last_above, found.first_below
+    if found.between:
+        known = [f"at least {format_tokens(above)}"] if above is not None else []
+        known += [f"less than {format_tokens(below)}"] if below is not None else []
+        *others, last = [format_tokens(length) for length in found.between]
+        names = f"{', '.join(others)} and {last}" if others else last
+        known.append(f"{names} {'are' if others else 'is'} too close to the line, {format_wanted(found.line)}")
+        return f"{', '.join(known)} {sure}"
+    if above is None:
+        return f"below {format_tokens(found.shortest)} {sure}"
+    if below is None:
+        return f"at least {format_tokens(found.longest)} {sure}"
+    return f"{format_tokens(above)} reaches {format_wanted(found.line)}, {format_tokens(below)} does not {sure}"
+
+
+def _format_widths(step: SamplingStep, found: CellWidths) -> str:
+    if not step.done:
+        return f"widest cell +-{found.widest:.2f}"
+    if step.outcome == "undecided":
+        cells = f"{found.too_wide} of {format_count(found.cells, 'cell')}"
+        return f"{cells} are wider than +-{found.half_width:g} at {found.cap} samples"
+    width, sure = 2 * found.half_width, 100 * found.confidence
+    return f"the interval of every cell is at most {width:g} wide ({sure:g}% for each cell by itself, at every look)"
+
+
+def _format_look(found: GateLook) -> str:
+    if found.result is None:
+        text = "nothing to compare yet"
+    elif found.result.verdict == "undecided":
+        text = f"no verdict yet on {_deciding_checks(found.result)}"
+    else:
+        text = format_gate(found.result)
+    return f"{text}; the base has no more samples to compare with" if found.base_exhausted else text
+
+
+def _short(number: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:.3g}{letter}"
+    return f"{number:.3g}"
+
+
+# --- judges -------------------------------------------------------------------------------------
+
+
+UNCORRECTED = (
+    "Uncorrected: no labels by people, so the judges' bias is in every mean below, and no interval shows it. "
+    "`leadline judge RUN --label 40` draws the samples to label."
+)
+
+
+def judged_notes(judged: RubricResults) -> list[str]:
+    """What a reader must know before reading a judged number."""
+    rules = ", ".join(f"{count:,} {rule}" for rule, count in judged.by_rule.items())
+    notes = [
+        f"{judged.sent:,} of {judged.answers:,} answers were sent to judges; rules decided the others"
+        f"{f' ({rules})' if rules else ''}."
+    ]
+    if not judged.is_corrected:
+        notes.append(UNCORRECTED)
+    unparsed = {s.name: s.unparsed for s in judged.judges if s.unparsed}
+    if unparsed:
+        counts = ", ".join(f"{name} {count:,}" for name, count in unparsed.items())
+        notes.append(f"Replies without a verdict count as not right: {counts}.")
+    notes += [f"{s.name} is of the tested model's own family." for s in judged.judges if s.own_family]
+    if judged.agreement is not None and judged.agreement.nearly_one_label:
+        alpha = judged.agreement.krippendorff
+        near = "near zero" if math.isfinite(alpha.value) else "not defined"
+        notes.append(f"Nearly all verdicts are alike, so alpha is {near} however often judges agree: read AC1.")
+    if judged.trend is not None and judged.trend.falls:
+        lengths = sorted(judged.by_length)
+        notes.append(
+            f"Judges agree less on longer samples ({format_percent(judged.by_length[lengths[0]].raw.value)}% at "
+            f"{format_length(lengths[0])}, {format_percent(judged.by_length[lengths[-1]].raw.value)}% at "
+            f"{format_length(lengths[-1])}): part of the fall of the score may be the judges'."
+        )
+    return notes

@@ -21,7 +21,7 @@ from leadline.core.records import FailureClass, Record
 from leadline.core.types import Cell
 from leadline.stats.intervals import Estimate, Interval
 from leadline.stats.marginals import Marginal, marginals
-from leadline.stats.observations import Column, Failures, FloatArray, Key, Observations, observations
+from leadline.stats.observations import Column, Failures, FloatArray, GroupKey, Observations, observations
 from leadline.stats.sequential import anytime
 
 FAILURE_CLASSES: tuple[FailureClass, ...] = get_args(FailureClass)
@@ -108,7 +108,8 @@ class Table:
         is None where some answer has none."""
         self.moved = len(moved or {})
         """Samples at another depth of the grid than was asked for."""
-        self._asked = samples
+        self.as_asked = samples
+        """The samples at the depths that were asked for, by which two runs are paired."""
         self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
         """How samples without an answer enter the means."""
@@ -134,7 +135,7 @@ class Table:
         """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
         if self._published is None:
             return None
-        return replace(self.samples, value=_changed(self._asked, self.samples.value, self._published))
+        return replace(self.samples, value=_changed(self.as_asked, self.samples.value, self._published))
 
     @cached_property
     def cells(self) -> Mapping[Place, Tally]:
@@ -178,32 +179,32 @@ class Table:
     def has_depths(self, task: str) -> bool:
         return self.depths_of(task) != [None]
 
-    def _by(self, *columns: Column) -> Iterator[tuple[Key, Tally]]:
+    def _by(self, *columns: Column) -> Iterator[tuple[GroupKey, Tally]]:
         """A tally for every value of the columns, in the order of the plan."""
         at = [Place._fields.index(c) for c in columns]
-        planned: dict[Key, int] = {} if columns else {(): 0}  # the whole exists even if nothing was planned
-        classes: dict[Key, Counter[FailureClass]] = {}
+        planned: dict[GroupKey, int] = {} if columns else {(): 0}  # the whole exists even if nothing was planned
+        classes: dict[GroupKey, Counter[FailureClass]] = {}
         for place, count in self._planned.items():
             key = tuple(place[i] for i in at)
             planned[key] = planned.get(key, 0) + count
             classes.setdefault(key, Counter()).update(self._classes.get(place, {}))
-        found: dict[Key, Marginal] = {}
+        found: dict[GroupKey, Marginal] = {}
         if len(self.samples):
-            found = {m.key: m for m in marginals(self.samples, columns, planned=planned, failures=self.failures)}
+            found = {m.key: m for m in marginals(self.samples, columns, failures=self.failures)}
         estimates = self._estimates(columns, found)
         for key, count in planned.items():
             marginal, seen = found.get(key), classes.get(key, Counter())
             tally = Tally(
                 planned=count,
-                done=marginal.counts.done if marginal else 0,
-                failed=marginal.counts.failed if marginal else 0,
+                done=marginal.done if marginal else 0,
+                failed=marginal.failed if marginal else 0,
                 estimate=estimates.get(key),
                 if_failed_wrong=marginal.mean_if_failures_were_zero if marginal else None,
                 classes={c: seen[c] for c in FAILURE_CLASSES if seen[c]},
             )
             yield key, tally
 
-    def _estimates(self, columns: Sequence[Column], found: Mapping[Key, Marginal]) -> dict[Key, Estimate]:
+    def _estimates(self, columns: Sequence[Column], found: Mapping[GroupKey, Marginal]) -> dict[GroupKey, Estimate]:
         """Means with intervals for a fixed number of samples or, where a rule stopped the run, for any number."""
         known = {key: m.estimate for key, m in found.items() if m.estimate.n}
         if not self._stopped:
@@ -230,7 +231,7 @@ def tabulate(
     def counted() -> Iterator[Record]:
         nonlocal published
         for record in records:
-            cell = record.cell
+            cell, failed = record.cell, record.failed
             depth = _nearest_row(record, rows.get(cell.task, ()))
             place = Place(cell.task, cell.length, depth)
             if depth is not None and depth != cell.depth and cell not in moved:
@@ -240,10 +241,10 @@ def tabulate(
             if place not in classes:
                 classes[place] = Counter()
             classes[place][record.failure_class] += 1
-            if not record.failed and (record.detail or record.failure_class not in RIGHT):
+            if not failed and (record.detail or record.failure_class not in RIGHT):
                 answer = WrongAnswer(record.failure_class, record.detail)
                 wrong.setdefault(place[:2], Counter())[answer] += 1
-            if published is not None and not record.failed:
+            if published is not None and not failed:
                 score = record.scores.get(PUBLISHED)
                 if score is None:
                     published = None
@@ -310,12 +311,10 @@ def scorer_gaps(table: Table) -> list[ScorerGap]:
     return [
         ScorerGap(*key, tally.estimate, published[key])
         for key, tally in table.by_task_and_length.items()
-        if tally.estimate and key in published and published[key] - tally.estimate.mean > _half_width(tally.estimate)
+        if tally.estimate
+        and key in published
+        and published[key] - tally.estimate.mean > tally.estimate.interval.half_width
     ]
-
-
-def _half_width(found: Estimate) -> float:
-    return (found.interval.high - found.interval.low) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,10 +339,17 @@ def wrong_answer_rows(table: Table) -> list[WrongAnswerRow]:
 
 def format_cell(place: Place, tally: Tally) -> str:
     """`niah, length 4k, depth 50%: 80%, 95% interval 60–93%, 10 of 10 answered`."""
-    at = f"{sanitise(place.task, 60)}, length {format_length(place.length)}"
-    if place.depth is not None:
-        at += f", depth {format_depth(place.depth)}"
-    counts = f"{tally.done} of {tally.planned} answered" + (f", {tally.failed} failed" if tally.failed else "")
-    if tally.estimate is None:
-        return f"{at}: no data, {counts}"
-    return f"{at}: {format_percent(tally.mean)}%, 95% interval {format_percent_range(tally.interval)}%, {counts}"
+    mean = "no data" if tally.estimate is None else format_mean(tally)
+    failed = f", {tally.failed} failed" if tally.failed else ""
+    return f"{format_place(*place)}: {mean}, {tally.done} of {tally.planned} answered{failed}"
+
+
+def format_place(task: str, length: int, depth: float | None) -> str:
+    """`niah, length 4k, depth 50%`."""
+    at = f"{sanitise(task, 60)}, length {format_length(length)}"
+    return at if depth is None else f"{at}, depth {format_depth(depth)}"
+
+
+def format_mean(found: Tally | Estimate) -> str:
+    """`80%, 95% interval 60–93%`."""
+    return f"{format_percent(found.mean)}%, 95% interval {format_percent_range(found.interval)}%"

@@ -1,16 +1,34 @@
-"""Sums over the records of a run: how samples came out, tokens, receipts, caches, and what the server did."""
+"""Sums over the records of a run: how samples came out, receipts, tokens, caches, thinking, and what the server did."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from leadline.core.drafts import EXTRA_ALLOWANCE
 from leadline.core.errors import NotMeasured, TruncatedPrompts
-from leadline.core.format import format_count
+from leadline.core.format import format_count, format_duration
 from leadline.core.records import Completion, Receipt, Record
-from leadline.results.token_use import CacheUse, ThinkingByLength, ThinkingUse
+
+FEW_HITS = 0.1
+"""Share of the tokens that could have come from a cache; with fewer, the cache was not in effect."""
+LEAST_FOLLOWING = 4
+"""Answers that must have had something to find in a cache, before its absence is warned of."""
+
+_STATE_HITS = {
+    "vllm": "start vLLM with --enable-prompt-tokens-details",
+    "sglang": "start SGLang with --enable-cache-report",
+}
+_GET_HITS = {
+    "vllm": "start vLLM with --enable-prefix-caching and more memory for its cache (--gpu-memory-utilization, or "
+    "VLLM_CPU_KVCACHE_SPACE)",
+    "sglang": "start SGLang without --disable-radix-cache, or give its cache more memory (--mem-fraction-static)",
+    "llamacpp": "start llama.cpp without --no-cache-prompt, and with --parallel 1 or a longer --ctx-size",
+}
+_HOSTED = "try cache_key=yes in the model's name; hosted servers cache no prompts below about 1,024 tokens"
 
 UNANSWERED_SHARE = 0.5
 """Of the answers: with this many empty ones the server was measured and not the model."""
@@ -44,6 +62,189 @@ class Receipts:
         self.equal += difference == 0
         self.different += difference != 0
         self.largest_difference = max(self.largest_difference, difference, key=abs)
+
+
+# --- prompt tokens from a cache, and tokens of thinking -----------------------------------------
+#
+# Receipts say what came from a server's prefix cache. What could have come from it is on the records: the beginning of
+# every prompt that had been asked before, for another probe of its document.
+
+
+@dataclass(slots=True)
+class CacheUse:
+    """Sums over the answers of a run."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
+    cacheable_tokens: int = 0
+    cacheable_cached: int = 0
+    """Of the cacheable tokens of answers whose receipt says so, those that came from a cache."""
+    cacheable_stated: int = 0
+    """Cacheable tokens of answers whose receipt says how many came from a cache."""
+    following: int = 0
+    """Answers to prompts whose beginning had been asked before."""
+    stated: int = 0
+    """Answers whose receipt says how many tokens came from a cache, if only that there were none."""
+    answers: int = 0
+    first_seconds: float = 0.0
+    following_seconds: float = 0.0
+
+    def add(self, record: Record, outcome: Completion) -> None:
+        self.answers += 1
+        self.prompt_tokens += record.prompt_tokens
+        self.cached_tokens += outcome.cached_tokens or 0
+        self.written_tokens += outcome.cache_write_tokens or 0
+        self.stated += outcome.cached_tokens is not None
+        cacheable = record.receipt.cacheable
+        self.cacheable_tokens += cacheable
+        if cacheable:
+            self.following += 1
+            self.following_seconds += record.seconds
+            if outcome.cached_tokens is not None:
+                self.cacheable_stated += cacheable
+                self.cacheable_cached += min(outcome.cached_tokens, cacheable)
+        else:
+            self.first_seconds += record.seconds
+
+    @property
+    def hit_share(self) -> float | None:
+        """Of the tokens that could have come from the cache; None where the server does not say."""
+        return self.cacheable_cached / self.cacheable_stated if self.cacheable_stated else None
+
+    def values(self) -> dict[str, float | int | None]:
+        """For JSON."""
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens if self.stated else None,
+            "written_tokens": self.written_tokens,
+            "cacheable_tokens": self.cacheable_tokens,
+            "hit_share": self.hit_share,
+        }
+
+
+def format_cache_use(use: CacheUse) -> str:
+    """`31,020 of 120,400 prompt tokens were read, 89,380 (74 %) came from a cache: 92 % of those that could`."""
+    if not use.stated:
+        return ""
+    read = use.prompt_tokens - use.cached_tokens
+    share = 100 * use.cached_tokens / max(1, use.prompt_tokens)
+    line = f"{read:,} of {use.prompt_tokens:,} prompt tokens were read, {use.cached_tokens:,} ({share:.0f}%) came from "
+    line += "a cache"
+    if use.hit_share is not None:
+        line += f": {100 * use.hit_share:.0f}% of those that could"
+    if use.stated < use.answers:
+        line += f"; {format_count(use.answers - use.stated, 'answer')} did not say"
+    return line
+
+
+def format_seconds_saved(use: CacheUse) -> str:
+    """Tokens from a cache are not yet time saved: what first and further questions of a document took."""
+    first = use.answers - use.following
+    if not use.following or not first:
+        return ""
+    one, other = use.first_seconds / first, use.following_seconds / use.following
+    return f"the first question of a document took {format_duration(one)} on average, a further one " + (
+        format_duration(other)
+    )
+
+
+def cache_warning(use: CacheUse, fingerprints: Mapping[str, str]) -> str:
+    """That a cache was not in effect although documents were shared, with what would help; else empty."""
+    if use.following < LEAST_FOLLOWING:
+        return ""
+    kind = fingerprints.get("model.server", "").partition(" ")[0]
+    if use.hit_share is None:
+        if kind not in _STATE_HITS:
+            return ""
+        return (
+            "the server does not say how many tokens came from its prefix cache, so that it is not known whether "
+            f"sharing documents saved anything: {_STATE_HITS[kind]}"
+        )
+    if use.hit_share >= FEW_HITS:
+        return ""
+    return (
+        f"the documents were shared, but only {100 * use.hit_share:.0f}% of the tokens that could have come from the "
+        f"server's prefix cache did: {_GET_HITS.get(kind, _HOSTED)}"
+    )
+
+
+@dataclass(slots=True)
+class ThinkingUse:
+    """Sums over the answers of a length, or of a run."""
+
+    answers: int = 0
+    thought: int = 0
+    """Answers with thinking."""
+    tokens: int = 0
+    most: int = 0
+    cut_off: int = 0
+    """Answers that ended because the allowance did."""
+    score: float = 0.0
+    allowed: int = 0
+    """The largest allowance beyond that of the answer."""
+
+    def add(self, record: Record, outcome: Completion) -> None:
+        if record.score is None:
+            return
+        tokens = outcome.thinking_tokens or 0
+        allowed = record.labels.get(EXTRA_ALLOWANCE, "")
+        self.answers += 1
+        self.thought += bool(tokens or outcome.thinking)
+        self.tokens += tokens
+        self.most = max(self.most, tokens)
+        self.cut_off += outcome.finish == "length"
+        self.score += record.score
+        self.allowed = max(self.allowed, int(allowed) if allowed.isdecimal() else 0)
+
+    @property
+    def mean_tokens(self) -> float:
+        return self.tokens / self.answers if self.answers else 0.0
+
+    @property
+    def accuracy(self) -> float | None:
+        return self.score / self.answers if self.answers else None
+
+    @property
+    def cut_share(self) -> float:
+        return self.cut_off / self.answers if self.answers else 0.0
+
+
+ThinkingByLength = dict[int, ThinkingUse]
+
+
+def is_shown(found: ThinkingByLength) -> bool:
+    """Whether the model thought at all, or had room to."""
+    return any(use.thought or use.allowed for use in found.values())
+
+
+def thinking_values(found: ThinkingByLength) -> list[dict[str, float | int | None]]:
+    """For JSON."""
+    return [
+        {
+            "length": length,
+            "answers": use.answers,
+            "mean_thinking_tokens": use.mean_tokens,
+            "most_thinking_tokens": use.most,
+            "cut_off": use.cut_share,
+            "accuracy": use.accuracy,
+            "allowance": use.allowed,
+        }
+        for length, use in sorted(found.items())
+    ]
+
+
+# --- all sums -----------------------------------------------------------------------------------
+
+
+class ServerProblem(NamedTuple):
+    """`fix` is an option that may help."""
+
+    what: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
 
 
 @dataclass(slots=True)
@@ -93,10 +294,10 @@ class Totals:
         self.notes.update(record.sent.notes)
         if record.sent.form == "ids":
             self._add_reading(record)
-        outcome = record.outcome
-        self.failed += record.failed
-        self.done += not record.failed
-        if record.failed:
+        outcome, failed = record.outcome, record.failed
+        self.failed += failed
+        self.done += not failed
+        if failed:
             why, message = record.why_failed
             self.failures[why] += 1
             self.messages[why] = message
@@ -106,7 +307,7 @@ class Totals:
             self.cache.add(record, outcome)
             self.thinking_tokens += outcome.thinking_tokens or 0
             self.thinking.setdefault(record.cell.length, ThinkingUse()).add(record, outcome)
-            if not record.failed and not outcome.text.strip():
+            if not failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking
             if named := " ".join(filter(None, (outcome.model, outcome.system_fingerprint))):
@@ -128,9 +329,9 @@ class Totals:
         return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
 
     @property
-    def server_problem(self) -> str:
-        """What the server did for half of its answers or more, with the option that may help; empty if it answered.
-        Such a run is no measurement of the model."""
+    def server_problem(self) -> ServerProblem | None:
+        """What the server did for half of its answers or more; None if it answered. Such a run is no measurement of the
+        model."""
         if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
             did, count = "used the whole allowance for thinking", self.only_thinking
             fix = "allow more with --allowance auto and longer lengths, or switch thinking off with thinking=off"
@@ -138,8 +339,8 @@ class Totals:
             did, count = "returned an empty text", self.empty + self.only_thinking
             fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log"
         else:
-            return ""
-        return f"the server {did} in {count:,} of {format_count(self.done, 'answer')}; {fix}"
+            return None
+        return ServerProblem(f"the server {did} in {count:,} of {format_count(self.done, 'answer')}", fix)
 
     @property
     def asked(self) -> int:
@@ -177,5 +378,4 @@ def refuse_unmeasured(folder: Path | str, totals: Totals) -> None:
             fix="give the server a longer context and run the same command again: only these are asked",
         )
     if problem := totals.server_problem:
-        did, _, fix = problem.partition("; ")
-        raise NotMeasured(f"no gate can be applied: {did}", where=str(folder), fix=fix)
+        raise NotMeasured(f"no gate can be applied: {problem.what}", where=str(folder), fix=problem.fix)

@@ -34,7 +34,7 @@ from leadline.stats.diagnose import diagnose
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length
 from leadline.stats.intervals import FEW_CLUSTERS
 from leadline.stats.marginals import design_effect
-from leadline.stats.observations import Observations, parts_by_category, parts_by_depth, parts_by_task
+from leadline.stats.observations import Observations, parts_by_category, parts_by_depth
 from leadline.stats.sequential import anytime_effective
 
 OWN_SHARE = 0.85
@@ -63,10 +63,12 @@ class Verdict:
 
     effective: EffectiveLength | None
     by_task: dict[str, EffectiveLength]
+    shapes: tuple[str, ...]
+    """What the map looks like: in a sentence for one task, by name for several."""
     headline: str
     """One sentence that may be quoted alone."""
     claim: str
-    """The same without the model's name, for where it stands above."""
+    """The same without the model's name, for where it is above."""
     findings: tuple[str, ...]
     not_measured: tuple[str, ...]
 
@@ -86,13 +88,14 @@ def _verdict(run: Run) -> Verdict:
     samples = run.table.samples
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
-    said, first = claim(run, whole), format_truncation(run) + format_refusals(run)
+    said, first, shapes = claim(run, whole), format_truncation(run) + format_refusals(run), _shapes(run)
     return Verdict(
         effective=whole,
         by_task={t: found for t, found in tasks.items() if found is not None},
+        shapes=tuple(shapes),
         headline=f"{first}{sanitise(run.label, 80)} {said}",
         claim=first + said[0].upper() + said[1:],
-        findings=tuple(_findings(run, whole)),
+        findings=(*shapes, *_findings(run, whole)),
         not_measured=tuple(_not_measured(run)),
     )
 
@@ -118,21 +121,17 @@ def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     """The effective length against the model's own short score, and of every task, category and band of depths."""
     samples = run.table.samples
     categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
-    own = effective_in(run, samples, Threshold(share=OWN_SHARE))
-    parts = {
-        "task": parts_by_task(samples),
-        "category": parts_by_category(samples, categories),
-        "depth": parts_by_depth(samples),
-    }
+    parts = {"category": parts_by_category(samples, categories), "depth": parts_by_depth(samples)}
     found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
+    own = effective_in(run, samples, Threshold(share=OWN_SHARE))
     found["own_score"] = {f"{100 * OWN_SHARE:g}% of its score at the shortest length": own}
-    return {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
+    known = {name: {part: e for part, e in group.items() if e is not None} for name, group in found.items()}
+    return {"task": verdict(run).by_task, **known}
 
 
 def verdict_by_task(run: Run) -> list[TaskVerdict]:
     """How far every task holds, and where it fails first."""
-    mine = {task: effective_in(run, samples) for task, samples in parts_by_task(run.table.samples).items()}
-    return task_verdicts(run.table, run.strata, {task: found for task, found in mine.items() if found is not None})
+    return task_verdicts(run.table, run.strata, verdict(run).by_task)
 
 
 def format_truncation(run: Run) -> str:
@@ -259,8 +258,7 @@ def _few_documents(run: Run) -> str:
     return f" Only {least} {where}: too few to rely on, plan on {FEW_CLUSTERS} or more."
 
 
-def shapes(run: Run) -> list[str]:
-    """What the map looks like: in a sentence for one task, by name for several."""
+def _shapes(run: Run) -> list[str]:
     samples, tasks = run.table.samples, run.table.tasks
     found = {}
     for task in () if run.totals.server_problem else tasks:
@@ -278,7 +276,7 @@ def shapes(run: Run) -> list[str]:
 
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
-    lines = shapes(run)
+    lines = []
     if found is not None and not run.totals.server_problem:
         meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"

@@ -26,10 +26,10 @@ from leadline.core.spec import Spec
 from leadline.core.types import Cell, Document
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
-from leadline.run.budget import budget_of
 from leadline.run.documents import PlannedDocument, cells_of, documents_fit, drafted, planned_documents
 from leadline.run.events import Answered, Event, Listener, Note, PendingWatch, Started, Stopping, ignore, saying_waits
 from leadline.run.judge import check_judges, judge_as_asked
+from leadline.run.money import budget_of
 from leadline.run.plan import Plan, check_room, prepare
 from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
@@ -112,7 +112,7 @@ class _Engine:
         self._queue = Queue(
             drafted(planned_documents(plan.spec, plan.tasks, done), plan.spec.seed),
             self._build,
-            plan.model.grain,
+            plan.model.asked_per,
             waits=counts_remotely,
             limit=self._limit,
         )
@@ -138,7 +138,7 @@ class _Engine:
             fewer = f"{format_count(allowed, 'worker')} instead of {workers}"
             self._listen(Note(f"{fewer}: this process may open no more files (ulimit -n)"))
             workers = allowed
-        if plan.model.grain == "probe":
+        if plan.model.asked_per == "probe":
             _share_heap()
         if said := self._limit.describe(max(plan.spec.lengths), workers):
             self._listen(Note(said))

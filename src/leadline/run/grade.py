@@ -12,9 +12,9 @@ from leadline.core.records import Completion
 from leadline.core.types import Cell, Match, Probe
 from leadline.run.recording import bare_probe
 from leadline.scorers import infinitebench, longbench
+from leadline.scorers.match import RULER_STRICT, RULER_V1
 from leadline.scorers.normalise import post_process
 from leadline.scorers.overlap import EditBackend
-from leadline.scorers.ruler import STRICT, V1
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.store.benchmark_files import E_BINS, INFINITEBENCH, LONGBENCH
 from leadline.store.prediction_files import Benchmark, PublishedAnswer
@@ -53,8 +53,8 @@ def _graded(task: str, length: int | None, predictions: Sequence[Prediction]) ->
     probes = [_probe(task, length, number, p) for number, p in enumerate(predictions)]
     answers = [Completion(p.pred) for p in predictions]
     names = [str(number) for number in range(len(predictions))]  # every sample of RULER has its own document
-    published = [V1.score(p, a).value for p, a in zip(probes, answers, strict=True)]
-    strict = [STRICT.score(p, a).value for p, a in zip(probes, answers, strict=True)]
+    published = [RULER_V1.score(p, a).value for p, a in zip(probes, answers, strict=True)]
+    strict = [RULER_STRICT.score(p, a).value for p, a in zip(probes, answers, strict=True)]
     return GradedTask(
         task=task,
         length=length,

@@ -29,26 +29,22 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
-from leadline.run.budget import Budget, judge_budget, judge_tariffs
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
+from leadline.run.money import JudgePayments, judge_budget, judge_tariffs
 from leadline.run.plan import open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Stop, is_server_failure, stopping_on_signals
-from leadline.scorers.judges.canaries import CANARY, FLOOR
-from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply
+from leadline.scorers.judges.admission import FLOOR, KNOWN_CASE, families
+from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply, plain_answers
 from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
-from leadline.scorers.judges.rules import families, plain_answers
-from leadline.stats.judged import KnownCase, known_cases
+from leadline.stats.judge_correction import KnownCase, known_cases
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import read_manifest
-from leadline.store.prices import Tariff
 from leadline.store.run_prices import save_prices
 from leadline.store.verdicts import RULE, JudgeVerdict, VerdictWriter, verdict_key
 from leadline.text.fitting import Fitter
 
 REPLY_CHARACTERS = 2000
-TEMPLATE_TOKENS = 256
-"""Around a judge's prompt, at most: the budget counts them before the server does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +59,9 @@ class JudgeProgress:
     failed: int = 0
 
 
-Listener = Callable[[JudgeProgress], None]
+JudgeListener = Callable[[JudgeProgress], None]
+Prepared = tuple[str, VerdictRequest, JudgedSample, JudgePrompt]
+"""A verdict to ask for: its key, the request, what the judge sees of the answer, and the prompt."""
 
 
 def judge_run(
@@ -74,7 +72,7 @@ def judge_run(
     own_family: bool = False,
     floor: float = FLOOR,
     limits: Limits | None = None,
-    listen: Listener | None = None,
+    listen: JudgeListener | None = None,
 ) -> JudgeResult:
     """Grades every answer of the run with every judge. Raises JudgeRefused for a judge that may not grade."""
     folder = Path(folder)
@@ -93,7 +91,7 @@ def judge_run(
             with _opened(name, limits) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 tariff = tariffs.get(name)
-                paying = Paying(tariff, judge_budget(limits, folder, tested[0], tariff), str(folder))
+                paying = JudgePayments(tariff, judge_budget(limits, folder, tested[0], tariff), str(folder))
                 grader = _Grader(judge, rules, writer, own, limits, listen or (lambda progress: None), paying)
                 grader.run("known cases", list(canary_requests()), result)
                 grader.check_floor(floor)
@@ -105,7 +103,7 @@ def judge_run(
     return result
 
 
-def judge_as_asked(folder: Path, spec: Spec, listen: Listener | None = None) -> JudgeResult:
+def judge_as_asked(folder: Path, spec: Spec, listen: JudgeListener | None = None) -> JudgeResult:
     """What the spec asks judges for."""
     asked = spec.judges
     return judge_run(
@@ -159,7 +157,7 @@ class OpenJudge:
     @property
     def at_once(self) -> int | None:
         """How many samples an in-process model takes at once; None for a server."""
-        if self.model.grain == "probe":
+        if self.model.asked_per == "probe":
             return None
         return self.model.replicas if isinstance(self.model, Replicated) else 1
 
@@ -211,38 +209,6 @@ def _key(cell: Cell, question: str, targets: Sequence[str], answer: str, rubric:
     )
 
 
-class Paying:
-    """The money of one judge: a verdict is only asked for if the budget of the run has the most it can cost."""
-
-    def __init__(self, tariff: Tariff | None, budget: Budget | None, where: str) -> None:
-        self._tariff, self._budget, self._where = tariff, budget, where
-        self._turn = threading.Condition()
-
-    def reserve(self, prompt: JudgePrompt, stop: Stop) -> float:
-        """What was reserved for a reply to this prompt, when the budget has it. A token has at least one byte. Stops
-        the judge if nothing is in flight that may turn out cheaper."""
-        budget = self._budget
-        if budget is None:
-            return 0.0
-        most = budget.most([(len(f"{prompt.head}{prompt.sample}".encode()) + TEMPLATE_TOKENS, ALLOWANCE)])
-        with self._turn:
-            while not stop.is_set and not budget.fits(most):
-                if not budget.in_flight:
-                    stop.because(budget.reached(self._where))
-                    return 0.0
-                self._turn.wait(SYNC_SECONDS)
-            budget.reserve(most)
-        return most
-
-    def pay(self, most: float, before: JudgeVerdict, after: JudgeVerdict) -> None:
-        """A verdict got one more reply."""
-        if self._budget is None or self._tariff is None:
-            return
-        with self._turn:
-            self._budget.pay(most, self._tariff.cost_of_verdict(after) - self._tariff.cost_of_verdict(before))
-            self._turn.notify_all()
-
-
 class _Grader:
     """One judge at work on one run."""
 
@@ -253,8 +219,8 @@ class _Grader:
         writer: VerdictWriter,
         own: bool,
         limits: Limits,
-        listen: Listener,
-        paying: Paying,
+        listen: JudgeListener,
+        paying: JudgePayments,
     ) -> None:
         self._paying = paying
         self._judge = judge
@@ -321,21 +287,25 @@ class _Grader:
     # --- in the workers
 
     def _work(self, queue: Iterator[tuple[str, VerdictRequest]]) -> None:
+        verdict: JudgeVerdict | None = None
         try:
-            while not self._stop.is_set:
-                with self._turn:
-                    key, request = next(queue, ("", None))
-                    if request is None:
-                        return
-                    prompt = make_prompt(self._rubric, sample := request.make())
-                verdict = self._grade(key, request, sample, prompt)
+            while (following := self._next(queue, verdict)) is not None:
+                verdict = self._grade(*following)
                 if verdict is None:
                     return
-                with self._turn:
-                    self._writer.append(verdict)
-                    self._count(verdict)
         except BaseException as error:
             self._stop.because(error)
+
+    def _next(self, queue: Iterator[tuple[str, VerdictRequest]], verdict: JudgeVerdict | None) -> Prepared | None:
+        """Stores a verdict and prepares the next request, under one lock; None when there is no more."""
+        with self._turn:
+            if verdict is not None:
+                self._writer.append(verdict)
+                self._count(verdict)
+            key, request = ("", None) if self._stop.is_set else next(queue, ("", None))
+            if request is None:
+                return None
+            return key, request, (sample := request.make()), make_prompt(self._rubric, sample)
 
     def _grade(
         self, key: str, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt
@@ -350,7 +320,7 @@ class _Grader:
         )  # fmt: skip
         asked_prompt = prompt
         while True:
-            most = self._paying.reserve(asked_prompt, self._stop)
+            most = self._paying.reserve(f"{asked_prompt.head}{asked_prompt.sample}", ALLOWANCE, self._stop)
             asked = None if self._stop.is_set else self._ask(request, sample, asked_prompt)
             if asked is None:
                 return None
@@ -381,7 +351,7 @@ class _Grader:
             question = Question(
                 cell=cell, text=prompt.sample, answer_prefix="", targets=(), allowance=ALLOWANCE, scorers=()
             )
-            document = self._fitter.fit(Draft(CANARY, CANARY, prompt.head, None, (), (question,)))
+            document = self._fitter.fit(Draft(KNOWN_CASE, KNOWN_CASE, prompt.head, None, (), (question,)))
             return document, document.probes[0]
         text, nothing = model.frame.before + prompt.head, np.zeros(0, np.int32)
         probe = Probe(

@@ -18,26 +18,34 @@ from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest_text, rng
 from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell, Document, Frame, Match
-from leadline.results.judged import judged_answers
-from leadline.results.judged_means import JudgedAnswer
+from leadline.results.judge_results import JudgedAnswer, judged_answers
 from leadline.results.run import kind_of
 from leadline.run.costs import Cost
 from leadline.run.documents import first_rows, planned_documents
 from leadline.run.plan import Plan
-from leadline.scorers.judges.canaries import CANARIES
+from leadline.scorers.judges.admission import KNOWN_CASES
 from leadline.scorers.judges.prompt import (
     ALLOWANCE,
     AROUND_CHARACTERS,
     JudgedSample,
     answer_text,
+    decide,
     evidence_in,
     make_prompt,
+    rubric_fits,
 )
 from leadline.scorers.judges.rubric import Rubric, load_rubric
-from leadline.scorers.judges.rules import decide, rubric_fits
 from leadline.store.manifest import Manifest, read_manifest
 from leadline.store.runs import read_records
-from leadline.store.verdicts import LABELS, Draw, read_draw, read_label_rows, read_verdicts, write_draw, write_labels
+from leadline.store.verdicts import (
+    LABELS,
+    LabelStrata,
+    read_draw,
+    read_label_rows,
+    read_verdicts,
+    write_draw,
+    write_labels,
+)
 from leadline.text.fitting import Fitter
 from leadline.text.tokenizers import open_tokenizer
 
@@ -71,11 +79,11 @@ class VerdictRequest:
 
 
 def canary_requests() -> Iterator[VerdictRequest]:
-    for canary in CANARIES:
-        sample = canary.sample
+    for case in KNOWN_CASES:
+        sample = case.sample
         yield VerdictRequest(
-            canary.cell, sample.question, sample.targets, digest_text(sample.answer), partial(_itself, sample),
-            canary.kind, canary.right,
+            case.cell, sample.question, sample.targets, digest_text(sample.answer), partial(_itself, sample),
+            case.kind, case.right,
         )  # fmt: skip
 
 
@@ -223,7 +231,7 @@ class LabelDraw:
     """Samples that are worth a label, and the strata they come from."""
 
     keys: tuple[str, ...]
-    draw: Draw
+    draw: LabelStrata
 
 
 def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> LabelDraw:
@@ -245,7 +253,7 @@ def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> L
         draw.shuffle(keys)
     keys = [key for stratum, size in _allocate(groups, count).items() for key in groups[stratum][:size]]
     draw.shuffle(keys)
-    return LabelDraw(tuple(keys), Draw(last, strata))
+    return LabelDraw(tuple(keys), LabelStrata(last, strata))
 
 
 def write_label_draw(folder: Path, rubric: Rubric, count: int) -> int:
@@ -309,7 +317,7 @@ def judge_cost(plan: Plan) -> Cost:
     def tokens(sample: JudgedSample) -> int:
         return len(encode(make_prompt(rubric, sample).text))
 
-    known = [tokens(canary.sample) for canary in CANARIES]
+    known = [tokens(case.sample) for case in KNOWN_CASES]
     total = Cost(len(known), sum(known), sum(known), ALLOWANCE * len(known))
     for title, task in plan.tasks.items():
         if task.request != "answer":

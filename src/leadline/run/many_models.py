@@ -22,6 +22,7 @@ from leadline.core.contracts import Model
 from leadline.core.errors import Interrupted, LeadlineError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
+from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import Run, load_run
 from leadline.run.engine import CheckModel, carry_out, checked
 from leadline.run.events import Event
@@ -244,7 +245,7 @@ def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:
 def _scores(records: list[Record]) -> dict[str, MetricScore]:
     names = dict.fromkeys(name for r in records if r.wants_logprobs for name in r.scores)
     found = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
-    asked = [r for r in records if not r.wants_logprobs and r.score is not None]
+    asked = [r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.labels]
     if asked:
         answers = mean_interval([r.score for r in asked if r.score is not None], [r.cluster for r in asked])
         found[ACCURACY] = _metric_score(answers, ACCURACY)

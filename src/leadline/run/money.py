@@ -1,4 +1,4 @@
-"""What a plan costs in money, in each reading mode.
+"""What a plan costs in money, in each reading mode; and budgets, which end a run and its judges before they cost more.
 
 Lengths are exact, so the prompt tokens of every request are known before it is sent, and with them which price it has
 (long prompts may cost more) and how much of it the provider's cache can have: in `shared` and `nested` all but the
@@ -7,16 +7,29 @@ first question of a document find their beginning there. The output is the maxim
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from leadline.core.contracts import Task
-from leadline.core.types import READINGS, Cell, Reading
+from leadline.core.errors import RunStopped
+from leadline.core.records import Record
+from leadline.core.spec import Limits
+from leadline.core.types import READINGS, Cell, Probe, Reading
 from leadline.run.documents import depths_of, samples_of
 from leadline.run.plan import Plan
+from leadline.run.stopping import Stop
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
-from leadline.store.prices import Tariff
+from leadline.store.files import SYNC_SECONDS
+from leadline.store.prices import Tariff, tariff_of
+from leadline.store.run_prices import RunPrices, check_budget, format_money, most_expensive, saved_prices
+from leadline.store.runs import every_record
+from leadline.store.verdicts import JudgeVerdict
+
+TEMPLATE_TOKENS = 256
+"""Around a judge's prompt, at most: the budget counts them before the server does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +79,7 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
         output = plan.allowed[title][length]
         first = samples if reading == "shared" or (reading == "nested" and length == longest) else 0
         following = samples * depths - first
-        if reading == "fresh" or (first and not following):  # nobody asks again what is written
+        if reading == "fresh" or (first and not following):  # what is written to the cache is never asked again
             yield Bill(samples * depths, prompt, output)
             continue
         if first:
@@ -81,7 +94,7 @@ def _first_look(plan: Plan, tariff: Tariff) -> float | None:
     places = tuple(
         (title, length, depth)
         for title, task in plan.tasks.items()
-        if task.request == "answer"
+        if task.in_means
         for length in spec.lengths
         for depth in depths_of(spec, task)
     )
@@ -108,3 +121,120 @@ def _one(plan: Plan, tariff: Tariff, cell: Cell, first: bool) -> float:
         return tariff.cost(prompt, output)
     kept = prompt - closing
     return tariff.cost(prompt, output, cached=0 if first else kept, written=kept if first else 0)
+
+
+# --- budgets
+
+
+class Budget:
+    """Ends a run before it costs more: what is in flight counts as the most it can cost. Used with a lock held."""
+
+    def __init__(self, limit: float, tariff: Tariff, spent: float = 0.0) -> None:
+        """`spent` is what the run has cost so far, its judges included; `tariff` is that of the model asked now."""
+        self.limit = limit
+        self.spent = spent
+        self._tariff = tariff
+        self._reserved = 0.0
+
+    @property
+    def in_flight(self) -> bool:
+        return self._reserved > 1e-9
+
+    def most(self, requests: Iterable[tuple[int, int]]) -> float:
+        """The most that requests of (prompt, output) tokens can cost."""
+        return most_expensive(self._tariff, list(requests))
+
+    def fits(self, most: float) -> bool:
+        return self.spent + self._reserved + most <= self.limit
+
+    def reserve(self, most: float) -> None:
+        self._reserved += most
+
+    def pay(self, most: float, cost: float) -> None:
+        """What was reserved as `most` did cost `cost`."""
+        self._reserved = max(0.0, self._reserved - most)
+        self.spent += cost
+
+    def reached(self, where: str) -> RunStopped:
+        currency = self._tariff.currency
+        spent, limit = format_money(self.spent, currency), format_money(self.limit, currency)
+        return RunStopped(
+            f"the budget of {limit} is reached: {spent} are spent, and the next question could exceed it",
+            where=where,
+            fix="run the same command with a higher --budget: it continues with what is missing",
+        )
+
+
+class RunBudget(Budget):
+    """The budget of a run's questions."""
+
+    def most_of(self, probes: Sequence[Probe]) -> float:
+        return self.most((probe.prompt_tokens, probe.allowance) for probe in probes)
+
+    def answered(self, probes: Sequence[Probe], records: Sequence[Record]) -> None:
+        """These probes were answered, or failed."""
+        self.pay(self.most_of(probes), sum(map(self._tariff.cost_of, records)))
+
+
+class JudgePayments:
+    """The money of one judge: a verdict is only asked for if the budget of the run has the most it can cost."""
+
+    def __init__(self, tariff: Tariff | None, budget: Budget | None, where: str) -> None:
+        self._tariff, self._budget, self._where = tariff, budget, where
+        self._turn = threading.Condition()
+
+    def reserve(self, prompt: str, output: int, stop: Stop) -> float:
+        """What was reserved for a reply of at most `output` tokens to this prompt, when the budget has it. A token has
+        at least one byte. Stops the judge if nothing is in flight that may turn out cheaper."""
+        budget = self._budget
+        if budget is None:
+            return 0.0
+        most = budget.most([(len(prompt.encode()) + TEMPLATE_TOKENS, output)])
+        with self._turn:
+            while not stop.is_set and not budget.fits(most):
+                if not budget.in_flight:
+                    stop.because(budget.reached(self._where))
+                    return 0.0
+                self._turn.wait(SYNC_SECONDS)
+            budget.reserve(most)
+        return most
+
+    def pay(self, most: float, before: JudgeVerdict, after: JudgeVerdict) -> None:
+        """A verdict got one more reply."""
+        if self._budget is None or self._tariff is None:
+            return
+        with self._turn:
+            self._budget.pay(most, self._tariff.cost_of_verdict(after) - self._tariff.cost_of_verdict(before))
+            self._turn.notify_all()
+
+
+def budget_of(plan: Plan, folder: Path) -> RunBudget | None:
+    """The budget of the spec, less what the records and verdicts of the folder have cost."""
+    limit = check_budget(plan.spec.limits.budget, plan.tariff)
+    if limit is None or plan.tariff is None:
+        return None
+    return RunBudget(limit, plan.tariff, _spent(folder, plan.tariff))
+
+
+def judge_tariffs(limits: Limits, judges: Sequence[str]) -> dict[str, Tariff]:
+    """The prices of judges, by their names; empty without a file of prices. A budget must be in their currency."""
+    if not limits.prices:
+        return {}
+    found = {name: tariff_of(Path(limits.prices).expanduser(), name, limits.tier) for name in judges}
+    for tariff in found.values():
+        check_budget(limits.budget, tariff)
+    return found
+
+
+def judge_budget(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) -> Budget | None:
+    """What is left of the budget for a judge with these prices; `tested` is the model of the run."""
+    limit = check_budget(limits.budget, tariff)
+    if limit is None or tariff is None:
+        return None
+    return Budget(limit, tariff, _spent(folder, saved_prices(folder).get(tested)))
+
+
+def _spent(folder: Path, tariff: Tariff | None) -> float:
+    """By the records, also those that were replaced, and by the verdicts of judges."""
+    records = 0.0 if tariff is None else sum(map(tariff.cost_of, every_record(folder)))
+    return records + sum(RunPrices(folder).judge_money().values())

@@ -47,7 +47,7 @@ from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import check_budget
-from leadline.store.runs import plain_place, slug
+from leadline.store.runs import slug, without_brackets
 from leadline.text.fitting import Fitter
 
 # --- identity
@@ -169,20 +169,20 @@ class Plan:
     @property
     def at_once(self) -> int:
         """The number of workers: requests to a server, or documents for a model in process."""
-        if self.model.grain == "probe":
+        if self.model.asked_per == "probe":
             return self.spec.limits.workers
         return self.model.replicas if isinstance(self.model, Replicated) else 1
 
     def document_limit(self) -> DocumentLimit:
         """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
-        if self.spec.reading == "fresh" or self.model.grain != "probe" or not isinstance(self.model, Caching):
+        if self.spec.reading == "fresh" or self.model.asked_per != "probe" or not isinstance(self.model, Caching):
             return DocumentLimit.none()
         return DocumentLimit(self.model.prefix_cache)
 
     @property
     def folder(self) -> Path:
         """The default folder: the same for the same spec."""
-        return plain_place(RUNS / folder_name(self.spec))
+        return without_brackets(RUNS / folder_name(self.spec))
 
     def with_notes(self, notes: Sequence[str]) -> Plan:
         """With more notes for the user and for readers of the run's folder."""
@@ -261,7 +261,7 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
             logprob_model(model, title)
     plain = model.plain if isinstance(model, LogprobModel) else None
     chat = model.frame.form == "chat"
-    untemplated = model.frame if not chat else plain if model.grain == "document" else None
+    untemplated = model.frame if not chat else plain if model.asked_per == "document" else None
     fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
     fitter.share_text(spec.depths)
     return fitter

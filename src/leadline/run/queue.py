@@ -12,8 +12,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
+from leadline.core.contracts import AskedPer
 from leadline.core.types import Document, Probe
 from leadline.run.documents import PlannedDocument
 from leadline.run.schedule import DocumentLimit
@@ -46,16 +46,16 @@ class Work:
 class Queue:
     """Work for many workers. `take` and `finished` are called with `turn` held.
 
-    With grain "document", and for log-probabilities, a document comes with all its probes. With grain "probe" they come
-    one by one: the longest first and alone, so that the server has the document in its prefix cache before the others
-    are asked, then the next longest. `limit` says how many documents may be in flight.
+    For a model that is asked per document, and for log-probabilities, a document comes with all its probes. Otherwise
+    they come one by one: the longest first and alone, so that the server has the document in its prefix cache before
+    the others are asked, then the next longest. `limit` says how many documents may be in flight.
     """
 
     def __init__(
         self,
         planned: Iterator[PlannedDocument],
         build: Callable[[PlannedDocument], Document],
-        grain: Literal["probe", "document"],
+        asked_per: AskedPer,
         *,
         waits: bool = False,
         limit: DocumentLimit | None = None,
@@ -65,7 +65,7 @@ class Queue:
         """The lock of the queue, also held for recording."""
         self._planned = planned
         self._build = build
-        self._grain = grain
+        self._asked_per = asked_per
         self._waits = waits
         self._limit = limit or DocumentLimit.none()
         self._ready: deque[Work] = deque()
@@ -132,7 +132,7 @@ class Queue:
                 work = self._work_of(planned)
                 (self._ready if work.of is None else self._documents).append(work)
                 tokens += planned.cells[-1].length
-                single = self._waits or self._grain == "document"
+                single = self._waits or self._asked_per == "document"
                 if single or tokens + planned.cells[-1].length > BATCH_TOKENS or self._closed:
                     return
             self._all_built = True
@@ -146,7 +146,7 @@ class Queue:
         document = self._document(planned)
         wanted = {c.key for c in planned.missing}
         probes = tuple(p for p in document.probes if p.cell.key in wanted)
-        if self._grain == "document" or document.passages:  # passages are read once for all probes
+        if self._asked_per == "document" or document.passages:  # passages are read once for all probes
             return Work(document, probes)
         first, *rest = sorted(probes, key=lambda p: -p.cut)
         if not rest:

@@ -32,7 +32,7 @@ from leadline.core.records import (
 from leadline.core.secrets import redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Document, Family, Match, Probe, Reading, ValueKind
+from leadline.core.types import Cell, Document, Match, Probe, QuestionFamily, Reading, ValueKind
 from leadline.run.retry import Asked
 from leadline.scorers.failure import classify
 from leadline.scorers.match import abstention
@@ -182,7 +182,7 @@ def bare_probe(
     targets: Sequence[str],
     match: Match,
     *,
-    family: Family = "",
+    family: QuestionFamily = "",
     value_kind: ValueKind | None = None,
     demonstration: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
@@ -203,7 +203,7 @@ def probe_of_record(record: Record) -> Probe:
     # Any one target is enough for questions and for a needle of the user's own.
     any_one = "match.any" in record.scores or labels.get("family") == "questions" or labels.get("form") == "own"
     kinds: dict[str, ValueKind] = {kind: kind for kind in get_args(ValueKind)}
-    families: dict[str, Family] = {family: family for family in get_args(Family)}
+    families: dict[str, QuestionFamily] = {family: family for family in get_args(QuestionFamily)}
     return bare_probe(
         record.cell,
         record.question,

@@ -75,7 +75,7 @@ class DocumentLimit:
         return self.cache.tokens is None and self.cache.slots is None and self.most is None
 
     def admits(self, tokens: int, probes: int = 1) -> bool:
-        """Whether a document with this number of probes may be started now, if it takes so many tokens of the cache."""
+        """Whether a document that takes `tokens` tokens of the cache and has `probes` probes may be started now."""
         if not self._open or self._is_free:
             return True
         if self.most is not None and len(self._open) >= self.most:
@@ -139,7 +139,7 @@ class DocumentLimit:
         return -(-tokens // self.cache.block) * self.cache.block
 
     def describe(self, tokens: int, workers: int) -> str:
-        """What follows for documents of so many tokens, where fewer are asked at once than there are workers."""
+        """What follows for documents of `tokens` tokens, where fewer are asked at once than there are workers."""
         if self.cache.off:
             return "the server says that its prefix cache is off: every question is read whole"
         if self._is_free:

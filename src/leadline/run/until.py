@@ -8,29 +8,38 @@ run ends on the samples of an uninterrupted one, whatever it had recorded when i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from leadline.core.errors import UsageError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
-from leadline.results.decisions import format_saving, format_step
+from leadline.core.types import Cell
+from leadline.results.comparability import comparability
 from leadline.results.run import Run, load_run
+from leadline.results.sentences import format_saving, format_step
 from leadline.results.totals import refuse_unmeasured, totals_of
 from leadline.run.allowance import AUTO
 from leadline.run.documents import depths_of
 from leadline.run.engine import CheckModel, checked, execute
 from leadline.run.events import Listener, RuleChecked, ignore, without_started
 from leadline.run.plan import Plan, check_room, prepare
-from leadline.stats.allocate import Design, Step, Until, parse_until, until_cells, until_effective, until_verdict
-from leadline.stats.comparability import comparability
+from leadline.stats.allocate import (
+    Design,
+    SamplingStep,
+    Until,
+    parse_until,
+    until_cells,
+    until_effective,
+    until_verdict,
+)
 from leadline.stats.gate import parse_gate
 from leadline.stats.observations import Observations, observations
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import RunWriter, open_run, read_records
 
-Rule = Callable[[Observations], Step]
+Rule = Callable[[Observations], SamplingStep]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class RuleResult:
     """What the stopping rule found at the end."""
 
     run: Run
-    step: Step
+    step: SamplingStep
     sentence: str
     saving: str
 
@@ -99,13 +108,13 @@ def _refuse_other_questions(base: Path, made: Plan) -> None:
         )
 
 
-def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, *, keep_prompts: bool) -> Step:
+def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, *, keep_prompts: bool) -> SamplingStep:
     """Looks and asks until the rule is done, or until no sample of a round gets an answer."""
     recorded = _by_key(writer.folder)
     asked: dict[str, None] = {}
     first = True
-    while not (step := rule(observations(recorded[key] for key in asked if key in recorded))).done:
-        wanted = [cell.key for cell in step.next]
+    while not (step := rule(observations(_looked_at(made, (recorded[key] for key in asked if key in recorded))))).done:
+        wanted = [cell.key for cell in (*step.next, *_beside(made, step.next))]
         missing = frozenset(k for k in wanted if k not in asked and (k not in recorded or recorded[k].failed))
         if missing:
             listen(RuleChecked(format_step(step), len(missing)))
@@ -119,6 +128,19 @@ def _ask_in_rounds(rule: Rule, made: Plan, writer: RunWriter, listen: Listener, 
     return step
 
 
+def _looked_at(made: Plan, records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if made.tasks[record.cell.task].in_means)
+
+
+def _beside(made: Plan, cells: Sequence[Cell]) -> Iterator[Cell]:
+    """The same lengths, depths and samples of the tasks that no rule looks at."""
+    for title, task in made.tasks.items():
+        if not task.in_means:
+            depths = depths_of(made.spec, task)
+            found = ((c.length, d, c.sample) for c in cells for d in ((c.depth,) if c.depth in depths else depths))
+            yield from (Cell(title, *place) for place in dict.fromkeys(found))
+
+
 def _by_key(folder: Path) -> dict[str, Record]:
     return {record.cell.key: record for record in read_records(folder)}
 
@@ -128,9 +150,16 @@ def _design(made: Plan, fixed: int) -> Design:
     places = tuple(
         (title, length, depth)
         for title, task in made.tasks.items()
+        if task.in_means
         for length in spec.lengths
         for depth in depths_of(spec, task)
     )
+    if not places:
+        raise UsageError(
+            "no task has answers to documents that a rule could look at",
+            where="--until",
+            fix="leave out --until, or add a task such as niah",
+        )
     return Design(
         places=places,
         cap=spec.samples,
@@ -146,6 +175,6 @@ def _rule(until: Until, design: Design, base: Path | None, gate: str) -> Rule:
     if until.rule == "cell":
         return lambda data: until_cells(data, design, until.number)
     assert base is not None  # checked in measure_until
-    refuse_unmeasured(base, totals_of(read_records(base)))
-    old, clauses = observations(read_records(base)), parse_gate(gate)
-    return lambda data: until_verdict(data, old, design, clauses, confidence=until.number)
+    old, clauses = load_run(base), parse_gate(gate)
+    refuse_unmeasured(base, old.totals)
+    return lambda data: until_verdict(data, old.table.as_asked, design, clauses, confidence=until.number)

@@ -11,9 +11,9 @@ from typing import Literal
 
 from leadline.core.types import Probe
 from leadline.scorers.denials import SCOPE_CHARACTERS, denies
-from leadline.scorers.normalise import clean, folded, visible
+from leadline.scorers.normalise import clean, compiled, folded, visible
 
-Form = Literal["numbers", "uuids", "names", "pairs", "words"]
+ValueForm = Literal["numbers", "uuids", "names", "pairs", "words"]
 
 # Hyphen, apostrophe and underscore join two words into one word, as a point or a comma joins digits into one number.
 # Han and kana are written without spaces, so each sign is a word.
@@ -21,9 +21,7 @@ _LONE_SIGN = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _PART = rf"[^\W_{_LONE_SIGN}]+"
 # The minus of a number and the point before its digits belong to it: -7654321 and .7654321 are other numbers.
 _SIGN = r"(?:(?<![\w)\]\-])-\.?|(?<![\w.)\]])\.)(?=\d+(?:[.,]\d+)*(?![\w-]))"
-_WORD = re.compile(
-    rf"[{_LONE_SIGN}]|(?:{_SIGN})?{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*"
-)
+_WORD = rf"[{_LONE_SIGN}]|(?:{_SIGN})?{_PART}(?:[-'_]{_PART}|(?<=\d)\.(?=\d){_PART}|(?<=\d),\d{{3}}(?![\d.]))*"
 _POINT_ZERO = re.compile(r"(?<=\d)\.0+$|(?<=\w)'s$")
 """`7654321.0` is the number 7654321, and `Arden's` the word Arden."""
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}")
@@ -37,22 +35,22 @@ _ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
 _LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
 
 FUNCTION_WORDS = frozenset(
-    _WORD.findall(
+    (
         "a about after all also am an and answer any are as at based be been before both but by can certainly could "
         "did do does each for from had has have he her here his how i if in into is it its just may me more most my no "
         "not of okay on once one only or our out over per please she should so some sure than that the their them "
         "then there therefore these they this those thus to up was we were what when where which while who will with "
         "would yes you your indeed simply actually exactly clearly respectively namely called named follows following"
-    )
+    ).split()
 )
 
 
 def words(text: str) -> list[str]:
     """The words of a text that is already clean (or merely visible, where letter case matters)."""
-    return [_POINT_ZERO.sub("", word) for word in _WORD.findall(text)]
+    return [_POINT_ZERO.sub("", word) for word in compiled(_WORD).findall(text)]
 
 
-def form_of(probe: Probe) -> Form:
+def form_of(probe: Probe) -> ValueForm:
     """The form of the probe's targets: from its `value_kind`, else from the targets themselves.
 
     Names are in capitals, as variables are; pairs are words joined by a hyphen, such as misty-harbor.
@@ -78,7 +76,7 @@ class Words:
 
     def __init__(self, text: str) -> None:
         self._text = _without_bullets(folded(text))
-        self._spans = [match.span() for match in _WORD.finditer(self._text)]
+        self._spans = [match.span() for match in compiled(_WORD).finditer(self._text)]
         self.list = words(self._text)
         self._phrases: dict[int, dict[tuple[str, ...], list[int]]] = {}
 
@@ -135,7 +133,7 @@ class Words:
         return self._phrases[size].get(tuple(phrase), ())
 
 
-def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]:
+def values_of_form(form: ValueForm, targets: Sequence[str], answer: str) -> list[str]:
     """The values in an answer that have the full form of the targets, right or wrong."""
     if form == "words":
         return _items(targets, answer)
@@ -150,7 +148,7 @@ def values_of_form(form: Form, targets: Sequence[str], answer: str) -> list[str]
     return [w for w in given if _NUMBER.fullmatch(w) and (len(w) in sizes or min(sizes, default=0) < 4)]
 
 
-def candidates(form: Form, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
+def candidates(form: ValueForm, targets: Sequence[str], answer: str, *, question: str) -> list[str]:
     """The candidates in an answer, each once: values of the form or nearly so, or the items of its list.
 
     What the question itself says is an echo, not a candidate, unless it is a target.

@@ -10,7 +10,7 @@ mrcr.strict          1 if the answer begins with the code word and is a copy of 
 copy.exact           1 for the same words in the same order
 copy.edit            the share of words that text and copy have in common, in order: 1 - d / (n + m), where d words have
                      to be taken out or put in and n and m are the numbers of words
-copy.place           1 if the word that differs from the others stands in the copy once, at its place
+copy.place           1 if the word that differs from the others is in the copy once, at its place
 
 For copy.*, white space, punctuation around words and letter case do not count.
 """
@@ -21,11 +21,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import ClassVar, Literal
+from functools import partial
 
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.answer_forms import words
+from leadline.scorers.match import RuleScorer
 from leadline.scorers.normalise import clean
 from leadline.scorers.overlap import common_length
 
@@ -85,67 +86,48 @@ def _share(text: str, opening: str, said: set[tuple[str, ...]]) -> float:
     return len(known & said) / len(known)
 
 
-@dataclass(frozen=True, slots=True)
-class MrcrRatio:
-    name: str
-    autojunk: bool
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        value = max(ratio(completion.text, t, probe.opening, autojunk=self.autojunk) for t in probe.targets)
-        begins = completion.text.strip().startswith(probe.opening)
-        return Score(value, explanation="" if begins else "does not begin with the code word")
+def _best_ratio(probe: Probe, answer: str, *, autojunk: bool) -> Score:
+    value = max(ratio(answer, t, probe.opening, autojunk=autojunk) for t in probe.targets)
+    begins = answer.strip().startswith(probe.opening)
+    return Score(value, explanation="" if begins else "does not begin with the code word")
 
 
-@dataclass(frozen=True, slots=True)
-class MrcrStrict:
-    name: str = "mrcr.strict"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        text = completion.text.strip()
-        found = copied(probe, text)
-        if not found.right:
-            asked = probe.labels.get("ordinal", "?")
-            what = f"number {found.ordinal} in place of number {asked}" if found.ordinal else "another text"
-            return Score(0.0, explanation="copies none of the texts" if found.none else f"copies {what}")
-        if not text.startswith(probe.opening):
-            return Score(0.0, explanation="the right text, not after the code word")
-        same = _equal_words(text, probe.targets[0])
-        return Score(float(same >= EXACT), explanation="" if same == 1 else f"{100 * same:.0f}% of its words")
+def _right_copy(probe: Probe, answer: str) -> Score:
+    text = answer.strip()
+    found = copied(probe, text)
+    if not found.right:
+        asked = probe.labels.get("ordinal", "?")
+        what = f"number {found.ordinal} in place of number {asked}" if found.ordinal else "another text"
+        return Score(0.0, explanation="copies none of the texts" if found.none else f"copies {what}")
+    if not text.startswith(probe.opening):
+        return Score(0.0, explanation="the right text, not after the code word")
+    same = SequenceMatcher(None, words(clean(text)), words(clean(probe.targets[0])), autojunk=False).ratio()
+    return Score(float(same >= EXACT), explanation="" if same == 1 else f"{100 * same:.0f}% of its words")
 
 
-def _equal_words(answer: str, target: str) -> float:
-    said, right = _bare_words(answer), _bare_words(target)
-    return SequenceMatcher(None, said, right, autojunk=False).ratio()
-
-
-def _bare_words(text: str) -> Sequence[str]:
-    return words(clean(text))
-
-
-MRCR = MrcrRatio("mrcr", autojunk=True)
-MRCR_ALL_CHARACTERS = MrcrRatio("mrcr.all_characters", autojunk=False)
-MRCR_STRICT = MrcrStrict()
+MRCR = RuleScorer("mrcr", partial(_best_ratio, autojunk=True))
+MRCR_ALL_CHARACTERS = RuleScorer("mrcr.all_characters", partial(_best_ratio, autojunk=False))
+MRCR_STRICT = RuleScorer("mrcr.strict", _right_copy)
 
 
 # --- copy_words -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class CopyScorer:
-    name: str
-    rule: Literal["exact", "edit", "place"]
+def _copy_exact(probe: Probe, answer: str) -> Score:
+    wanted, given = _words(probe.targets[0]), _words(answer)
+    return Score(float(wanted == given), _shown(given), _difference(wanted, given))
 
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        wanted, given = _words(probe.targets[0]), _words(completion.text)
-        if self.rule == "exact":
-            return Score(float(wanted == given), _shown(given), _difference(wanted, given))
-        if self.rule == "edit":
-            common = common_length(wanted, given) if given else 0
-            return Score(2 * common / (len(wanted) + len(given)), _shown(given))
-        place, there = _odd_places(wanted, wanted), _odd_places(wanted, given)
-        return Score(float(bool(place) and place == there), ", ".join(str(n + 1) for n in there[:4]))
+
+def _copy_edit(probe: Probe, answer: str) -> Score:
+    wanted, given = _words(probe.targets[0]), _words(answer)
+    common = common_length(wanted, given) if given else 0
+    return Score(2 * common / (len(wanted) + len(given)), _shown(given))
+
+
+def _copy_place(probe: Probe, answer: str) -> Score:
+    wanted = _words(probe.targets[0])
+    place, there = _odd_places(wanted, wanted), _odd_places(wanted, _words(answer))
+    return Score(float(bool(place) and place == there), ", ".join(str(n + 1) for n in there[:4]))
 
 
 def _words(text: str) -> list[str]:
@@ -167,12 +149,10 @@ def _difference(wanted: Sequence[str], given: Sequence[str]) -> str:
     if wanted == given:
         return ""
     place, there = _odd_places(wanted, wanted), _odd_places(wanted, given)
-    stands = f"at {there[0] + 1:,}" if there else "nowhere"
-    return f"{len(given):,} of {len(wanted):,} words; the other word {stands}, not at {place[0] + 1:,}" if place else ""
+    found = f"at {there[0] + 1:,}" if there else "nowhere"
+    return f"{len(given):,} of {len(wanted):,} words; the other word {found}, not at {place[0] + 1:,}" if place else ""
 
 
-COPY_EXACT, COPY_EDIT, COPY_PLACE = (
-    CopyScorer("copy.exact", "exact"),
-    CopyScorer("copy.edit", "edit"),
-    CopyScorer("copy.place", "place"),
-)
+COPY_EXACT = RuleScorer("copy.exact", _copy_exact, version="")
+COPY_EDIT = RuleScorer("copy.edit", _copy_edit, version="")
+COPY_PLACE = RuleScorer("copy.place", _copy_place, version="")

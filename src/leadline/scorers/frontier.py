@@ -16,16 +16,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import numpy as np
 
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.answer_forms import Words
 from leadline.scorers.denials import says_not_found
-from leadline.scorers.match import listed
+from leadline.scorers.match import RuleScorer, listed
 from leadline.scorers.normalise import bare
 
 # --- graphwalks: sets of nodes ---------------------------------------------------------------------
@@ -51,35 +49,25 @@ def set_f1(given: Collection[str], right: Collection[str]) -> float:
     return 2 * common / (len(set(given)) + len(set(right)))
 
 
-@dataclass(frozen=True, slots=True)
-class NodeSetF1:
-    name: str = "graphwalks"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        given = final_nodes(completion.text)
-        if given is None:
-            return Score(0.0, explanation="no line `Final Answer: [...]` at the end")
-        right = [node for node in probe.targets if node in given]
-        return Score(
-            set_f1(given, probe.targets),
-            answer=listed(given),
-            explanation=f"{len(right)} of {len(probe.targets)} found, {len(set(given) - set(right))} others",
-        )
+def _node_set(probe: Probe, answer: str) -> Score:
+    given = final_nodes(answer)
+    if given is None:
+        return Score(0.0, explanation="no line `Final Answer: [...]` at the end")
+    right = [node for node in probe.targets if node in given]
+    return Score(
+        set_f1(given, probe.targets),
+        answer=listed(given),
+        explanation=f"{len(right)} of {len(probe.targets)} found, {len(set(given) - set(right))} others",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class ExactNodeSet:
-    name: str = "graphwalks.strict"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        given = final_nodes(completion.text)
-        return Score(float(given is not None and set(given) == set(probe.targets)), answer=listed(given or ()))
+def _exact_node_set(probe: Probe, answer: str) -> Score:
+    given = final_nodes(answer)
+    return Score(float(given is not None and set(given) == set(probe.targets)), answer=listed(given or ()))
 
 
-GRAPHWALKS = NodeSetF1()
-GRAPHWALKS_STRICT = ExactNodeSet()
+GRAPHWALKS = RuleScorer("graphwalks", _node_set)
+GRAPHWALKS_STRICT = RuleScorer("graphwalks.strict", _exact_node_set)
 
 
 # --- aggregate: answers that were counted ----------------------------------------------------------
@@ -118,28 +106,18 @@ def partial_credit(answer: str, gold: str) -> float:
     return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class PartialCredit:
-    name: str = "aggregate"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        best = max((partial_credit(completion.text, target) for target in probe.targets), default=0.0)
-        return Score(best, answer=counted_answer(completion.text)[:200])
+def _count(probe: Probe, answer: str) -> Score:
+    best = max((partial_credit(answer, target) for target in probe.targets), default=0.0)
+    return Score(best, answer=counted_answer(answer)[:200])
 
 
-@dataclass(frozen=True, slots=True)
-class StrictCount:
-    name: str = "aggregate.strict"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        said = bare(completion.text.rstrip().rpartition("\n")[2].rpartition(":")[2])
-        return Score(float(bool(said) and any(said == bare(target) for target in probe.targets)), answer=said[:200])
+def _exact_count(probe: Probe, answer: str) -> Score:
+    said = bare(answer.rstrip().rpartition("\n")[2].rpartition(":")[2])
+    return Score(float(bool(said) and any(said == bare(target) for target in probe.targets)), answer=said[:200])
 
 
-AGGREGATE = PartialCredit()
-AGGREGATE_STRICT = StrictCount()
+AGGREGATE = RuleScorer("aggregate", _count)
+AGGREGATE_STRICT = RuleScorer("aggregate.strict", _exact_count)
 
 
 # --- babilong: answers that name some of a few labels ----------------------------------------------
@@ -177,47 +155,34 @@ def _abstains(probe: Probe, answer: str) -> bool:
     return reply in answer.lower() and not named_labels(answer, probe.question, probe.distractors)
 
 
-@dataclass(frozen=True, slots=True)
-class LabelSet:
-    name: str = "babilong"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        if probe.labels.get("absent") == "true":
-            return Score(float(_abstains(probe, completion.text)))
-        question = probe.question.partition("?")[0]  # how to answer names labels too
-        found = named_labels(completion.text, question, _labels(probe))
-        value = names_only(completion.text, question, ",".join(probe.targets), _labels(probe))
-        return Score(value, answer=listed(sorted(found)))
+def _label_set(probe: Probe, answer: str) -> Score:
+    if probe.labels.get("absent") == "true":
+        return Score(float(_abstains(probe, answer)))
+    question = probe.question.partition("?")[0]  # how to answer names labels too
+    found = named_labels(answer, question, _labels(probe))
+    value = names_only(answer, question, ",".join(probe.targets), _labels(probe))
+    return Score(value, answer=listed(sorted(found)))
 
 
-@dataclass(frozen=True, slots=True)
-class StrictLabelSet:
-    name: str = "babilong.strict"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        if probe.labels.get("absent") == "true":
-            return Score(float(_abstains(probe, completion.text)))
-        asked = Words(probe.question.partition("?")[0])
-        wanted = [label for label in _labels(probe) if label and not asked.count(label)]
-        found = Words(completion.text).affirmed(wanted)
-        right = set(found) == set(probe.targets) and not says_not_found(completion.text)
-        return Score(float(right), answer=listed(sorted(found)))
+def _exact_label_set(probe: Probe, answer: str) -> Score:
+    if probe.labels.get("absent") == "true":
+        return Score(float(_abstains(probe, answer)))
+    asked = Words(probe.question.partition("?")[0])
+    wanted = [label for label in _labels(probe) if label and not asked.count(label)]
+    found = Words(answer).affirmed(wanted)
+    right = set(found) == set(probe.targets) and not says_not_found(answer)
+    return Score(float(right), answer=listed(sorted(found)))
 
 
-BABILONG = LabelSet()
-BABILONG_STRICT = StrictLabelSet()
+BABILONG = RuleScorer("babilong", _label_set)
+BABILONG_STRICT = RuleScorer("babilong.strict", _exact_label_set)
 
 
 # --- ladder: texts that were copied, questions that were solved ------------------------------------
 #
 # Copies as in RULER v2 (NVIDIA-NeMo/Gym @ 07d6b0d): for each reference the larger of substring and 1 - word error rate,
-# and the mean, or the best, over references. A solved question is what stands after the last `Answer:`.
+# and the mean over references. A solved question is the text after the last `Answer:`.
 
-BOXED = "\\boxed{"
-_CAPITAL = re.compile(r"\b[A-Z]\b")
-_LETTER = re.compile(r"[*_]*answer[*_]*\s*:[\s*_]*([A-Z])(?![A-Z0-9])", re.IGNORECASE)
 _ANSWER = re.compile(r"answer:\s*(\S.*)", re.IGNORECASE)
 
 
@@ -234,27 +199,18 @@ def word_error_rate(said: str, right: str) -> float:
     return float(row[-1]) / len(wanted)
 
 
-def copy_score(answer: str, references: Sequence[str], match: Literal["all", "part"] = "all") -> float:
-    """RULER v2's score of a copy."""
+def copy_score(answer: str, references: Sequence[str]) -> float:
+    """RULER v2's score of a copy: the mean over its references."""
     said = answer.strip().lower()
     found = [
         1.0 if right.strip().lower() in said else max(1.0 - word_error_rate(said, right.strip().lower()), 0.0)
         for right in references
     ]
-    return max(found, default=0.0) if match == "part" else sum(found) / len(found) if found else 0.0
-
-
-def chosen_letter(answer: str) -> str:
-    """The letter of a multiple-choice answer as RULER v2 reads it: in the last `\\boxed{}`, alone or the last capital
-    that is a word; else after the last `Answer:`. Empty if there is none."""
-    start = answer.rfind(BOXED)
-    boxed = answer[start + len(BOXED) :].partition("}")[0] if start >= 0 else ""
-    letters = [boxed] if len(boxed) == 1 else _CAPITAL.findall(boxed) or _LETTER.findall(answer)
-    return letters[-1].upper() if letters else ""
+    return sum(found) / len(found) if found else 0.0
 
 
 def final_answer(answer: str) -> str:
-    """What stands after the last `Answer:`, or the last line."""
+    """The text after the last `Answer:`, or the last line."""
     found = _ANSWER.findall(answer)
     return bare(found[-1] if found else answer.rstrip().rpartition("\n")[2])
 
@@ -263,28 +219,18 @@ def _is_copy(probe: Probe) -> bool:
     return probe.labels.get("operation") == "retrieve"
 
 
-@dataclass(frozen=True, slots=True)
-class LadderStep:
-    name: str = "ladder"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        if _is_copy(probe):
-            return Score(copy_score(completion.text, probe.targets), answer=completion.text.strip()[:200])
-        said = final_answer(completion.text)
-        return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+def _ladder_step(probe: Probe, answer: str) -> Score:
+    if _is_copy(probe):
+        return Score(copy_score(answer, probe.targets), answer=answer.strip()[:200])
+    said = final_answer(answer)
+    return Score(float(said == bare(probe.targets[0])), answer=said[:200])
 
 
-@dataclass(frozen=True, slots=True)
-class StrictLadderStep:
-    name: str = "ladder.strict"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        text = completion.text.rstrip()
-        said = bare(text) if _is_copy(probe) else bare(text.rpartition("\n")[2].rpartition(":")[2])
-        return Score(float(said == bare(probe.targets[0])), answer=said[:200])
+def _exact_ladder_step(probe: Probe, answer: str) -> Score:
+    text = answer.rstrip()
+    said = bare(text) if _is_copy(probe) else bare(text.rpartition("\n")[2].rpartition(":")[2])
+    return Score(float(said == bare(probe.targets[0])), answer=said[:200])
 
 
-LADDER = LadderStep()
-LADDER_STRICT = StrictLadderStep()
+LADDER = RuleScorer("ladder", _ladder_step)
+LADDER_STRICT = RuleScorer("ladder.strict", _exact_ladder_step)

@@ -9,50 +9,50 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
+from leadline.scorers.match import RuleScorer
 from leadline.scorers.overlap import rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import INFINITEBENCH
 
-Label = Any  # str, number, or a list of them, as the files have it
+GoldLabel = Any  # str, number, or a list of them, as the files have it
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
 _KV_BREAKS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
 _RUN_BREAKS = str.maketrans(dict.fromkeys("\n.`'\":", " "))
 _CHOICE_BREAKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
 
 
-def _first(label: Label) -> Label:
+def _first(label: GoldLabel) -> GoldLabel:
     return label[0] if isinstance(label, list) else label
 
 
-def _flat(label: Label) -> list[str]:
+def _flat(label: GoldLabel) -> list[str]:
     """References as texts, from a value, a list, or a list in a list."""
     if not isinstance(label, list):
         return [str(label)]
     return [text for item in label for text in _flat(item)]
 
 
-def first_integer(prediction: str, label: Label) -> float:
+def first_integer(prediction: str, label: GoldLabel) -> float:
     """passkey, number_string: the first run of digits is the label."""
     found = re.search(r"[0-9]+", prediction)
     return float(found is not None and found.group() == str(_first(label)))
 
 
-def word_among(prediction: str, label: Label) -> float:
+def word_among(prediction: str, label: GoldLabel) -> float:
     """kv_retrieval: the label is a word of the answer, punctuation aside."""
     return float(str(_first(label)) in prediction.translate(_KV_BREAKS).split())
 
 
-def character_named(prediction: str, label: Label) -> float:
+def character_named(prediction: str, label: GoldLabel) -> float:
     """longdialogue_qa_eng: the first label is a word of the upper-cased answer."""
     return float(str(_first(label)) in prediction.upper().translate(_KV_BREAKS).split())
 
 
-def last_integer(prediction: str, label: Label) -> float:
+def last_integer(prediction: str, label: GoldLabel) -> float:
     """code_run: the last word is the label as a whole number."""
     words = prediction.strip().translate(_RUN_BREAKS).split()
     try:
@@ -61,7 +61,7 @@ def last_integer(prediction: str, label: Label) -> float:
         return 0.0
 
 
-def first_number(prediction: str, label: Label) -> float:
+def first_number(prediction: str, label: GoldLabel) -> float:
     """math_find: the first number is the label; a minus sign is not read."""
     found = _NUMBER.search(prediction)
     wanted = _first(label)
@@ -73,9 +73,9 @@ def first_number(prediction: str, label: Label) -> float:
         return 0.0
 
 
-def leading_run(prediction: str, label: Label, *, skip_first: bool = False) -> float:
+def leading_run(prediction: str, label: GoldLabel) -> float:
     """math_calc: the share of the label that the answer's numbers begin with."""
-    numbers = [int(n) for n in re.findall(r"[0-9]+", prediction)][int(skip_first) :]
+    numbers = [int(n) for n in re.findall(r"[0-9]+", prediction)]
     right = 0
     for number, wanted in zip(numbers, label, strict=False):
         if number != wanted:
@@ -84,7 +84,7 @@ def leading_run(prediction: str, label: Label, *, skip_first: bool = False) -> f
     return right / len(label)
 
 
-def chosen_option(prediction: str, label: Label) -> float:
+def chosen_option(prediction: str, label: GoldLabel) -> float:
     """longbook_choice_eng: a leading letter, the option's text, what follows an answer prefix, the first letter."""
     text = prediction.strip()
     if not text:
@@ -102,7 +102,7 @@ def chosen_option(prediction: str, label: Label) -> float:
     return float(bool(letter) and letter in label)
 
 
-def debugged_function(prediction: str, label: Label) -> float:
+def debugged_function(prediction: str, label: GoldLabel) -> float:
     """code_debug: "X." or "X:" at the start, or the letter or function name right after an answer prefix."""
     function, letter = label[0], label[1]
     text = prediction.strip()
@@ -116,7 +116,7 @@ def debugged_function(prediction: str, label: Label) -> float:
 
 
 def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """What stands one character after the first of the prefixes that occurs, in their order; None without one."""
+    """The text from one character after the first of the prefixes that occurs, in their order; None without one."""
     for prefix in prefixes:
         at = text.find(prefix)
         if at >= 0:
@@ -124,22 +124,22 @@ def _after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
     return None
 
 
-def english_f1(prediction: str, label: Label) -> float:
+def english_f1(prediction: str, label: GoldLabel) -> float:
     tokens = normalise_english(prediction).split()
     return max((token_f1(tokens, normalise_english(r).split()) for r in _flat(label)), default=0.0)
 
 
-def chinese_f1(prediction: str, label: Label) -> float:
+def chinese_f1(prediction: str, label: GoldLabel) -> float:
     """longbook_qa_chn: F1 over single characters."""
     characters = list(normalise_chinese(prediction))
     return max((token_f1(characters, list(normalise_chinese(r))) for r in _flat(label)), default=0.0)
 
 
-def summary(prediction: str, label: Label) -> float:
+def summary(prediction: str, label: GoldLabel) -> float:
     return rouge_lsum_google(prediction, str(_first(label)))
 
 
-RULES: dict[str, Callable[[str, Label], float]] = {
+RULES: dict[str, Callable[[str, GoldLabel], float]] = {
     rule.__name__: rule
     for rule in (
         first_integer, word_among, character_named, last_integer, first_number, leading_run, chosen_option,
@@ -148,26 +148,19 @@ RULES: dict[str, Callable[[str, Label], float]] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class InfiniteBenchScorer:
+def _official(probe: Probe, answer: str) -> Score:
     """The rule of the sample's data set, which the record's labels name.
 
     A published sample has its reference in the labels too; that of a generated one is its targets.
     """
-
-    name: str = "infinitebench"
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        metric = dataset_of(probe, INFINITEBENCH, self.name).metric
-        if "reference" in probe.labels:
-            reference = json.loads(probe.labels["reference"])
-        elif metric == "leading_run":
-            reference = [abs(int(target)) for target in probe.targets]  # the rule reads no minus signs
-        else:
-            reference = int(probe.targets[0])
-        value = RULES[metric](completion.text, reference)
-        return Score(value, explanation=metric)
+    metric = dataset_of(probe, INFINITEBENCH).metric
+    if "reference" in probe.labels:
+        reference = json.loads(probe.labels["reference"])
+    elif metric == "leading_run":
+        reference = [abs(int(target)) for target in probe.targets]  # the rule reads no minus signs
+    else:
+        reference = int(probe.targets[0])
+    return Score(RULES[metric](answer, reference), explanation=metric)
 
 
-OFFICIAL = InfiniteBenchScorer()
+OFFICIAL = RuleScorer("infinitebench", _official)

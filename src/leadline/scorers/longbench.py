@@ -10,15 +10,14 @@ import json
 import re
 import string
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import ClassVar, Literal
+from functools import lru_cache, partial
 
 from leadline.core.errors import UsageError
-from leadline.core.records import Completion, Score
+from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.chinese import chinese_words
 from leadline.scorers.frontier import names_only
+from leadline.scorers.match import RuleScorer
 from leadline.scorers.overlap import EditBackend, edit_similarity, rouge_l, rouge_l_google, rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import LONGBENCH, Dataset
 
@@ -152,58 +151,50 @@ def strict_score(task: Dataset, prediction: str, references: Sequence[str], clas
     return score(task, prediction, references, classes)
 
 
-def dataset_of(probe: Probe, datasets: Mapping[str, Dataset], scorer: str) -> Dataset:
+def dataset_of(probe: Probe, datasets: Mapping[str, Dataset]) -> Dataset:
     """The data set that a probe's labels name."""
     name = probe.labels.get("dataset", "")
     if name not in datasets:
         raise UsageError(
-            f"scorer {scorer} needs a sample of its benchmark",
+            "a scorer of a published benchmark needs one of its samples",
             where=probe.cell.key,
             fix="use it with the benchmark's own tasks; see docs/longbench.md",
         )
     return datasets[name]
 
 
-Variant = Literal["difflib", "levenshtein", "strict", "google", "google_lsum"]
+def _official(probe: Probe, answer: str, *, backend: EditBackend) -> Score:
+    """The metric of the sample's data set; the record's labels name the data set and hold its classes."""
+    dataset = dataset_of(probe, LONGBENCH)
+    value = score(dataset, answer, probe.targets, _classes(probe), backend)
+    return Score(value, explanation=dataset.metric + (f" ({backend})" if dataset.metric == "code_similarity" else ""))
 
 
-@dataclass(frozen=True, slots=True)
-class LongBenchScorer:
-    """The metric of the sample's data set; the record's labels name the data set and hold its classes.
-
-    `difflib` and `levenshtein` differ in code tasks only, `strict` gives no part of the credit to a list of guesses,
-    `google` and `google_lsum` are rougeL and rougeLsum of the rouge_score package with its stemmer, for summaries.
-    """
-
-    name: str
-    variant: Variant = "difflib"
-
-    @property
-    def version(self) -> str:
-        return "2" if self.variant.startswith("google") else "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        text = completion.text
-        if self.variant == "google" or self.variant == "google_lsum":
-            rule, name = (rouge_l_google, "rougeL") if self.variant == "google" else (rouge_lsum_google, "rougeLsum")
-            if (one := LONGBENCH.get(probe.labels.get("dataset", ""))) and one.first_line:
-                text = first_line(text)
-            value = max((rule(text, reference, stemmed=True) for reference in probe.targets), default=0.0)
-            return Score(value, explanation=f"{name} (rouge_score, stemmed)")
-        dataset = dataset_of(probe, LONGBENCH, self.name)
-        classes = json.loads(probe.labels.get("classes", "[]"))
-        if self.variant == "strict":
-            return Score(strict_score(dataset, text, probe.targets, classes), explanation=f"{dataset.metric}, strict")
-        value = score(dataset, text, probe.targets, classes, self.variant)
-        backend = f" ({self.variant})" if dataset.metric == "code_similarity" else ""
-        return Score(value, explanation=f"{dataset.metric}{backend}")
+def _strict(probe: Probe, answer: str) -> Score:
+    """The same without part of the credit for a list of guesses."""
+    dataset = dataset_of(probe, LONGBENCH)
+    value = strict_score(dataset, answer, probe.targets, _classes(probe))
+    return Score(value, explanation=f"{dataset.metric}, strict")
 
 
-OFFICIAL = LongBenchScorer("longbench")
-LEVENSHTEIN = LongBenchScorer("longbench.levenshtein", "levenshtein")
-STRICT = LongBenchScorer("longbench.strict", "strict")
-GOOGLE = LongBenchScorer("rouge.google", "google")
-GOOGLE_LSUM = LongBenchScorer("rouge.google_lsum", "google_lsum")
+def _google(probe: Probe, answer: str, *, lsum: bool) -> Score:
+    """rougeL or rougeLsum of the rouge_score package with its stemmer, for summaries."""
+    rule, name = (rouge_lsum_google, "rougeLsum") if lsum else (rouge_l_google, "rougeL")
+    if (dataset := LONGBENCH.get(probe.labels.get("dataset", ""))) and dataset.first_line:
+        answer = first_line(answer)
+    value = max((rule(answer, reference, stemmed=True) for reference in probe.targets), default=0.0)
+    return Score(value, explanation=f"{name} (rouge_score, stemmed)")
+
+
+def _classes(probe: Probe) -> list[str]:
+    return list(json.loads(probe.labels.get("classes", "[]")))
+
+
+OFFICIAL = RuleScorer("longbench", partial(_official, backend="difflib"))
+LEVENSHTEIN = RuleScorer("longbench.levenshtein", partial(_official, backend="levenshtein"))
+STRICT = RuleScorer("longbench.strict", _strict)
+GOOGLE = RuleScorer("rouge.google", partial(_google, lsum=False), "2")
+GOOGLE_LSUM = RuleScorer("rouge.google_lsum", partial(_google, lsum=True), "2")
 
 
 # --- LongBench v2 (arXiv 2412.15204): four options, one letter --------------------------------------
@@ -219,23 +210,16 @@ def v2_choice(response: str) -> str | None:
     return next((match.group(1) for pattern in _V2_ANSWERS if (match := pattern.search(text))), None)
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceScorer:
-    """1 for the right letter, 0 for another or none. `compensated` gives 0.25 where no letter is stated."""
-
-    name: str
-    compensated: bool = False
-    version: ClassVar[str] = "1"
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        letter = v2_choice(completion.text)
-        if letter is None:
-            return Score(V2_COMPENSATION if self.compensated else 0.0, explanation="no letter stated")
-        return Score(float(letter in probe.targets), answer=letter)
+def _right_choice(probe: Probe, answer: str, *, unstated: float = 0.0) -> Score:
+    """1 for the right letter, 0 for another, `unstated` for none."""
+    letter = v2_choice(answer)
+    if letter is None:
+        return Score(unstated, explanation="no letter stated")
+    return Score(float(letter in probe.targets), answer=letter)
 
 
-V2 = ChoiceScorer("longbench_v2")
-V2_COMPENSATED = ChoiceScorer("longbench_v2.compensated", compensated=True)
+V2 = RuleScorer("longbench_v2", _right_choice)
+V2_COMPENSATED = RuleScorer("longbench_v2.compensated", partial(_right_choice, unstated=V2_COMPENSATION))
 
 
 # --- BABILong (arXiv 2406.10149): one place or person of a closed list ------------------------------

@@ -1,29 +1,44 @@
-"""The values of an answer: whole words that are not denied. And for a question without an answer, whether it says so.
+"""Scorers for values in an answer: Leadline's own, RULER's as published, and abstention.
 
-match.all    the share of targets that the answer gives
-match.any    1 when the answer gives any target
-match.exact  1 when the answer is one of the targets and nothing else (punctuation around it aside)
+match.all     the share of targets that the answer gives
+match.any     1 when the answer gives any target
+match.exact   1 when the answer is one of the targets and nothing else (punctuation around it aside)
+ruler.v1      NVIDIA/RULER, scripts/eval/evaluate.py (post-processing) and scripts/eval/synthetic/constants.py
+              (string_match_all; string_match_part where the probe has match="any"). Case-insensitive substrings
+ruler.strict  whole words that are not denied, and every further candidate lowers the score
 
-An answer gives a target if it contains the target letter for letter (in any letter case, as `ruler.v1` asks), as whole
-words, and does not deny it. `match.all` and `match.any` are therefore never above `ruler.v1`.
+An answer gives a target if it contains the target letter for letter (in any letter case), as whole words, and does not
+deny it. Substring credit can be gamed: an answer that lists every number it saw contains the right one, and "no" is
+part of "know". ruler.strict <= match.all <= ruler.v1 for every answer, so a gap shows what substrings gave away.
 
-`abstention` takes the place of a task's own scorers for questions that the document does not answer, so that every
-scorer of a task has a value for every sample.
+`abstention` replaces a task's own scorers for questions that the document does not answer, so that every scorer of a
+task has a value for every sample.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from leadline.core.records import Completion, Score
 from leadline.core.types import Probe
-from leadline.scorers.answer_forms import Words, form_of, values_of_form, words
+from leadline.scorers.answer_forms import Words, candidates, form_of, values_of_form, words
 from leadline.scorers.denials import asks_for_what_is_not, says_not_found
 from leadline.scorers.normalise import VERSION, bare, clean, post_process
 
 _SHOWN_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScorer:
+    """A rule under its name: from a probe and the text of an answer to a score."""
+
+    name: str
+    rule: Callable[[Probe, str], Score]
+    version: str = "1"
+
+    def score(self, probe: Probe, completion: Completion) -> Score:
+        return self.rule(probe, completion.text)
 
 
 def given_targets(probe: Probe, answer: str) -> list[str]:
@@ -45,41 +60,84 @@ def listed(values: Sequence[str]) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
 
 
-@dataclass(frozen=True, slots=True)
-class MatchAll:
-    name: str = "match.all"
-    version: ClassVar[str] = VERSION
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        given = given_targets(probe, completion.text)
-        missing = [t for t in probe.targets if t not in given]
-        return Score(
-            value=len(given) / len(probe.targets) if given else 0.0,
-            answer=listed(given),
-            explanation=f"missing: {listed(missing)}" if missing else "",
-        )
+def _match_all(probe: Probe, answer: str) -> Score:
+    given = given_targets(probe, answer)
+    missing = [t for t in probe.targets if t not in given]
+    return Score(
+        value=len(given) / len(probe.targets) if given else 0.0,
+        answer=listed(given),
+        explanation=f"missing: {listed(missing)}" if missing else "",
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class MatchAny:
-    name: str = "match.any"
-    version: ClassVar[str] = VERSION
-
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        given = given_targets(probe, completion.text)
-        return Score(value=1.0 if given else 0.0, answer=listed(given[:1]))
+def _match_any(probe: Probe, answer: str) -> Score:
+    given = given_targets(probe, answer)
+    return Score(value=1.0 if given else 0.0, answer=listed(given[:1]))
 
 
-@dataclass(frozen=True, slots=True)
-class MatchExact:
-    name: str = "match.exact"
-    version: ClassVar[str] = VERSION
+def _match_exact(probe: Probe, answer: str) -> Score:
+    said = bare(answer)
+    given = words(clean(answer))  # with the sign of a number, which is no punctuation
+    right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in probe.targets)
+    return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
 
-    def score(self, probe: Probe, completion: Completion) -> Score:
-        said = bare(completion.text)
-        given = words(clean(completion.text))  # with the sign of a number, which is no punctuation
-        right = bool(said) and any(said == bare(t) and given == words(clean(t)) for t in probe.targets)
-        return Score(value=1.0 if right else 0.0, answer=said[:_SHOWN_CHARACTERS])
+
+ALL = RuleScorer("match.all", _match_all, VERSION)
+ANY = RuleScorer("match.any", _match_any, VERSION)
+EXACT = RuleScorer("match.exact", _match_exact, VERSION)
+
+
+# --- RULER ---
+
+
+def string_match_all(prediction: str, references: Sequence[str]) -> float:
+    """The share of references, duplicates included, that are substrings, ignoring letter case."""
+    text = prediction.lower()
+    return sum(r.lower() in text for r in references) / len(references) if references else 0.0
+
+
+def string_match_part(prediction: str, references: Sequence[str]) -> float:
+    """1 if any reference is a substring, ignoring letter case."""
+    text = prediction.lower()
+    return float(any(r.lower() in text for r in references))
+
+
+def _published(probe: Probe, answer: str) -> Score:
+    metric = string_match_part if probe.match == "any" else string_match_all
+    text = post_process(answer)
+    found = [r for r in probe.targets if r.lower() in text.lower()]
+    return Score(value=metric(text, probe.targets), answer=listed(found))
+
+
+def _strict(probe: Probe, answer: str) -> Score:
+    """`match.all` (or `match.any`) times precision = given / (given + further candidates)."""
+    given = given_targets(probe, answer)
+    if not given:
+        return Score(value=0.0, explanation="no target as whole words")
+    offered = candidates(form_of(probe), probe.targets, answer, question=probe.question)
+    phrases = [_spaced(t) for t in given]
+    others = (c for c in offered if not any(p in f" {c} " for p in phrases))
+    further = Words(answer).affirmed(others)
+    any_one = probe.match == "any"
+    hits = 1 if any_one else len(set(phrases))
+    share = 1.0 if any_one else len(given) / len(probe.targets)
+    needed = 1 if any_one else len({*map(_spaced, probe.targets)})
+    return Score(
+        value=share * hits / (hits + len(further)),
+        answer=listed(given),
+        explanation=f"{hits} of {needed} found, {len(further)} further" + (f": {listed(further)}" if further else ""),
+    )
+
+
+def _spaced(target: str) -> str:
+    return f" {' '.join(words(clean(target)))} "
+
+
+RULER_V1 = RuleScorer("ruler.v1", _published)
+RULER_STRICT = RuleScorer("ruler.strict", _strict, VERSION)
+
+
+# --- questions without an answer ---
 
 
 def abstention(probe: Probe, completion: Completion) -> Score:
@@ -103,8 +161,3 @@ def _named_values(probe: Probe, text: str) -> list[str]:
     if probe.value_kind in ("numbers", "uuids"):
         offered += values_of_form(form_of(probe), probe.distractors, text)
     return [v for v in said.affirmed(offered) if clean(v) not in asked]
-
-
-ALL = MatchAll()
-ANY = MatchAny()
-EXACT = MatchExact()

@@ -44,6 +44,12 @@ _MARKS_IN_A_ROW = 30
 longer run takes time that grows with its square."""
 
 
+@cache
+def compiled(pattern: str) -> re.Pattern[str]:
+    """Compiled on first use: most commands never read an answer, and compiling all patterns takes 30 ms."""
+    return re.compile(pattern)
+
+
 def visible(text: str) -> str:
     """The text as a reader sees it: lines and letter case kept, formatting removed."""
     text = _ESCAPES.sub("", text)

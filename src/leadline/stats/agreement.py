@@ -18,8 +18,8 @@ from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import Interval
 from leadline.stats.observations import FloatArray
 
-Label = str | int | float | bool
-Ratings = Sequence[Sequence[Label | None]]
+Rating = str | int | float | bool
+Ratings = Sequence[Sequence[Rating | None]]
 """Items by raters; None where a rater did not rate an item."""
 Level = Literal["nominal", "ordinal", "interval"]
 
@@ -36,7 +36,7 @@ class Coefficient:
 class Agreement:
     items: int
     raters: int
-    shares: Mapping[Label, tuple[float, ...]]
+    shares: Mapping[Rating, tuple[float, ...]]
     """Of each label, the share of each rater's ratings that it is."""
     raw: Coefficient
     cohen: Coefficient | None
@@ -58,7 +58,7 @@ class Agreement:
 class _RatingTable:
     """Per item: how often each label was given, and for two raters which pair."""
 
-    labels: tuple[Label, ...]
+    labels: tuple[Rating, ...]
     counts: FloatArray
     pairs: FloatArray | None
 
@@ -193,7 +193,7 @@ def _table(ratings: Ratings) -> _RatingTable:
     return _RatingTable(tuple(labels), counts, pairs if two else None)
 
 
-def _shares(ratings: Ratings, table: _RatingTable) -> dict[Label, tuple[float, ...]]:
+def _shares(ratings: Ratings, table: _RatingTable) -> dict[Rating, tuple[float, ...]]:
     columns = list(zip(*ratings, strict=True))
     given = [max(sum(label is not None for label in column), 1) for column in columns]
     return {
@@ -202,11 +202,11 @@ def _shares(ratings: Ratings, table: _RatingTable) -> dict[Label, tuple[float, .
     }
 
 
-def _order(label: Label) -> tuple[int, float, str]:
+def _order(label: Rating) -> tuple[int, float, str]:
     return (1, 0.0, label) if isinstance(label, str) else (0, float(label), "")
 
 
-def _number(label: Label) -> float:
+def _number(label: Rating) -> float:
     if isinstance(label, str):
         raise UsageError(f"the label {label!r} has no order", where="agreement", fix="rate with numbers, or nominal")
     return float(label)

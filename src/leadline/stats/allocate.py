@@ -1,7 +1,7 @@
 """Which samples to ask for next: samples go where they can still change the answer, and cost least.
 
-Every rule here reads the records so far and returns a `Step`: the samples to ask next, or that sampling is over, what
-was found and what it cost. No state is kept between steps, so an interrupted run continues from its records alone.
+Every rule here reads the records so far and returns a `SamplingStep`: the samples to ask next, or that sampling is
+over, what was found and what it cost. No state is kept between steps, so an interrupted run continues from its records.
 Sample i of a cell is the same in every run, so two runs that stopped at different times stay paired on what both have.
 """
 
@@ -20,7 +20,7 @@ from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
 from leadline.stats.effective import Threshold
 from leadline.stats.gate import Clause, GateResult, check_gate
-from leadline.stats.observations import Observations
+from leadline.stats.observations import CELL, Observations
 from leadline.stats.sequential import (
     LengthStatus,
     beta_binomial_sequence,
@@ -97,7 +97,7 @@ class GateLook:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class SamplingStep:
     """What to do now. `next` is empty when it is over."""
 
     outcome: StepOutcome
@@ -107,7 +107,6 @@ class Step:
     fixed_cost: float
     more: float | None = None
     """About what it would still cost to settle what is open, where that is known."""
-    statuses: tuple[LengthStatus, ...] = ()
     unanswered: bool = False
     """Whether it ended because the samples it needs failed."""
 
@@ -148,7 +147,7 @@ def parse_until(text: str) -> Until:
 
 def until_effective(
     data: Observations, design: Design, line: Threshold | None = None, *, confidence: float = 0.95, give_up: bool = True
-) -> Step:
+) -> SamplingStep:
     """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess.
 
     `give_up` stops at a length once the cap would almost surely not settle it either.
@@ -181,27 +180,25 @@ def until_effective(
     spent = _cost(data, design)
     if at is None:
         more = _more(between, cells, design, confidence)
-        return Step("undecided" if between else "decided", search, (), spent, design.fixed_cost, more, tuple(found))
+        return SamplingStep("undecided" if between else "decided", search, (), spent, design.fixed_cost, more)
     wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
     wanted = list(lengths) if design.nested else wanted
     follow = tuple(cell for length in dict.fromkeys(wanted) for cell in _round(asked[length], length, design))
-    return Step("going on", search, follow, spent, design.fixed_cost, None, tuple(found))
+    return SamplingStep("going on", search, follow, spent, design.fixed_cost)
 
 
 def _cost(data: Observations, design: Design) -> float:
     return sum(design.cost_of(length) for length in data.length.tolist())
 
 
-def until_cells(data: Observations, design: Design, half_width: float, *, confidence: float = 0.95) -> Step:
+def until_cells(data: Observations, design: Design, half_width: float, *, confidence: float = 0.95) -> SamplingStep:
     """Sample until every cell's confidence sequence is narrower than +- `half_width`, or its cap is reached."""
     follow: list[Cell] = []
     stuck, widest, more = 0, 0.0, 0.0
-    keys, code = data.codes(("task", "length", "depth"))
+    keys, code = data.codes(CELL)
     place_of = {key: j for j, key in enumerate(keys)}
     for place in design.places:
-        rows = (
-            data.take(code == place_of[place]) if place in place_of else data.take(np.zeros(len(data), dtype=np.bool_))
-        )
+        rows = data.take(code == place_of.get(place, -1))
         scored = rows.counted()
         total, n = float(scored.value.sum()), len(scored)
         width = beta_binomial_sequence(total, n, confidence).half_width
@@ -219,12 +216,12 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
     widths = CellWidths(half_width, confidence, widest, stuck, len(design.places), design.cap)
     outcome: StepOutcome = "going on" if follow else "undecided" if stuck else "decided"
     missing = more if outcome == "undecided" else None
-    return Step(outcome, widths, tuple(follow), _cost(data, design), design.fixed_cost, missing)
+    return SamplingStep(outcome, widths, tuple(follow), _cost(data, design), design.fixed_cost, missing)
 
 
 def until_verdict(
     data: Observations, base: Observations, design: Design, clauses: Sequence[Clause], *, confidence: float = 0.95
-) -> Step:
+) -> SamplingStep:
     """Sample a candidate until a gate against `base` passes or fails, looking after every round of all cells.
 
     What the base was not asked cannot be compared with anything, so it is not asked of the candidate either.
@@ -233,7 +230,7 @@ def until_verdict(
     result = check_gate(pairs, clauses, confidence=confidence, anytime=True) if len(pairs) else None
     spent = _cost(data, design)
     if result is not None and result.verdict != "undecided":
-        return Step("decided", GateLook(result, False), (), spent, design.fixed_cost)
+        return SamplingStep("decided", GateLook(result, False), (), spent, design.fixed_cost)
     asked = [_asked(data, design, length) for length in design.lengths]
     wanted = [c for each, length in zip(asked, design.lengths, strict=True) for c in _round(each, length, design)]
     there = set(coordinates(base))
@@ -241,13 +238,13 @@ def until_verdict(
         c for c in wanted if (c.task, c.length, -1.0 if c.depth is None else round(c.depth, 4), c.sample) in there
     )
     look = GateLook(result, bool(wanted) and not follow)
-    return Step("going on" if follow else "undecided", look, follow, spent, design.fixed_cost)
+    return SamplingStep("going on" if follow else "undecided", look, follow, spent, design.fixed_cost)
 
 
 def _asked(data: Observations, design: Design, length: int) -> dict[GridPoint, int]:
     """How many samples of each cell of a length there are, failed ones included."""
     mine = data.take(data.length == length)
-    keys, code = mine.codes(("task", "length", "depth"))
+    keys, code = mine.codes(CELL)
     counts = dict(zip(keys, np.bincount(code, minlength=len(keys)).tolist(), strict=True))
     return {place: counts.get(place, 0) for place in design.places if place[1] == length}
 

@@ -16,28 +16,35 @@ from itertools import product
 from typing import Literal
 
 import numpy as np
-from scipy.special import bdtr, gammaln, stdtr
+import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
-from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Key, Observations
+from leadline.stats.observations import (
+    CELL,
+    DEPTH_BANDS,
+    BoolArray,
+    Failures,
+    FloatArray,
+    GroupKey,
+    IntArray,
+    Observations,
+)
 from leadline.stats.sequential import asymptotic_half_width
 
 EXACT_UP_TO = 12
 """Up to this many documents all sign patterns are tried."""
 
 
-def mcnemar_midp(lost: int, gained: int) -> float:
-    """Two-sided mid-p of McNemar's test on the prompts whose answer changed (Fagerland et al. 2013)."""
-    n = lost + gained
-    fewer = min(lost, gained)
-    if lost == gained:
-        return 1.0
-    point = float(np.exp(gammaln(n + 1) - gammaln(fewer + 1) - gammaln(n - fewer + 1) - n * np.log(2)))
-    return min(1.0, 2 * float(bdtr(fewer, n, 0.5)) - point)
+def mcnemar_midp(lost: IntArray, gained: IntArray) -> FloatArray:
+    """Two-sided mid-p of McNemar's test on the prompts whose answer changed (Fagerland et al. 2013), pair by pair."""
+    n, fewer = lost + gained, np.minimum(lost, gained)
+    log_gamma = scipy.special.gammaln
+    point = np.exp(log_gamma(n + 1) - log_gamma(fewer + 1) - log_gamma(n - fewer + 1) - n * np.log(2))
+    return np.where(lost == gained, 1.0, np.minimum(1.0, 2 * scipy.special.bdtr(fewer, n, 0.5) - point))
 
 
 def sign_flip_p(totals: FloatArray, resamples: int, rng: np.random.Generator) -> FloatArray:
@@ -62,12 +69,12 @@ def sign_flip_p(totals: FloatArray, resamples: int, rng: np.random.Generator) ->
 
 
 def holm(p: FloatArray) -> FloatArray:
-    """Adjusted p-values that keep the chance of any false alarm (Holm 1979)."""
-    order = np.argsort(p)
-    factors = len(p) - np.arange(len(p))
-    stepped = np.maximum.accumulate(np.minimum(1.0, p[order] * factors))
+    """Adjusted p-values along the last axis that keep the chance of any false alarm (Holm 1979)."""
+    order = np.argsort(p, axis=-1)
+    factors = p.shape[-1] - np.arange(p.shape[-1])
+    stepped = np.maximum.accumulate(np.minimum(1.0, np.take_along_axis(p, order, -1) * factors), axis=-1)
     adjusted = np.empty_like(p)
-    adjusted[order] = stepped
+    np.put_along_axis(adjusted, order, stepped, -1)
     return adjusted
 
 
@@ -127,7 +134,7 @@ class Difference:
 
     scope: Scope
     name: str
-    key: Key
+    key: GroupKey
     base: float
     candidate: float
     estimate: Estimate
@@ -190,19 +197,18 @@ def compare(
     confidence: float = 0.95,
     resamples: int = 5000,
     seed: int = 0,
-    anytime: bool = False,
 ) -> Comparison:
-    """Every difference with its interval and test. `anytime` makes intervals that allow looking while sampling."""
+    """Every difference with its interval and test."""
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="compare", fix="compare runs of one spec")
     found = []
     for scope in SCOPES:
-        made = _differences(pairs, scope, confidence, resamples, seed, anytime)
+        made = _differences(pairs, scope, confidence, resamples, seed)
         # The only task or length of a run is the run: testing it again would only dilute the correction.
         found += made if scope == "overall" or len(made) > 1 else []
     adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array([d.p for d in found]))
     judged = [_judged(d, float(q), 1 - confidence) for d, q in zip(found, adjusted, strict=True)]
-    cells = _differences(pairs, "cell", confidence, 0, seed, anytime)
+    cells = _differences(pairs, "cell", confidence, 0, seed)
     return Comparison(
         differences=tuple(judged),
         cells=tuple(cells),
@@ -251,7 +257,7 @@ class PairedError:
 class Grouped:
     """The pairs of one scope, row by row in groups, with the mean difference of each group."""
 
-    keys: list[tuple[Key, str]]
+    keys: list[tuple[GroupKey, str]]
     code: IntArray
     base: FloatArray
     candidate: FloatArray
@@ -287,7 +293,7 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
     rows = ~np.isnan(data.depth) if scope == "depth" else np.ones(len(data), dtype=np.bool_)
     data = data.take(rows)
     keys, code = _groups(data, scope)
-    cell = data.code(("task", "length", "depth"))
+    cell = data.code(CELL)
     base, candidate = pairs.base.value[rows], pairs.candidate.value[rows]
     size = int(cell.max(initial=0)) + 1
     weight = row_weights(data, code) if len(data) else np.zeros(0)
@@ -308,7 +314,7 @@ def group_pairs(pairs: Pairs, scope: Scope) -> Grouped:
     )
 
 
-def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[Key, str]], IntArray]:
+def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[GroupKey, str]], IntArray]:
     if scope == "overall":
         return [((), "overall")], np.zeros(len(data), dtype=np.int64)
     if scope == "depth":
@@ -317,48 +323,42 @@ def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[Key, str]], In
         kept, code = np.unique(np.searchsorted(edges, data.depth, side="right"), return_inverse=True)
         return [((names[band],), f"depth:{names[band]}") for band in kept.tolist()], code.astype(np.int64)
     if scope == "cell":
-        keys, code = data.codes(("task", "length", "depth"))
-        return [(key, _cell_name(key)) for key in keys], code
+        keys, code = data.codes(CELL)
+        return [(key, _cell_name(*key)) for key in keys], code
     keys, code = data.codes((scope,))
     return [(key, f"{scope}:{format_tokens(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
 
 
-def _differences(
-    pairs: Pairs, scope: Scope, confidence: float, resamples: int, seed: int, anytime: bool
-) -> list[Difference]:
+def _differences(pairs: Pairs, scope: Scope, confidence: float, resamples: int, seed: int) -> list[Difference]:
     grouped = group_pairs(pairs, scope)
     if len(grouped.code) == 0:
         return []
     value = grouped.difference.value
     lost, gained = grouped.count(value < 0), grouped.count(value > 0)
     test, p = _tests(grouped, scope, resamples, seed, lost, gained)
-    made = []
-    sides = [np.bincount(grouped.code, weights=grouped.weight * side) for side in (grouped.base, grouped.candidate)]
-    for j, (key, name) in enumerate(grouped.keys):
-        clusters = int(grouped.means.n_clusters[j])
-        estimate = Estimate(
-            mean=float(grouped.means.means[j]),
-            interval=difference_interval(grouped, j, confidence, anytime=anytime),
-            n=int(grouped.means.n[j]),
-            n_clusters=clusters,
+    base, candidate = (np.bincount(grouped.code, weights=grouped.weight * v) for v in (grouped.base, grouped.candidate))
+    return [
+        Difference(
+            scope=scope,
+            name=name,
+            key=key,
+            base=float(base[j]),
+            candidate=float(candidate[j]),
+            estimate=Estimate(
+                mean=float(grouped.means.means[j]),
+                interval=difference_interval(grouped, j, confidence),
+                n=int(grouped.means.n[j]),
+                n_clusters=int(grouped.means.n_clusters[j]),
+            ),
+            lost=int(lost[j]),
+            gained=int(gained[j]),
+            test=test,
+            p=float(p[j]),
+            adjusted=float("nan"),
+            verdict="described only",
         )
-        made.append(
-            Difference(
-                scope=scope,
-                name=name,
-                key=key,
-                base=float(sides[0][j]),
-                candidate=float(sides[1][j]),
-                estimate=estimate,
-                lost=int(lost[j]),
-                gained=int(gained[j]),
-                test=test,
-                p=float(p[j]),
-                adjusted=float("nan"),
-                verdict="described only",
-            )
-        )
-    return made
+        for j, (key, name) in enumerate(grouped.keys)
+    ]
 
 
 def _tests(
@@ -371,12 +371,11 @@ def _tests(
     # McNemar's test and sign flips judge every prompt alike. Where cells have unequal numbers of samples that is not
     # the mean that is reported, whose own error is used instead.
     if not np.allclose(grouped.weight * grouped.means.n[grouped.code], 1.0):
-        errors = [grouped.error(j) for j in range(len(lost))]
-        return "t over documents", np.array(
-            [2 * stdtr(e.degrees, -abs(e.centre) / e.deviation) if e.degrees >= 1 else 1.0 for e in errors]
-        )
+        errors, stdtr = [grouped.error(j) for j in range(len(lost))], scipy.special.stdtr
+        p = [2 * stdtr(e.degrees, -abs(e.centre) / e.deviation) if e.degrees >= 1 else 1.0 for e in errors]
+        return "t over documents", np.array(p)
     if binary and len(clusters) == len(grouped.code):
-        return "mcnemar mid-p", np.array([mcnemar_midp(int(b), int(c)) for b, c in zip(lost, gained, strict=True)])
+        return "mcnemar mid-p", mcnemar_midp(lost, gained)
     totals = np.zeros((len(clusters), len(lost)))
     np.add.at(totals, (document, grouped.code), grouped.weight * grouped.difference.value)
     return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(seed, "sign flips", scope))
@@ -395,7 +394,6 @@ def coordinates(data: Observations) -> Sequence[tuple[str, int, float, int]]:
     return list(zip(data.task.tolist(), data.length.tolist(), depth.tolist(), data.sample.tolist(), strict=True))
 
 
-def _cell_name(key: Key) -> str:
-    task, length, depth = key
+def _cell_name(task: object, length: object, depth: object) -> str:
     assert isinstance(length, int)
     return f"{task} {format_tokens(length)}" + ("" if depth is None else f" at depth {depth}")

@@ -20,7 +20,7 @@ from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.effective import RULER_THRESHOLD
 from leadline.stats.intervals import wilson
-from leadline.stats.marginals import group_means
+from leadline.stats.marginals import length_means
 from leadline.stats.observations import FloatArray, Observations
 from leadline.stats.surfaces import (
     PARAMETERS,
@@ -159,11 +159,7 @@ def _possible(shape: ShapeFamily, surface: Surface) -> bool:
 
 def _design_effect(data: Observations) -> float:
     """How much more the scores of lengths vary because samples share documents; 1 when none do."""
-    counted = with_depth(data)
-    lengths, code = np.unique(counted.length, return_inverse=True)
-    groups = group_means(counted, code.astype(np.int64), len(lengths))
-    rows = float(groups.row_variances.sum())
-    return max(1.0, float(groups.variances.sum()) / rows) if rows > 0 else 1.0
+    return length_means(with_depth(data))[2].design_effect or 1.0
 
 
 def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: float) -> dict[ShapeFamily, float]:
@@ -208,8 +204,8 @@ def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: floa
 
 
 def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_effect: float) -> bool:
-    """Whether a fall to part of the score may as well be a gradual one: it cannot be told from a decay over two steps
-    of the grid or more. BIC alone would name the simpler of the two."""
+    """Whether a fall to part of the score may as well be a gradual one: it cannot be distinguished from a decay
+    over two steps of the grid or more. BIC alone would name the simpler of the two."""
     step = fits["step"]
     if step.details.get("after", 0.0) < PARTIAL or len(surface.lengths) < 4:
         return False
@@ -310,7 +306,7 @@ def _cliff(found: Fit, surface: Surface) -> dict[str, float]:
 
 
 def _steep(found: Fit, surface: Surface) -> dict[str, float]:
-    """A decay within one step of the grid, told as the fall between two lengths that it is."""
+    """A decay within one step of the grid, reported as a fall between two lengths."""
     by_length = found.predicted.mean(axis=1)
     at = int(np.argmin(np.diff(by_length)))
     low, high = float(surface.lengths[at]), float(surface.lengths[at + 1])

@@ -28,7 +28,7 @@ import scipy  # loads its parts when they are first used
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import normal_quantile, t_quantile
-from leadline.stats.marginals import GroupMeans, group_means, row_weights
+from leadline.stats.marginals import GroupMeans, length_means, overall_means, row_weights
 from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
 
 VERSION = 3
@@ -122,9 +122,7 @@ def effective_length(
     counted = data.counted(failures)
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
-    lengths, code = np.unique(counted.length, return_inverse=True)
-    code = code.astype(np.int64)
-    groups = group_means(counted, code, len(lengths))
+    lengths, code, groups = length_means(counted)
     evidence = _evidence(counted, code, groups, confidence)
     weights = groups.n.astype(np.float64)
     fitted = isotonic_decreasing(groups.means[None, :], weights)[0]
@@ -180,7 +178,7 @@ def effective_length(
 
 
 @dataclass(frozen=True, slots=True)
-class _Evidence:
+class _LengthEvidence:
     """The mean of each length, and how many independent yes/no answers it is worth."""
 
     groups: GroupMeans
@@ -206,28 +204,28 @@ class _Evidence:
         return np.array([self.window(i, i)[1] for i in range(len(self.groups.means))])
 
 
-def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence: float) -> _Evidence:
-    """The design effect is pooled over lengths: five documents a length are too few to estimate it for each. Where no
-    answer varies within a cell nothing can be estimated, and a document counts as one answer."""
-    rows = float(groups.row_variances.sum())
+def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence: float) -> _LengthEvidence:
+    """Where no answer varies within a cell nothing can be estimated, and a document counts as one answer."""
     samples = 1 / np.bincount(code, weights=row_weights(data, code) ** 2)
     documents = np.zeros((int(groups.shares.document.max()) + 1, len(groups.means)), dtype=np.bool_)
     documents[groups.shares.document, groups.shares.group] = True
-    if rows <= 1e-12:
-        return _Evidence(groups, samples, float(samples.sum() / groups.n_clusters.sum()), 1.0, 1.0, documents)
-    degrees = float(group_means(data, np.zeros(len(data), dtype=np.int64), 1).degrees[0])
-    design_effect = max(1.0, float(groups.variances.sum()) / rows)
+    design_effect = groups.design_effect
+    if design_effect is None:
+        return _LengthEvidence(groups, samples, float(samples.sum() / groups.n_clusters.sum()), 1.0, 1.0, documents)
+    degrees = float(overall_means(data).degrees[0])
     shrink = 1.0
     if design_effect > 1 and groups.n.sum() > groups.n_clusters.sum():
         shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
     binary = bool(np.isin(data.value, (0.0, 1.0)).all())
     scatter = float(np.sum(groups.row_variances * groups.n**2) / groups.n.sum())
     whole = float(np.sum(groups.n * groups.means * (1 - groups.means)) / groups.n.sum())
-    return _Evidence(groups, samples, design_effect, 1.0 if binary else max(1.0, whole / scatter), shrink, documents)
+    return _LengthEvidence(
+        groups, samples, design_effect, 1.0 if binary else max(1.0, whole / scatter), shrink, documents
+    )
 
 
 def _states(
-    evidence: _Evidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
+    evidence: _LengthEvidence, threshold: float, thresholds: FloatArray, error: float, *, falls: bool, own: bool
 ) -> list[LengthState]:
     """Which lengths are surely above the threshold, from the shortest up, and surely below it, from the longest down.
     `own` says that the threshold is a share of the score at the shortest length, which therefore is above it."""
@@ -248,7 +246,7 @@ def _states(
     return states
 
 
-def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
+def _p(evidence: _LengthEvidence, windows: list[tuple[int, int]], thresholds: FloatArray, *, above: bool) -> float:
     """The p-value that the first window's length is on the other side of the threshold, from the means of all
     windows."""
     found = []
@@ -266,7 +264,7 @@ def _p(evidence: _Evidence, windows: list[tuple[int, int]], thresholds: FloatArr
     return min(found[0] / OWN_SHARE_OF_ERROR, *(p / others for p in found[1:]))
 
 
-def _thresholds(line: Threshold, evidence: _Evidence) -> FloatArray:
+def _thresholds(line: Threshold, evidence: _LengthEvidence) -> FloatArray:
     """What the threshold may be: one value, or the quantiles of one that was measured itself."""
     levels = (np.arange(200) + 0.5) / 200
     if line.share is not None:

@@ -15,14 +15,14 @@ from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
-from scipy.special import betaincinv, ndtr, stdtr
+import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import SETTLED, Grouped, Pairs, difference_interval, group_pairs, holm
 from leadline.stats.effective import Threshold, crossings, isotonic_decreasing
 from leadline.stats.intervals import Interval, normal_quantile, t_quantile
-from leadline.stats.marginals import GroupMeans, group_means
+from leadline.stats.marginals import GroupMeans, group_means, overall_means
 from leadline.stats.observations import FloatArray
 from leadline.stats.sequential import asymptotic_p
 
@@ -168,7 +168,7 @@ def _p_below(grouped: Grouped, j: int, bound: float, anytime: bool) -> float:
     error = grouped.error(j)
     gap = bound - error.centre
     if not anytime:
-        return float(stdtr(error.degrees, -gap / error.deviation)) if error.degrees >= 1 else 1.0
+        return float(scipy.special.stdtr(error.degrees, -gap / error.deviation)) if error.degrees >= 1 else 1.0
     if error.degrees < SETTLED or gap <= 0:
         return 1.0
     return asymptotic_p(gap, error.deviation * float(np.sqrt(error.rounds)), error.rounds)
@@ -214,7 +214,7 @@ def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float
     count = len(lengths)
     both = pairs.base.joined(pairs.candidate)
     groups = group_means(both, np.concatenate([code, code + count]).astype(np.int64), 2 * count)
-    degrees = float(group_means(pairs.base, np.zeros(len(pairs), dtype=np.int64), 1).degrees[0])
+    degrees = float(overall_means(pairs.base).degrees[0])
     rng = bulk_rng(seed, "gate", "effective")
     means = np.concatenate([groups.means[None, :], _draw_means(groups, degrees, draws, rng, confidence)])
     chance = np.concatenate([[0.5], rng.random(draws)])
@@ -231,16 +231,10 @@ def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float
 def _draw_means(
     groups: GroupMeans, degrees: float, draws: int, rng: np.random.Generator, confidence: float = 0.95
 ) -> FloatArray:
-    """Bootstrap over documents: `draws` rows of what the means of the groups might be.
-
-    The design effect (how much more a mean varies because samples share documents) is pooled over the groups: five
-    documents a length are too few to estimate it for each, and where all answers were right nothing can be seen.
-    """
-    variances, rows = groups.variances, groups.row_variances
-    if rows.sum() > 0:
-        design_effect = max(1.0, variances.sum() / rows.sum())
-    else:
-        design_effect = groups.n.sum() / groups.n_clusters.sum()
+    """Bootstrap over documents: `draws` rows of what the means of the groups might be. Where all answers were right a
+    document counts as one answer."""
+    design_effect = groups.design_effect or groups.n.sum() / groups.n_clusters.sum()
+    rows = groups.row_variances
     constant = rows <= 1e-12
     shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
     means = groups.means
@@ -248,7 +242,7 @@ def _draw_means(
         constant, groups.n / design_effect, shrink * means * (1 - means) / np.where(constant, 1.0, rows) / design_effect
     )
     z = rng.standard_normal((draws, len(means))) @ _root_of_correlation(groups.covariance)
-    return np.asarray(betaincinv(size * means + 0.5, size * (1 - means) + 0.5, ndtr(z)))
+    return np.asarray(scipy.special.betaincinv(size * means + 0.5, size * (1 - means) + 0.5, scipy.special.ndtr(z)))
 
 
 def _root_of_correlation(covariance: FloatArray) -> FloatArray:

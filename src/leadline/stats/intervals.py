@@ -48,15 +48,6 @@ class Estimate:
     n: int
     n_clusters: int
 
-    @property
-    def method(self) -> str:
-        return self.interval.method
-
-    @property
-    def few_documents(self) -> bool:
-        """Whether so few documents are behind the number that its interval is not to be relied on."""
-        return self.n_clusters < FEW_CLUSTERS
-
 
 def normal_quantile(confidence: float) -> float:
     """The two-sided quantile: 1.96 for 0.95."""
@@ -70,7 +61,8 @@ def t_quantile(confidence: float, degrees: float) -> float:
 
 def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:
     """The default for a share of independent answers. `n` may be an effective sample size."""
-    _check(successes, n)
+    if not 0 <= successes <= n:
+        raise ValueError(f"{successes} successes of {n} is not a share")
     return _wilson(successes / n if n else 0.5, n, normal_quantile(confidence), confidence, "wilson")
 
 
@@ -147,8 +139,3 @@ def _wilson(mean: float, n: float, z: float, confidence: float, method: str) -> 
     low = 0.0 if mean == 0 else max(0.0, centre - half)
     high = 1.0 if mean == 1 else min(1.0, centre + half)
     return Interval(low, high, confidence, method)
-
-
-def _check(successes: float, n: float) -> None:
-    if not 0 <= successes <= n:
-        raise ValueError(f"{successes} successes of {n} is not a share")

@@ -7,33 +7,27 @@ document, and not from cells that differ because the model does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy  # loads its parts when they are first used
 
 from leadline.stats.intervals import Estimate, Interval, effective_wilson, mean_interval, t_quantile
-from leadline.stats.observations import Column, Failures, FloatArray, IntArray, Key, Observations
+from leadline.stats.observations import CELL, Column, Failures, FloatArray, GroupKey, IntArray, Observations
 
 DENSE_CELLS = 1_000_000
 """Documents times groups up to which a table of their shares is kept whole: importing scipy.sparse takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
-class SampleCounts:
-    planned: int
-    done: int
-    failed: int
-
-
-@dataclass(frozen=True, slots=True)
 class Marginal:
     """The mean of one group of cells, with its interval and what it was made from."""
 
-    key: Key
+    key: GroupKey
     estimate: Estimate
-    counts: SampleCounts
+    done: int
+    failed: int
     mean_if_failures_were_zero: float
 
 
@@ -61,6 +55,13 @@ class GroupMeans:
     n_clusters: IntArray
 
     @property
+    def design_effect(self) -> float | None:
+        """How much more the means vary because samples share documents, pooled over the groups: five documents a length
+        are too few to estimate it for each. None where no answer varies within its cell."""
+        rows = float(self.row_variances.sum())
+        return max(1.0, float(self.variances.sum()) / rows) if rows > 1e-12 else None
+
+    @property
     def covariance(self) -> FloatArray:
         shares, count = self.shares, len(self.means)
         documents = int(shares.document.max(initial=-1)) + 1
@@ -73,34 +74,29 @@ class GroupMeans:
 
 
 def marginals(
-    data: Observations,
-    by: Sequence[Column],
-    *,
-    failures: Failures = "excluded",
-    confidence: float = 0.95,
-    planned: Mapping[Key, int] | None = None,
+    data: Observations, by: Sequence[Column], *, failures: Failures = "excluded", confidence: float = 0.95
 ) -> list[Marginal]:
     """A mean with an interval for every distinct value of the columns `by`; of everything when there are none."""
     keys, code = data.codes(by)
     counted = data.counted(failures)
-    kept = ~data.failed if failures == "excluded" else np.ones(len(data), dtype=np.bool_)
-    groups = group_means(counted, code[kept], len(keys))
-    zeros = group_means(data.counted("zero"), code, len(keys))
-    rows = np.bincount(code, minlength=len(keys))
+    mine = code if len(counted) == len(data) else code[~data.failed]
+    groups = group_means(counted, mine, len(keys))
     failed = np.bincount(code[data.failed], minlength=len(keys))
-    cells = _distinct(code, data.code(("task", "length", "depth")), len(keys))
+    done = np.bincount(code, minlength=len(keys)) - failed
+    zeros = groups.means
+    if data.failed.any():
+        zeros = _sums(code, row_weights(data, code) * data.counted("zero").value, len(keys))
+    cells = _distinct(code, data.code(CELL), len(keys))
     shared = len(np.unique(counted.cluster)) < len(counted)
     unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
     made = []
     for j, key in enumerate(keys):
-        wanted = int(rows[j]) if planned is None else planned.get(key, int(rows[j]))
         if cells[j] == 1:
-            mine = counted.take(code[kept] == j)
-            estimate = mean_interval(mine.value.tolist(), mine.cluster.tolist(), confidence)
+            cell = counted.take(mine == j)
+            estimate = mean_interval(cell.value.tolist(), cell.cluster.tolist(), confidence)
         else:
             estimate = estimate_of(groups, j, unit=unit, confidence=confidence, shared=shared)
-        counts = SampleCounts(wanted, int(rows[j] - failed[j]), int(failed[j]))
-        made.append(Marginal(key, estimate, counts, float(zeros.means[j])))
+        made.append(Marginal(key, estimate, int(done[j]), int(failed[j]), float(zeros[j])))
     return made
 
 
@@ -114,7 +110,7 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         return GroupMeans(means, np.zeros(count), nothing, np.zeros(count), np.zeros(count), empty, empty)
     _, task = np.unique(data.task, return_inverse=True)
     _, cluster = np.unique(data.cluster, return_inverse=True)
-    cell = _pairs(group, data.code(("task", "length", "depth")))
+    cell = _pairs(group, data.code(CELL))
     weight = _weights(group, task, cell)
     total, mass = _sums(group, weight * data.value, count), _sums(group, weight, count)
     np.divide(total, mass, out=means, where=mass > 0)
@@ -132,6 +128,17 @@ def group_means(data: Observations, group: IntArray, count: int) -> GroupMeans:
         n=np.bincount(group, minlength=count),
         n_clusters=n_clusters,
     )
+
+
+def overall_means(data: Observations) -> GroupMeans:
+    """Everything as one group."""
+    return group_means(data, np.zeros(len(data), dtype=np.int64), 1)
+
+
+def length_means(data: Observations) -> tuple[IntArray, IntArray, GroupMeans]:
+    """The distinct lengths, which of them each row has, and the mean of each."""
+    lengths, code = np.unique(data.length, return_inverse=True)
+    return lengths, code.astype(np.int64), group_means(data, code.astype(np.int64), len(lengths))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +172,7 @@ def design_effect(data: Observations, *, failures: Failures = "excluded") -> Des
     counted = data.counted(failures)
     if len(counted) == 0:
         return DesignEffect(0, 0, 1.0, None)
-    everything = np.zeros(len(counted), dtype=np.int64)
-    groups, weight = group_means(counted, everything, 1), row_weights(counted, everything)
+    groups, weight = overall_means(counted), row_weights(counted, np.zeros(len(counted), dtype=np.int64))
     _, cluster = np.unique(counted.cluster, return_inverse=True)
     documents = int(cluster.max()) + 1
     size = float(np.sum(np.bincount(cluster, weights=weight) ** 2) / np.sum(weight**2))
@@ -183,8 +189,7 @@ def design_effect(data: Observations, *, failures: Failures = "excluded") -> Des
 
 def row_weights(data: Observations, group: IntArray) -> FloatArray:
     """How much each row counts in the mean of its group: the weights of a group add up to one."""
-    _, task = np.unique(data.task, return_inverse=True)
-    return _weights(group, task, _pairs(group, data.code(("task", "length", "depth"))))
+    return _weights(group, data.code(("task",)), _pairs(group, data.code(CELL)))
 
 
 def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95, shared: bool = False) -> Estimate:

@@ -19,7 +19,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from leadline.core.errors import UsageError
 from leadline.core.records import Record
 from leadline.core.types import Cell
 
@@ -31,7 +30,8 @@ DigestArray = npt.NDArray[np.uint64]
 
 Failures = Literal["excluded", "zero"]
 Column = Literal["task", "length", "depth", "sample"]
-Key = tuple[str | int | float | None, ...]
+CELL: tuple[Column, ...] = ("task", "length", "depth")
+GroupKey = tuple[str | int | float | None, ...]
 _SWEEP = re.compile(r"\[[^\]]*\]")
 
 
@@ -74,10 +74,10 @@ class Observations:
             return replace(self, value=np.where(self.failed, 0.0, self.value), failed=np.zeros_like(self.failed))
         return self.take(~self.failed) if self.failed.any() else self
 
-    def codes(self, columns: Sequence[Column]) -> tuple[list[Key], IntArray]:
+    def codes(self, columns: Sequence[Column]) -> tuple[list[GroupKey], IntArray]:
         """The distinct values of some columns, in order, and which of them each row has."""
         parts, kept, code = self._coded(columns)
-        keys: list[Key] = []
+        keys: list[GroupKey] = []
         for number in kept.tolist():
             place: list[str | int | float | None] = []
             for values, _ in reversed(parts):
@@ -101,18 +101,15 @@ class Observations:
         return parts, kept if columns else np.zeros(1, dtype=np.int64), code.astype(np.int64)
 
 
-def observations(records: Iterable[Record], *, scorer: str | None = None) -> Observations:
+def observations(records: Iterable[Record]) -> Observations:
     """The records as columns. A later record of a cell replaces an earlier one: a resumed run asks failures again.
-    Log-probability measures are left out: their scores are no shares (`leadline.stats.logprobs` has them).
-
-    `scorer` names the score to use; by default the first of each record.
-    """
+    Log-probability measures are left out: their scores are no shares (`leadline.stats.logprobs` has them)."""
     latest: dict[Cell, Record] = {}
     for record in records:
         if not record.wants_logprobs:
             latest[record.cell] = record
     cells = sorted(latest, key=lambda c: (c.task, c.length, -1.0 if c.depth is None else c.depth, c.sample))
-    values = [_value(latest[cell], scorer) for cell in cells]
+    values = [latest[cell].score for cell in cells]
     return Observations(
         task=np.array([c.task for c in cells], dtype=np.str_),
         length=np.array([c.length for c in cells], dtype=np.int64),
@@ -133,20 +130,6 @@ def _number(digest: str) -> int:
         return 0
 
 
-def _value(record: Record, scorer: str | None) -> float | None:
-    if record.failed:
-        return None
-    if scorer is None:
-        return record.score
-    if scorer not in record.scores:
-        raise UsageError(
-            f"the sample {record.cell.key} has no score called {scorer!r}",
-            where="records",
-            fix=f"it has {', '.join(record.scores) or 'none'}",
-        )
-    return record.scores[scorer].value
-
-
 def _plain(value: np.generic) -> str | int | float | None:
     plain: str | int | float = value.item()
     return None if isinstance(plain, float) and np.isnan(plain) else plain
@@ -157,6 +140,7 @@ DEPTH_BANDS: Mapping[str, tuple[float, float]] = {
     "middle third": (1 / 3, 2 / 3),
     "last third": (2 / 3, 1.0),
 }
+"""From the first number up to the second, which belongs to the next band unless it is 1."""
 
 
 def parts_by_task(data: Observations) -> dict[str, Observations]:
@@ -169,12 +153,9 @@ def parts_by_category(data: Observations, categories: Mapping[str, str]) -> dict
     return {str(name): data.take(category == name) for name in np.unique(category)}
 
 
-def parts_by_depth(
-    data: Observations, bands: Mapping[str, tuple[float, float]] = DEPTH_BANDS
-) -> dict[str, Observations]:
-    """Bands from the first number up to the second, which belongs to the next band unless it is 1."""
+def parts_by_depth(data: Observations) -> dict[str, Observations]:
     parts = {}
-    for name, (low, high) in bands.items():
+    for name, (low, high) in DEPTH_BANDS.items():
         rows = (data.depth >= low) & ((data.depth < high) | ((high >= 1) & (data.depth <= 1)))
         if rows.any():
             parts[name] = data.take(rows)

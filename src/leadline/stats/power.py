@@ -15,20 +15,19 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import product
 from typing import Literal
 
 import numpy as np
-from scipy.special import bdtr, gammaln, stdtr
+from scipy.special import stdtr
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.compare import EXACT_UP_TO
+from leadline.stats.compare import holm, mcnemar_midp, sign_flip_p
 from leadline.stats.gate import Clause
 from leadline.stats.intervals import t_quantile
 from leadline.stats.marginals import design_effect
-from leadline.stats.observations import DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Observations
+from leadline.stats.observations import CELL, DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Observations
 
 DEFAULT_DISCORDANCE = 0.10
 """What to plan with when no earlier run says better: one answer in ten flips."""
@@ -65,7 +64,7 @@ def seen_noise(data: Observations, *, failures: Failures = "excluded") -> Noise:
     counted = data.counted(failures)
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="power")
-    cell = counted.code(("task", "length", "depth"))
+    cell = counted.code(CELL)
     n = np.bincount(cell)
     means = np.bincount(cell, weights=counted.value) / np.maximum(n, 1)
     squares = np.bincount(cell, weights=(counted.value - means[cell]) ** 2)
@@ -249,7 +248,7 @@ def compare_rates(
         parts = [part for part in draws.parts if not part.scope.startswith("only")]
         tests = len(parts)
         p = np.stack([_p(draws, part, parts, seed) for part in parts], axis=1)
-        adjusted = _holm(p)
+        adjusted = holm(p)
         signs = []
         for part in parts:
             centre, deviation = draws.error(part)
@@ -285,7 +284,7 @@ def gate_rates(
                 centre, deviation = draws.error(part, by_document=True)
                 clear.append(centre - t_quantile(1 - alpha, draws.degrees(part)) * deviation >= bound)
         above = np.stack(clear, axis=1)
-        fails = np.any((_holm(np.stack(p, axis=1)) <= alpha) & ~above, axis=1)
+        fails = np.any((holm(np.stack(p, axis=1)) <= alpha) & ~above, axis=1)
         failed += int(fails.sum())
         passed += int(np.sum(above.all(axis=1)))
     return GateRates(passed / runs, failed / runs, tuple(c.text for c in clauses if c.subject == "effective"))
@@ -347,33 +346,5 @@ def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part], seed: int) -> Fl
     cells = int(np.sum(np.any([p.inside for p in scope], axis=0)))
     together = len(np.unique(np.concatenate([draws._cluster[p.inside] for p in scope])))
     if together == cells:
-        return _mcnemar(draws.lost[:, part.inside].sum(axis=1), draws.gained[:, part.inside].sum(axis=1))
-    return _sign_flips(draws.sums(part), bulk_rng(seed, "sign flips", part.name))
-
-
-def _mcnemar(lost: IntArray, gained: IntArray) -> FloatArray:
-    """McNemar's mid-p of every pair of counts."""
-    n, fewer = lost + gained, np.minimum(lost, gained)
-    point = np.exp(gammaln(n + 1) - gammaln(fewer + 1) - gammaln(n - fewer + 1) - n * np.log(2))
-    return np.where(lost == gained, 1.0, np.minimum(1.0, 2 * bdtr(fewer, n, 0.5) - point))
-
-
-def _sign_flips(totals: FloatArray, rng: np.random.Generator) -> FloatArray:
-    """The p of every row's sum when the sign of each haystack's difference is a coin."""
-    count = totals.shape[1]
-    seen = np.abs(totals.sum(axis=1)) - 1e-12 - 1e-9 * np.abs(totals).sum(axis=1)
-    if count <= EXACT_UP_TO:
-        signs = np.array(list(product((-1.0, 1.0), repeat=count)))
-        return np.asarray(np.mean(np.abs(totals @ signs.T) >= seen[:, None], axis=1))
-    signs = rng.integers(0, 2, size=(_FLIPS, count)).astype(np.float64) * 2 - 1
-    return np.asarray((np.sum(np.abs(totals @ signs.T) >= seen[:, None], axis=1) + 1) / (_FLIPS + 1))
-
-
-def _holm(p: FloatArray) -> FloatArray:
-    """Holm's adjusted p-values, row by row."""
-    order = np.argsort(p, axis=1)
-    factors = p.shape[1] - np.arange(p.shape[1])
-    stepped = np.maximum.accumulate(np.minimum(1.0, np.take_along_axis(p, order, axis=1) * factors), axis=1)
-    adjusted = np.empty_like(p)
-    np.put_along_axis(adjusted, order, stepped, axis=1)
-    return adjusted
+        return mcnemar_midp(draws.lost[:, part.inside].sum(axis=1), draws.gained[:, part.inside].sum(axis=1))
+    return sign_flip_p(draws.sums(part).T, _FLIPS, bulk_rng(seed, "sign flips", part.name))

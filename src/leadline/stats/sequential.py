@@ -25,7 +25,7 @@ import scipy  # loads its parts when they are first used
 
 from leadline.stats.effective import EffectiveLength, Threshold
 from leadline.stats.intervals import Estimate, Interval
-from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
+from leadline.stats.observations import CELL, BoolArray, FloatArray, IntArray, Observations
 
 SHARPEST = 40
 """The round at which the asymptotic sequence is narrowest, roughly; fixed before any data is seen."""
@@ -101,19 +101,17 @@ def log_evidence(successes: FloatArray | float, n: FloatArray | float, share: fl
     return np.asarray(scipy.special.betaln(s + 0.5, f + 0.5) - scipy.special.betaln(0.5, 0.5) - explained)
 
 
-def asymptotic_half_width(
-    deviation: FloatArray | float, n: FloatArray | float, confidence: float = 0.95, sharpest: float = SHARPEST
-) -> FloatArray:
+def asymptotic_half_width(deviation: FloatArray | float, n: FloatArray | float, confidence: float = 0.95) -> FloatArray:
     """Half the width of the asymptotic confidence sequence of a mean of `n` rounds that scatter by `deviation`."""
     rounds = np.asarray(n, dtype=np.float64)
-    scaled = rounds / sharpest
+    scaled = rounds / SHARPEST
     factor = 2 * (scaled + 1) / (rounds * scaled) * (np.log(scaled + 1) / 2 - np.log1p(-confidence))
     return np.asarray(deviation * np.sqrt(factor))
 
 
-def asymptotic_p(gap: float, deviation: float, n: float, sharpest: float = SHARPEST) -> float:
+def asymptotic_p(gap: float, deviation: float, n: float) -> float:
     """The smallest error at which the sequence's half-width is below `gap`: an anytime-valid p-value."""
-    scaled = n / sharpest
+    scaled = n / SHARPEST
     log_p = np.log(scaled + 1) / 2 - (gap / deviation) ** 2 * n * scaled / (2 * (scaled + 1))
     return float(np.exp(min(0.0, log_p)))
 
@@ -128,7 +126,7 @@ def statuses(
     n = np.arange(1, means.shape[1] + 1)
     totals = np.cumsum(means, axis=1)
     running = totals / n
-    scatter = _scatter(totals, np.cumsum(means**2, axis=1), n, prompts, line if unit else None)
+    scatter = scatter_of(totals, np.cumsum(means**2, axis=1), n, prompts, line if unit else None)
     exact, asymptotic = _split(confidence, unit)
     apart = (n >= BURN_IN) & (np.abs(running - line) > asymptotic_half_width(scatter, n, asymptotic))
     if unit and 0 < line < 1:
@@ -146,7 +144,7 @@ def length_status(rounds: Rounds, line: float, confidence: float = 0.95, *, unit
     decided = np.flatnonzero(signs)
     sign = int(signs[decided[0]]) if len(decided) else 0
     total, squares = float(rounds.means.sum()), float(np.sum(rounds.means**2))
-    scatter = float(_scatter(np.array(total), np.array(squares), np.array(n), rounds.prompts, line if unit else None))
+    scatter = float(scatter_of(np.array(total), np.array(squares), np.array(n), rounds.prompts, line if unit else None))
     interval = _sequence(total, n, rounds.prompts, scatter, confidence, unit=unit)
     word: LineStatus = "above" if sign > 0 else "below" if sign < 0 else "open"
     return LengthStatus(rounds.length, n, total / n, interval, word, line, scatter)
@@ -170,7 +168,7 @@ def _rounds(length: int, data: Observations, which: IntArray, independent: bool)
 
     Failed samples are left out of a round, and a round with answers from fewer than half the cells is left out whole.
     """
-    cell = data.code(("task", "length", "depth"))
+    cell = data.code(CELL)
     _, task = np.unique(data.task, return_inverse=True)
     cells_per_task = np.bincount(task[np.unique(cell, return_index=True)[1]])
     weight = 1.0 / (len(cells_per_task) * cells_per_task[task])
@@ -261,7 +259,7 @@ def _split(confidence: float, unit: bool) -> tuple[float, float]:
     return 1 - (1 - confidence) * share, 1 - (1 - confidence) * (1 - share)
 
 
-def _scatter(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
+def scatter_of(totals: FloatArray, squares: FloatArray, n: IntArray, prompts: float, line: float | None) -> FloatArray:
     """The standard deviation of a round.
 
     Some rounds' worth of what yes/no answers on the threshold would scatter are added, so that a few equal rounds are
@@ -299,7 +297,7 @@ LINE = 0.5
 
 def complete_rounds(data: Observations) -> Rounds:
     """The rounds that every cell of `data` has been asked for."""
-    cell = data.code(("task", "length", "depth"))
+    cell = data.code(CELL)
     asked = np.bincount(cell)
     order = np.lexsort((data.sample, cell))
     rank = np.empty(len(data), dtype=np.int64)  # position of a row among the samples of its cell

@@ -7,7 +7,6 @@ is checked; a row of another version of the data is an error that names the line
 
 from __future__ import annotations
 
-import io
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +17,15 @@ from typing import Any
 import msgspec
 
 from leadline.core.errors import SourceError
-from leadline.core.files import decode_json, decoded, parse_json, read_bytes
+from leadline.core.files import decode_json, read_bytes
 from leadline.core.seeds import digest_bytes
+from leadline.store.row_files import DataRow, RowKind, json_rows
 
 LETTERS = "ABCD"
+SAMPLE = RowKind(
+    "a sample of this benchmark",
+    "the file may be of another version; docs/longbench.md names the revisions that are read",
+)
 HUNDREDS = (100, 100, 100)
 
 
@@ -147,9 +151,9 @@ def open_infinitebench(place: Path, dataset: str) -> BenchmarkFile:
     return _opened(place, f"{dataset}.jsonl", _infinitebench_sample)
 
 
-def _opened(place: Path, file: str, read: Callable[[_DataRow], BenchmarkSample]) -> BenchmarkFile:
+def _opened(place: Path, file: str, read: Callable[[DataRow], BenchmarkSample]) -> BenchmarkFile:
     raw, where = _read(place, file)
-    samples = tuple(read(row) for row in _rows(raw, where))
+    samples = tuple(read(row) for row in json_rows(raw, where, SAMPLE))
     if not samples:
         raise SourceError("the file has no samples", where=where)
     return BenchmarkFile(file, raw, samples)
@@ -188,61 +192,18 @@ def refuse_pickle(path: Path) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _DataRow:
-    value: Mapping[str, Any]
-    number: int
-    where: str
-
-    def error(self, what: str) -> SourceError:
-        return SourceError(
-            f"not a sample of this benchmark: {what}",
-            where=self.where,
-            fix="the file may be of another version; docs/longbench.md names the revisions that are read",
-        )
-
-    def text(self, *names: str) -> str:
-        """The first of these fields that the row has."""
-        for name in names:
-            value = self.value.get(name)
-            if isinstance(value, str):
-                return value
-        raise self.error(f"{' or '.join(names)} is missing or no text")
-
-
-def _rows(raw: bytes, where: str) -> Iterator[_DataRow]:
-    text = decoded(raw, where)
-    if text.lstrip()[:1] == "[":
-        for number, value in enumerate(parse_json(text, where), 1):
-            yield _row(value, number, f"{where}, item {number}")
-        return
-    for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
-        if line.strip():
-            yield _row(parse_json(line, f"{where}:{number}"), number, f"{where}:{number}")
-
-
-def _row(value: Any, number: int, where: str) -> _DataRow:
-    if not isinstance(value, dict):
-        raise SourceError("not a JSON object", where=where)
-    return _DataRow(value, number, where)
-
-
-def _longbench_sample(row: _DataRow) -> BenchmarkSample:
-    answers = row.value.get("answers")
-    if not isinstance(answers, list) or not answers or any(answer is None for answer in answers):
-        raise row.error("answers is not a list of texts")
-    language = row.value.get("language")
+def _longbench_sample(row: DataRow) -> BenchmarkSample:
     return BenchmarkSample(
         str(row.value.get("_id", row.number)),
         row.text("context"),
         row.text("input"),
-        [str(answer) for answer in answers],
+        row.texts("answers"),
         classes=tuple(map(str, row.value.get("all_classes") or ())),
-        groups={"length": str(row.value.get("length", "")), "language": str(language or "")},
+        groups={"length": str(row.value.get("length", "")), "language": str(row.value.get("language") or "")},
     )
 
 
-def _longbench_v2_sample(row: _DataRow) -> BenchmarkSample:
+def _longbench_v2_sample(row: DataRow) -> BenchmarkSample:
     answer = row.text("answer")
     if answer not in LETTERS or len(answer) != 1:
         raise row.error(f"answer is {answer!r}, not A, B, C or D")
@@ -256,7 +217,7 @@ def _longbench_v2_sample(row: _DataRow) -> BenchmarkSample:
     )
 
 
-def _infinitebench_sample(row: _DataRow) -> BenchmarkSample:
+def _infinitebench_sample(row: DataRow) -> BenchmarkSample:
     answer = row.value.get("answer")
     if answer is None or answer == []:
         raise row.error("answer is missing")
@@ -335,7 +296,6 @@ class _MusiqueQuestion(msgspec.Struct):
     question: str
     answer: str
     paragraphs: list[_MusiqueParagraph]
-    answer_aliases: list[str] = []
     answerable: bool = True
 
 

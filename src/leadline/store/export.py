@@ -1,14 +1,14 @@
-"""Records as flat rows, for spreadsheets, notebooks and other programs."""
+"""Records as flat rows, for spreadsheets, notebooks and other programs: CSV, JSONL and Parquet."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from leadline.core.errors import StoreError
+from leadline.core.errors import MissingExtra, StoreError, UsageError
 from leadline.core.records import Completion, Failure, Record
 
 ExportRow = dict[str, Any]
@@ -55,41 +55,58 @@ def rows(records: Iterable[Record]) -> Iterator[ExportRow]:
     return map(row, records)
 
 
-def write_csv(records: Iterable[Record], path: Path) -> int:
-    """Writes one line per record and returns their number.
+def write_rows(records: Iterable[Record], path: Path) -> Path:
+    """A CSV, JSONL or Parquet file, by its ending, with one row per record."""
+    write = _WRITERS.get(path.suffix)
+    if write is None:
+        fix = f"choose a name that ends in {', '.join(_WRITERS)}"
+        raise UsageError(f"unknown table format {path.name!r}", where="--data", fix=fix)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(rows(records), path)
+    except OSError as error:
+        raise StoreError(f"cannot write {path.name}: {error.strerror or error}", where=str(path)) from None
+    return path
 
-    Answers are untrusted text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
-    JSONL and Parquet keep texts exactly.
-    """
-    found = list(rows(records))
-    with _open_for_writing(path, newline="") as file:
-        writer = csv.DictWriter(file, columns_of(found), restval="")
+
+def _write_csv(found: Iterable[ExportRow], path: Path) -> None:
+    """Answers are untrusted text, and a spreadsheet runs what looks like a formula: such a text gets a quote in front.
+    JSONL and Parquet keep texts exactly."""
+    found = list(found)
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, _columns(found), restval="")
         writer.writeheader()
         writer.writerows({name: _escaped_formula(value) for name, value in values.items()} for values in found)
-    return len(found)
-
-
-def write_jsonl(records: Iterable[Record], path: Path) -> int:
-    count = 0
-    with _open_for_writing(path) as file:
-        for values in rows(records):
-            file.write(json.dumps(values, ensure_ascii=False) + "\n")
-            count += 1
-    return count
-
-
-def columns_of(found: Sequence[ExportRow]) -> list[str]:
-    """The common columns first, then those that only some rows have, by name."""
-    extra = {name for values in found for name in values} - set(COLUMNS)
-    return [*COLUMNS, *sorted(extra)]
 
 
 def _escaped_formula(value: Any) -> Any:
     return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
 
 
-def _open_for_writing(path: Path, newline: str | None = None) -> TextIO:
+def _write_jsonl(found: Iterable[ExportRow], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(values, ensure_ascii=False) + "\n" for values in found)
+
+
+def _write_parquet(found: Iterable[ExportRow], path: Path) -> None:
     try:
-        return path.open("w", encoding="utf-8", newline=newline)
-    except OSError as error:
-        raise StoreError(f"cannot write {path.name}: {error.strerror}", where=str(path)) from None
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtra("pyarrow", "frames", where="--data") from None
+    found = list(found)
+    table = pyarrow.table({name: [values.get(name) for values in found] for name in _columns(found)})
+    pyarrow.parquet.write_table(table, path, compression="zstd")
+
+
+def _columns(found: Sequence[ExportRow]) -> list[str]:
+    """The common columns first, then those that only some rows have, by name."""
+    extra = {name for values in found for name in values} - set(COLUMNS)
+    return [*COLUMNS, *sorted(extra)]
+
+
+_WRITERS: dict[str, Callable[[Iterable[ExportRow], Path], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_jsonl,
+    ".parquet": _write_parquet,
+}

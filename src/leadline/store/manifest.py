@@ -224,12 +224,9 @@ def differences_between(there: Mapping[str, Any], here: Mapping[str, Any]) -> It
     """`spec.samples is 3 there and 5 here`, for every leaf that differs."""
     old, new = dict(_leaves(there)), dict(_leaves(here))
     for name in sorted(old.keys() | new.keys()):
-        if name not in new:
-            yield f"{name} is {_short(old[name])} there and absent here"
-        elif name not in old:
-            yield f"{name} is absent there and {_short(new[name])} here"
-        elif old[name] != new[name]:
-            yield f"{name} is {_short(old[name])} there and {_short(new[name])} here"
+        if name not in old or name not in new or old[name] != new[name]:
+            there_is, here_is = (_short(values[name]) if name in values else "absent" for values in (old, new))
+            yield f"{name} is {there_is} there and {here_is} here"
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

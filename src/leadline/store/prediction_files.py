@@ -25,9 +25,9 @@ from leadline.store.benchmark_files import (
     open_longbench_v2,
     refuse_pickle,
 )
+from leadline.store.row_files import DataRow, RowKind
 
 Benchmark = Literal["longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong"]
-BENCHMARKS: tuple[Benchmark, ...] = ("longbench", "longbench-e", "longbench-v2", "infinitebench", "babilong")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def _longbench(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
             task,
             row.text("pred"),
             row.texts("answers"),
-            {"length": row.whole_number("length")},
+            {"length": _whole_number(row, "length")},
             tuple(row.texts("all_classes")) if row.value.get("all_classes") else (),
             where=row.where,
         )
@@ -212,41 +212,19 @@ def _babilong(path: Path, notes: list[str]) -> Iterator[PublishedAnswer]:
         yield PublishedAnswer(name[1], row["output"], row["target"], {"length": name[2]}, question=row["question"])
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    value: Mapping[str, Any]
-    where: str
-
-    def error(self, what: str) -> SourceError:
-        return SourceError(f"not a prediction of this benchmark: {what}", where=self.where, fix="see docs/published.md")
-
-    def text(self, name: str) -> str:
-        value = self.value.get(name)
-        if not isinstance(value, str):
-            raise self.error(
-                f"{name} is {'no text' if value is not None else 'null' if name in self.value else 'missing'}"
-            )
-        return value
-
-    def whole_number(self, name: str) -> str:
-        """As text; empty if the row has none."""
-        value = self.value.get(name, "")
-        text = str(value).removesuffix(".0")
-        if value not in ("", None) and not re.fullmatch(r"[0-9]{1,12}", text):
-            raise self.error(f"{name} is no whole number")
-        return "" if value is None else text
-
-    def texts(self, name: str) -> list[str]:
-        value = self.value.get(name)
-        if not isinstance(value, list) or not value or any(item is None for item in value):
-            raise self.error(f"{name} is not a list of texts")
-        return [str(item) for item in value]
+def _whole_number(row: DataRow, name: str) -> str:
+    """As text; empty if the row has none."""
+    value = row.value.get(name, "")
+    text = str(value).removesuffix(".0")
+    if value not in ("", None) and not re.fullmatch(r"[0-9]{1,12}", text):
+        raise row.error(f"{name} is no whole number")
+    return "" if value is None else text
 
 
-_LINE_FIX = "every line is one JSON object; see docs/published.md"
+PREDICTION = RowKind("a prediction of this benchmark", "every line is one JSON object; see docs/published.md")
 
 
-def _rows(path: Path, notes: list[str]) -> Iterator[_Row]:
+def _rows(path: Path, notes: list[str]) -> Iterator[DataRow]:
     refuse_pickle(path)
     text = read_text(path, fix="give UTF-8 .jsonl files")
     decoder = json.JSONDecoder()
@@ -257,12 +235,10 @@ def _rows(path: Path, notes: list[str]) -> Iterator[_Row]:
         try:
             value, end = decoder.raw_decode(line, start)
         except (ValueError, RecursionError) as error:
-            raise SourceError(f"not JSON: {error}", where=f"{path}:{number}", fix=_LINE_FIX) from None
+            raise SourceError(f"not JSON: {error}", where=f"{path}:{number}", fix=PREDICTION.fix) from None
         if line[end:].strip():
             notes.append(f"{path}:{number}:{end + 1}: ignored {line[end:].strip()[:40]!r} after the JSON object")
-        if not isinstance(value, dict):
-            raise SourceError("not a JSON object", where=f"{path}:{number}", fix=_LINE_FIX)
-        yield _Row(value, f"{path}:{number}")
+        yield DataRow.of(value, number, f"{path}:{number}", PREDICTION)
 
 
 _READERS: dict[Benchmark, tuple[Callable[[Path, list[str]], Iterator[PublishedAnswer]], str]] = {

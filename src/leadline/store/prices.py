@@ -108,7 +108,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         return replies * self.cost(prompt, output, cached=min(prompt, cached))
 
     @property
-    def says(self) -> str:
+    def origin(self) -> str:
         """Where the prices are from: `prices of 2026-11-01, batch tier (source)`."""
         parts = [f"prices of {self.date}" if self.date else "prices without a date"]
         parts += [f"{self.tier} tier"] if self.tier != STANDARD else []

@@ -1,15 +1,15 @@
-"""Rows of a data set as it is published on a hub: Parquet or JSON lines, one file or a folder of them."""
+"""Rows of data files: JSON lines, a JSON list, or Parquet as published on a hub; one file or a folder of them."""
 
 from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from leadline.core.errors import SourceError
+from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.files import decoded, parse_json, read_bytes
 from leadline.core.seeds import digest
 
@@ -17,20 +17,42 @@ ENDINGS = (".parquet", ".jsonl", ".json")
 
 
 @dataclass(frozen=True, slots=True)
-class DataRow:
-    """A row, and its place for error messages."""
+class RowKind:
+    """What the rows of a file should be, and what helps if one is not, for error messages."""
 
-    value: dict[str, Any]
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataRow:
+    value: Mapping[str, Any]
+    number: int
+    """From 1."""
     where: str
+    kind: RowKind
+
+    @classmethod
+    def of(cls, value: Any, number: int, where: str, kind: RowKind) -> DataRow:
+        if not isinstance(value, dict):
+            raise SourceError("not a JSON object", where=where, fix=kind.fix)
+        return cls(value, number, where, kind)
+
+    def error(self, problem: str) -> SourceError:
+        return SourceError(f"not {self.kind.what}: {problem}", where=self.where, fix=self.kind.fix)
 
     def text(self, name: str) -> str:
         found = self.value.get(name)
-        if not isinstance(found, str) or not found:
-            raise self.error(f"{name} is not a text")
+        if not isinstance(found, str):
+            problem = "no text" if found is not None else "null" if name in self.value else "missing"
+            raise self.error(f"{name} is {problem}")
         return found
 
-    def error(self, problem: str) -> SourceError:
-        return SourceError(f"this is not a row of the data set: {problem}", where=self.where, fix="see docs/mrcr.md")
+    def texts(self, name: str) -> list[str]:
+        found = self.value.get(name)
+        if not isinstance(found, list) or not found or None in found:
+            raise self.error(f"{name} is not a list of texts")
+        return [str(item) for item in found]
 
 
 def data_files(place: Path) -> list[Path]:
@@ -52,39 +74,32 @@ def digest_of(files: list[Path]) -> str:
     return digest(found)
 
 
-def read_rows(file: Path) -> Iterator[DataRow]:
-    if file.suffix == ".parquet":
-        yield from _parquet_rows(file)
-        return
-    text = decoded(read_bytes(file, error=SourceError), str(file))
+def read_rows(file: Path, kind: RowKind) -> Iterator[DataRow]:
+    return _parquet_rows(file, kind) if file.suffix == ".parquet" else json_rows(read_bytes(file), str(file), kind)
+
+
+def json_rows(data: bytes, where: str, kind: RowKind) -> Iterator[DataRow]:
+    """Of JSON lines or of one JSON list."""
+    text = decoded(data, where)
     if text.lstrip()[:1] == "[":
-        values: Any = parse_json(text, str(file))
-        for number, value in enumerate(values, 1):
-            yield _row(value, f"{file}, item {number}")
+        for number, value in enumerate(parse_json(text, where), 1):
+            yield DataRow.of(value, number, f"{where}, item {number}", kind)
         return
     for number, line in enumerate(io.StringIO(text, newline="\n"), 1):
         if line.strip():
-            yield _row(parse_json(line, f"{file}:{number}"), f"{file}:{number}")
+            yield DataRow.of(parse_json(line, f"{where}:{number}"), number, f"{where}:{number}", kind)
 
 
-def _row(value: Any, where: str) -> DataRow:
-    if not isinstance(value, dict):
-        raise SourceError("not a JSON object", where=where)
-    return DataRow(value, where)
-
-
-def _parquet_rows(file: Path) -> Iterator[DataRow]:
+def _parquet_rows(file: Path, kind: RowKind) -> Iterator[DataRow]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise SourceError(
-            "reading Parquet files needs pyarrow", where=str(file), fix='pip install "leadline[frames]"'
-        ) from None
+        raise MissingExtra("pyarrow", "frames", where=str(file)) from None
     number = 0
     try:
         for batch in pyarrow.parquet.ParquetFile(file).iter_batches(batch_size=64):
             for value in batch.to_pylist():
                 number += 1
-                yield DataRow(value, f"{file}, row {number}")
+                yield DataRow(value, number, f"{file}, row {number}", kind)
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise SourceError(f"not a Parquet file: {error}", where=str(file)) from None

@@ -17,8 +17,8 @@ import msgspec
 
 from leadline.core.errors import SourceError, UsageError
 
-Family = Literal["needle", "tracing", "counting", "questions"]
-NEW_TOKENS: dict[Family, int] = {"needle": 128, "tracing": 30, "counting": 120, "questions": 32}
+RulerFamily = Literal["needle", "tracing", "counting", "questions"]
+NEW_TOKENS: dict[RulerFamily, int] = {"needle": 128, "tracing": 30, "counting": 120, "questions": 32}
 """tokens_to_generate by family; fwe has its own."""
 FWE_TOKENS = 50
 RULER_TASKS = (
@@ -28,16 +28,16 @@ RULER_TASKS = (
 """The names in RULER's synthetic.yaml."""
 _TASK = re.compile(r"^(?:ruler_)?(niah_(?:single|multikey)_\d|niah_multivalue|niah_multiquery|niah|vt|cwe|fwe|qa)")
 _CHUNK = re.compile(r"-\d+$")
-_FAMILIES: dict[str, Family] = {"niah": "needle", "vt": "tracing", "cwe": "counting", "fwe": "counting",
+_FAMILIES: dict[str, RulerFamily] = {"niah": "needle", "vt": "tracing", "cwe": "counting", "fwe": "counting",
                                 "qa": "questions"}  # fmt: skip
 
 
 class Sample(msgspec.Struct, kw_only=True):
-    """A line of validation.jsonl."""
+    """A line of validation.jsonl, with RULER's fields in their order."""
 
+    index: int = 0
     input: str
     outputs: list[str]
-    index: int = 0
     length: int = 0
     length_w_model_temp: int = 0
     answer_prefix: str = ""
@@ -64,7 +64,7 @@ class RulerFile:
     length: int | None
 
 
-def family_of_task(name: str) -> Family:
+def family_of_task(name: str) -> RulerFamily:
     """The family of a RULER task, which also decides the metric: `qa` accepts any reference, the others need all."""
     match = _TASK.match(name)
     if match is None:
@@ -158,18 +158,9 @@ def _plain(value: Any) -> Any:
 
 
 def encode_sample(sample: Sample) -> bytes:
-    """The line as RULER writes it: every field, in its order."""
-    plain = {
-        "index": sample.index,
-        "input": sample.input,
-        "outputs": sample.outputs,
-        "length": sample.length,
-        "length_w_model_temp": sample.length_w_model_temp,
-        "answer_prefix": sample.answer_prefix,
-    }
-    if sample.token_position_answer is not None:
-        plain["token_position_answer"] = sample.token_position_answer
-    return msgspec.json.encode(plain) + b"\n"
+    """The line as RULER writes it: every field that has a value."""
+    known = {name: value for name, value in msgspec.structs.asdict(sample).items() if value is not None}
+    return msgspec.json.encode(known) + b"\n"
 
 
 def split_question(text: str) -> tuple[str, str]:

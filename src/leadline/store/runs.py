@@ -19,7 +19,6 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -31,34 +30,34 @@ from leadline.store.files import LOCK, AppendFile, Lock, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
 
-class Seen(msgspec.Struct, frozen=True):
+class RecordCell(msgspec.Struct, frozen=True):
     """The part of a record that says which cell it is about; decoding only that makes finding the newest quick."""
 
     cell: Cell
 
 
-AnyRecord = TypeVar("AnyRecord", Seen, Record)
+AnyRecord = TypeVar("AnyRecord", RecordCell, Record)
 
 
 _encoder = msgspec.json.Encoder()
-_record = msgspec.json.Decoder(Record)
-_seen = msgspec.json.Decoder(Seen)
+_record_decoder = msgspec.json.Decoder(Record)
+_cell_decoder = msgspec.json.Decoder(RecordCell)
 
 DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What `decode` and `decode_seen` raise for a line that is not a record."""
+"""What `decode` and `decode_cell` raise for a line that is not a record."""
 
 
-def encode(record: Record) -> bytes:
-    """The record's line, newline included. JSON escapes line breaks, so a line is always one record."""
+def encode(record: msgspec.Struct) -> bytes:
+    """The line of a record or verdict, newline included. JSON escapes line breaks, so a line is always one record."""
     return _encode(record) + b"\n"
 
 
 def decode(line: bytes) -> Record:
-    return _record.decode(line)
+    return _record_decoder.decode(line)
 
 
-def decode_seen(line: bytes) -> Seen:
-    return _seen.decode(line)
+def decode_cell(line: bytes) -> RecordCell:
+    return _cell_decoder.decode(line)
 
 
 def encode_pretty(value: Any) -> bytes:
@@ -110,7 +109,7 @@ def read_records(folder: Path | str, unreadable: list[UnreadableLine] | None = N
     path = Path(folder) / RECORDS
     newest: dict[str, int] = {}
     end = 0
-    for line in _lines(path, decode_seen, unreadable):
+    for line in _lines(path, decode_cell, unreadable):
         newest[line.record.cell.key] = line.start
         end = line.end
     current = set(newest.values())
@@ -131,14 +130,10 @@ def every_record(folder: Path | str) -> Iterator[Record]:
 
 def count_done(folder: Path | str) -> tuple[int, int]:
     """How many cells have an answer, and how many have only a failure."""
-    done = _done(Path(folder) / RECORDS)
-    answered = sum(done.values())
-    return answered, len(done) - answered
-
-
-def _done(path: Path) -> dict[str, bool]:
-    """By cell key: whether its newest record is an answer."""
-    return {line.record.cell.key: line.record.settled for line in _lines(path, decode)}
+    lines = _lines(Path(folder) / RECORDS, decode)
+    settled = {line.record.cell.key: line.record.settled for line in lines}
+    answered = sum(settled.values())
+    return answered, len(settled) - answered
 
 
 class _Line(NamedTuple, Generic[AnyRecord]):
@@ -258,9 +253,7 @@ class RunWriter:
     def __enter__(self) -> RunWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(ended=kind is None and bool(self.manifest.sessions))
 
 
@@ -269,7 +262,7 @@ def slug(text: str) -> str:
     return re.sub(r"[^\w.=\[\]-]+", "-", text).strip("-.") or "x"
 
 
-def plain_place(folder: Path) -> Path:
+def without_brackets(folder: Path) -> Path:
     """The folder without brackets in its name (sweeps put options into them), which a shell would expand. An existing
     run with brackets in its name keeps it."""
     plain = re.sub(r"-*\[", "-", folder.name).replace("]", "").strip("-") or "x"

@@ -12,8 +12,7 @@ import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -21,7 +20,7 @@ from leadline.core.errors import StoreError, UsageError
 from leadline.core.seeds import digest
 from leadline.core.types import Cell
 from leadline.store.files import AppendFile, Lock, replace_file
-from leadline.store.runs import DecodeError, encode_pretty
+from leadline.store.runs import DecodeError, encode, encode_pretty
 
 VERDICTS = "verdicts.jsonl"
 VERDICTS_LOCK = "verdicts.lock"
@@ -30,7 +29,7 @@ DRAW = "labels.draw.json"
 RULE = "rule"
 """The name of the judge on verdicts that a rule gave."""
 
-Status = Literal["judged", "unparsed", "failed"]
+VerdictStatus = Literal["judged", "unparsed", "failed"]
 
 
 class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,7 +49,7 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     rubric_digest: str
     answer: str
     """A digest of the answer that was graded."""
-    status: Status = "judged"
+    status: VerdictStatus = "judged"
     value: float | None = None
     """0 to 1; None where there is no verdict."""
     items: dict[str, str | int] = {}
@@ -71,7 +70,6 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     seconds: float = 0.0
 
 
-_encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(JudgeVerdict)
 
 
@@ -117,12 +115,7 @@ class VerdictWriter:
 
     def append(self, verdict: JudgeVerdict) -> None:
         """When this returns, the verdict survives the death of this process."""
-        try:
-            line = _encoder.encode(verdict)
-        except UnicodeEncodeError:  # half of a surrogate pair in a reply
-            plain = {k: _well_formed(v) for k, v in msgspec.to_builtins(verdict).items()}
-            line = _encoder.encode(plain)
-        self._file.append(line + b"\n")
+        self._file.append(encode(verdict))
         self.kept[verdict.key] = verdict
 
     def is_done(self, key: str) -> bool:
@@ -141,25 +134,21 @@ class VerdictWriter:
     def __enter__(self) -> VerdictWriter:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _well_formed(value: Any) -> Any:
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if isinstance(value, str) else value
 
 
 # --- labels by people
 
 COLUMNS = ("id", "question", "targets", "evidence", "answer", "label", "answer_digest")
-RIGHT = frozenset({"1", "yes", "y", "right", "correct", "true"})
-WRONG = frozenset({"0", "no", "n", "wrong", "incorrect", "false"})
-HALF = frozenset({"partial", "partly", "p", "half"})
+LABEL_WORDS = {
+    **dict.fromkeys(("yes", "y", "right", "correct", "true"), 1.0),
+    **dict.fromkeys(("partial", "partly", "p", "half"), 0.5),
+    **dict.fromkeys(("no", "n", "wrong", "incorrect", "false"), 0.0),
+}
 
 
-class Draw(msgspec.Struct, frozen=True):
+class LabelStrata(msgspec.Struct, frozen=True):
     """Which stratum every sample was in when the labels were drawn. Not in the CSV file: labelling is blind."""
 
     rubric: str
@@ -197,10 +186,8 @@ def parse_label(text: str, where: str) -> float | None:
     word = text.strip().casefold()
     if not word:
         return None
-    if word in RIGHT | WRONG | HALF:
-        return 1.0 if word in RIGHT else 0.5 if word in HALF else 0.0
     try:
-        value = float(word)
+        value = LABEL_WORDS[word] if word in LABEL_WORDS else float(word)
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
@@ -208,12 +195,12 @@ def parse_label(text: str, where: str) -> float | None:
     return value
 
 
-def write_draw(folder: Path, draw: Draw) -> None:
+def write_draw(folder: Path, draw: LabelStrata) -> None:
     replace_file(folder / DRAW, encode_pretty(draw))
 
 
-def read_draw(folder: Path) -> Draw | None:
+def read_draw(folder: Path) -> LabelStrata | None:
     try:
-        return msgspec.json.decode((folder / DRAW).read_bytes(), type=Draw)
+        return msgspec.json.decode((folder / DRAW).read_bytes(), type=LabelStrata)
     except (OSError, msgspec.DecodeError):
         return None

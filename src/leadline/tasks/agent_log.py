@@ -17,10 +17,10 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import Split, rng
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
-from leadline.tasks.words import NOUNS, VERBS, draw_new_value, value_side
+from leadline.tasks.words import NOUNS, VERBS, draw_new_pair, draw_new_value
 from leadline.text.sources import open_source, stretch_of
 
 GAP = 0.05
@@ -79,7 +79,7 @@ class LoggedJob:
 class AgentLog(WordedTask):
     """Find the command of a job that failed first, or last, in the session of an agent.
 
-    Depth is where the command asked for stands. Other failed commands of the job come after it (before it for
+    Depth is where the command asked for is. Other failed commands of the job come after it (before it for
     ask=last), the commands that ended well anywhere.
     """
 
@@ -119,13 +119,11 @@ class AgentLog(WordedTask):
         drawn = [self._jobs(cell, rng(seed, "agent log", *cell.coordinates), taken) for cell in cells]
         everything = [run.command for jobs in drawn for job in jobs for run in job.runs]
         cluster = self.cluster(cells)
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
-            facts=tuple(f for cell, jobs in zip(cells, drawn, strict=True) for f in self._facts(cell, jobs)),
-            questions=tuple(self._ask(cell, jobs[0], everything) for cell, jobs in zip(cells, drawn, strict=True)),
+            facts=(f for cell, jobs in zip(cells, drawn, strict=True) for f in self._facts(cell, jobs)),
+            questions=(self._ask(cell, jobs[0], everything) for cell, jobs in zip(cells, drawn, strict=True)),
         )
 
     def _jobs(self, cell: Cell, draw: random.Random, taken: set[str]) -> list[LoggedJob]:
@@ -180,9 +178,4 @@ class AgentLog(WordedTask):
 
 def draw_command(draw: random.Random, taken: set[str], split: Split) -> str:
     """A command that is not in `taken`, such as rotate-ledger; it is added to `taken`."""
-    for _ in range(4000):
-        command = f"{draw.choice(VERBS)}-{draw.choice(NOUNS)}"
-        if command not in taken and value_side(command) == split:
-            taken.add(command)
-            return command
-    raise ValueError(f"cannot draw another command: {len(taken)} are taken")
+    return draw_new_pair(VERBS, NOUNS, draw, taken, split)

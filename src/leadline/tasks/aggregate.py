@@ -10,14 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from leadline.core.contracts import Placement
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.record_list import (
     DAYS,
@@ -27,14 +28,15 @@ from leadline.tasks.record_list import (
     Counts,
     RecordLine,
     RecordList,
+    Wanted,
     extreme,
     total,
 )
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart, WordedTask, question_part
 from leadline.tasks.words import listed
 
-Operation = Literal["count", "most", "least", "compare", "user", "period"]
-OPERATIONS: tuple[Operation, ...] = ("count", "most", "least", "compare", "user", "period")
+CountOperation = Literal["count", "most", "least", "compare", "user", "period"]
+OPERATIONS: tuple[CountOperation, ...] = ("count", "most", "least", "compare", "user", "period")
 SCORERS = ("aggregate", "aggregate.strict")
 ANSWER = "Answer: {answer}"
 MORE, LESS, SAME = "more common", "less common", "same frequency"
@@ -81,9 +83,9 @@ class Aggregate(WordedTask):
     category: ClassVar[str] = "aggregation"
 
     placement: Placement = Field("anywhere", description="records asked for all over the list, or around a depth")
-    operations: tuple[Operation, ...] = Field(OPERATIONS, description="what is asked, in turn")
+    operations: tuple[CountOperation, ...] = Field(OPERATIONS, min_length=1, description="what is asked, in turn")
     topics: Literal["given", "inferred"] = Field(
-        "given", description="the topic stands in each record, or has to be told from the message"
+        "given", description="each record names its topic, or it has to be inferred from the message"
     )
     users: int = Field(12, ge=2, le=200, description="users of a list")
     spread: float = Field(0.2, ge=0, le=1, description="width of the band that holds the records of one user")
@@ -92,20 +94,11 @@ class Aggregate(WordedTask):
     )
     answer_tokens: int = Field(96, ge=1, description="tokens for the answer")
 
-    @field_validator("operations", mode="after")
-    @classmethod
-    def _some(cls, value: tuple[Operation, ...]) -> tuple[Operation, ...]:
-        if not value:
-            raise ValueError("give at least one")
-        return value
-
     def parts(self) -> Mapping[str, PromptPart]:
         topics = INSTRUCTION if self.topics == "inferred" else GIVEN
-        needs = {name: tuple(k for k in ("topic", "other", "user", "month") if f"{{{k}}}" in text)
-                 for name, text in QUESTIONS.items()}  # fmt: skip
         return {
             "instruction": PromptPart((topics,), needs=("topics",), opens=True),
-            **{name: PromptPart((text,), needs=needs[name], asks=True) for name, text in QUESTIONS.items()},
+            **{name: question_part(text) for name, text in QUESTIONS.items()},
             "form": PromptPart((FORM,), may=("what",)),
         }
 
@@ -133,9 +126,8 @@ class Aggregate(WordedTask):
                 planted = self._plant(cell, question, records.months(), draw)
                 facts.extend(planted)
             questions.append(self._ask(cell, question, counted, tuple(f.id for f in planted)))
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
+        return self.new_draft(
+            cells,
             head=self.fill("instruction", topics=listed(TOPICS)),
             filler=records,
             facts=tuple(facts),
@@ -169,7 +161,7 @@ class Aggregate(WordedTask):
     def _new_question(
         self,
         cell: Cell,
-        operation: Operation,
+        operation: CountOperation,
         user: str,
         records: RecordList,
         draw: random.Random,
@@ -207,7 +199,7 @@ class Aggregate(WordedTask):
         )
 
 
-def _choices(operation: Operation) -> tuple[str, ...]:
+def _choices(operation: CountOperation) -> tuple[str, ...]:
     """What other answers there are, where the answer is one of a few."""
     return TOPICS if operation in ("most", "least") else (MORE, LESS, SAME) if operation == "compare" else ()
 
@@ -216,7 +208,7 @@ def _choices(operation: Operation) -> tuple[str, ...]:
 class _CountQuestion:
     """A question and the function that answers it from the counted records."""
 
-    operation: Operation
+    operation: CountOperation
     part: str
     named: Mapping[str, str]
     truth: Callable[[Counts], tuple[str, ...]]
@@ -227,38 +219,30 @@ class _CountQuestion:
 
 
 def _draw_question(
-    operation: Operation, user: str, months: Sequence[str], draw: random.Random, *, by_topic: bool
+    operation: CountOperation, user: str, months: Sequence[str], draw: random.Random, *, by_topic: bool
 ) -> _CountQuestion:
     topic, other = draw.sample(TOPICS, 2)
     month = draw.choice(months)
     if operation == "count":
-        return _CountQuestion(
-            operation, "count", {"topic": topic}, lambda c: (str(total(c, lambda u, m, t: t == topic)),)
-        )
+        return _CountQuestion(operation, "count", {"topic": topic}, _number(lambda u, m, t: t == topic))
     if operation in ("most", "least"):
-        most = operation == "most"
-        return _CountQuestion(operation, operation, {}, lambda c: extreme(c, 2, TOPICS, lambda *_: True, most=most))
+        return _CountQuestion(operation, operation, {}, partial(extreme, most=operation == "most"))
     if operation == "compare":
-        return _CountQuestion(
-            operation, "compare", {"topic": topic, "other": other}, lambda c: _compared(c, topic, other)
-        )
+        named = {"topic": topic, "other": other}
+        return _CountQuestion(operation, "compare", named, lambda c: _compared(c, topic, other))
     if operation == "period":
-        return _CountQuestion(
-            operation,
-            "period",
-            {"month": month, "topic": topic},
-            lambda c: (str(total(c, lambda u, m, t: m == month and t == topic)),),
-        )
+        named = {"month": month, "topic": topic}
+        return _CountQuestion(operation, "period", named, _number(lambda u, m, t: m == month and t == topic))
     if draw.random() < 0.5 or not by_topic:
-        return _CountQuestion(operation, "user", {"user": user}, lambda c: (str(total(c, lambda u, m, t: u == user)),))
-    return _CountQuestion(
-        operation,
-        "user_topic",
-        {"user": user, "topic": topic},
-        lambda c: (str(total(c, lambda u, m, t: u == user and t == topic)),),
-    )
+        return _CountQuestion(operation, "user", {"user": user}, _number(lambda u, m, t: u == user))
+    named = {"user": user, "topic": topic}
+    return _CountQuestion(operation, "user_topic", named, _number(lambda u, m, t: u == user and t == topic))
+
+
+def _number(wanted: Wanted) -> Callable[[Counts], tuple[str, ...]]:
+    return lambda counts: (str(total(counts, wanted)),)
 
 
 def _compared(counts: Counts, topic: str, other: str) -> tuple[str, ...]:
-    one, two = (total(counts, lambda u, m, t, name=name: t == name) for name in (topic, other))  # type: ignore[misc]
+    one, two = total(counts, lambda u, m, t: t == topic), total(counts, lambda u, m, t: t == other)
     return (MORE if one > two else LESS if one < two else SAME,)

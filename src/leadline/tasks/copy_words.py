@@ -15,28 +15,26 @@ from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.seeds import digest, of_split, rng
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart, WordedTask, question_parts
 from leadline.tasks.words import NOUNS
-from leadline.text.sources import Window
+from leadline.text.fillers import TextFiller
 
 WORDS = tuple(word for word in NOUNS if 4 <= len(word) <= 8 and word[-1] not in "shxyz")
 """Words whose plural is the word and an s; that is the other word."""
-PARTS = {
-    "instruction": PromptPart(
-        ("Copy the text below exactly as it is, word for word, and write nothing else.\n\n",), opens=True
-    ),
-    "question": PromptPart(("\n\nThe text ends here. Write it again, exactly as it is.",), asks=True),
-    "prefix": PromptPart(("",)),
-}
+PARTS = question_parts(
+    "Copy the text below exactly as it is, word for word, and write nothing else.\n\n",
+    "\n\nThe text ends here. Write it again, exactly as it is.",
+    "",
+)
 
 
 class CopyWords(WordedTask):
     """Copy a text of one repeated word that has one other word in it.
 
-    Depth is where the other word stands. The headline score is 1 for an exact copy; `copy.edit` is the share of words
-    kept in order, and `copy.place` whether the other word stands where it should.
+    Depth is where the other word is. The headline score is 1 for an exact copy; `copy.edit` is the share of words
+    kept in order, and `copy.place` whether the other word is where it should be.
     """
 
     version: ClassVar[str] = "1"
@@ -57,11 +55,9 @@ class CopyWords(WordedTask):
         other = self.other or f"{word}s"
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", other, depth, cell.length)
-        return Draft(
-            id=document_name(cells),
-            cluster=self.cluster(cells).name,
-            head=self.fill("instruction"),
-            filler=Window(_repeated(word), 0, repeat=True),
+        return self.new_draft(
+            cells,
+            filler=TextFiller(_repeated(word), 0, repeat=True),
             facts=(fact,),
             questions=(
                 Question(

@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from leadline.core.drafts import Composer, Draft, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, rng, seed_of
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.word_list import WordList
 from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, answer_allowance, answer_forms, demonstration_part
 from leadline.tasks.words import Vocabulary, demonstration_words
@@ -92,9 +92,8 @@ class Counting(WordedTask):
             )
         lengths = sorted(c.length for c in cells)
         head, questions = self.written(cells, rng(seed, "counting", *cluster.coordinates))
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
+        return self.new_draft(
+            cells,
             head=head,
             filler=self.composer(lengths, cells[0].depth, seed_of(seed, "list", *cluster.coordinates)),
             facts=(),

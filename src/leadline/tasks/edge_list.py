@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest_text, split_of
 from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 from leadline.tasks.words import list_words
@@ -34,7 +34,7 @@ KEPT_NODES = 4096
 """Nodes at the beginning of each bank that are used for planted edges only."""
 HEX_DIGITS = 10
 HUB_EVERY, HUB_SHARE = 12, 0.8
-"""One node in so many is a hub; to it leads the first edge of this share of its neighbours in the order of nodes."""
+"""One node in HUB_EVERY is a hub; to it leads the first edge of this share of its neighbours in the order of nodes."""
 
 
 def edge(source: str, target: str) -> str:
@@ -99,15 +99,15 @@ class EdgeList:
     def least(self, counts: Indices) -> int:
         return 0
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         names = len(self._bank.names)
         pad = int(counts[-1])
         typical = float(counts[:names].mean() + counts[names : 2 * names].mean())
-        wanted = int(1.1 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms)
+        wanted = int(1.1 * sum(room for room, _ in segment_sizes) / typical) + 2 * SPARE * len(segment_sizes)
         lines = self._edges(wanted)
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for number, (room, again) in enumerate(rooms):
+        for number, (room, again) in enumerate(segment_sizes):
             found = fill_lines(sizes[used:], room, pad)
             if found is None:
                 return None

@@ -14,6 +14,7 @@ from functools import lru_cache
 
 from leadline.core.seeds import digest, rng
 from leadline.tasks.qa_fiction import TRADES, pool
+from leadline.tasks.words import MONTHS
 from leadline.text.corpora import Corpus, open_corpus
 
 # --- templates, by kind of paragraph -------------------------------------------------------------
@@ -145,11 +146,6 @@ TROUBLES = (
 JOBS = (
     "ferryman", "innkeeper", "surveyor", "clerk", "carpenter", "schoolteacher", "diver", "quarryman", "bookkeeper",
     "signalman", "roofer", "widow of a foreman", "notary", "retired engineer", "cart driver", "glazier",
-)  # fmt: skip
-
-MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
-    "December",
 )  # fmt: skip
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Mistakes, Reading, document_name
+from leadline.core.types import Cell, Mistakes, Reading
 from leadline.tasks.edge_list import HEX_DIGITS, EdgeList, NodeNames, WalkedGraph, edge
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import PromptPart, WordedTask, answer_allowance
 
-Operation = Literal["bfs", "parents"]
+WalkOperation = Literal["bfs", "parents"]
 SCORERS = ("graphwalks", "graphwalks.strict")
 FINAL_ANSWER = "Final Answer: [{answer}]"
 WRONG_DEPTH, WRONG_DIRECTION = "wrong depth of the walk", "wrong direction of the edges"
@@ -62,8 +62,12 @@ class GraphWalks(WordedTask):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "graphs"
 
-    operations: tuple[Operation, ...] = Field(("bfs", "parents"), description="what is asked, in turn: bfs, parents")
-    hops: tuple[int, ...] = Field((1, 2, 3), description="steps of a walk, in turn; each is a curve of its own")
+    operations: tuple[WalkOperation, ...] = Field(
+        ("bfs", "parents"), min_length=1, description="what is asked, in turn: bfs, parents"
+    )
+    hops: tuple[Annotated[int, Field(ge=1, le=8)], ...] = Field(
+        (1, 2, 3), min_length=1, description="steps of a walk, in turn; each is a curve of its own"
+    )
     degree: int = Field(2, ge=1, le=8, description="edges that lead away from a node, on average")
     answer_size: int = Field(8, ge=1, le=64, description="most nodes that an answer has")
     empty: float = Field(0.1, ge=0, le=1, description="share of questions to which no node is the answer")
@@ -76,13 +80,6 @@ class GraphWalks(WordedTask):
         4, ge=1, le=256, description="samples that one list answers, at each depth, in shared and nested reading"
     )
     answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 chooses by the size of the answer")
-
-    @field_validator("operations", "hops", mode="after")
-    @classmethod
-    def _some(cls, value: tuple[object, ...]) -> tuple[object, ...]:
-        if not value or any(isinstance(one, int) and not 1 <= one <= 8 for one in value):
-            raise ValueError("give at least one; a walk has 1 to 8 steps")
-        return value
 
     def parts(self) -> Mapping[str, PromptPart]:
         end = "_published" if self.form == "published" else ""
@@ -101,9 +98,9 @@ class GraphWalks(WordedTask):
         return self.per_document
 
     @property
-    def asked(self) -> tuple[tuple[Operation, int], ...]:
+    def asked(self) -> tuple[tuple[WalkOperation, int], ...]:
         """The operations with their steps, in turn."""
-        walks: list[tuple[Operation, int]] = []
+        walks: list[tuple[WalkOperation, int]] = []
         for operation in self.operations:
             walks += [(operation, n) for n in self.hops] if operation == "bfs" else [(operation, 1)]
         return tuple(walks)
@@ -127,12 +124,10 @@ class GraphWalks(WordedTask):
                 places[key] = _Surroundings(self, cell, f"{cell.key}#", names, draw)
                 graph.nodes |= places[key].nodes
             questions.append(self._ask(cell, places[key], graph))
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=edges,
-            facts=tuple(fact for place in places.values() for fact in place.facts),
+            facts=(fact for place in places.values() for fact in place.facts),
             questions=tuple(questions),
             one_end=True,
         )
@@ -163,12 +158,12 @@ class GraphWalks(WordedTask):
         )
 
 
-def _targets(graph: WalkedGraph, operation: Operation, node: str, hops: int, text: str) -> tuple[str, ...]:
+def _targets(graph: WalkedGraph, operation: WalkOperation, node: str, hops: int, text: str) -> tuple[str, ...]:
     graph.read(text)
     return graph.levels(node, hops)[hops] if operation == "bfs" else graph.parents(node)
 
 
-def _mistakes(graph: WalkedGraph, operation: Operation, node: str, hops: int, text: str) -> Mistakes:
+def _mistakes(graph: WalkedGraph, operation: WalkOperation, node: str, hops: int, text: str) -> Mistakes:
     graph.read(text)
     if operation == "parents":
         return {WRONG_DIRECTION: graph.children(node)}
@@ -197,7 +192,7 @@ class _Surroundings:
         self.nodes = {node for pair in self._edges for node in pair}
         self.facts = self._placed(cell)
 
-    def find(self, operation: Operation, hops: int, *, is_empty: bool) -> tuple[str, tuple[str, ...]]:
+    def find(self, operation: WalkOperation, hops: int, *, is_empty: bool) -> tuple[str, tuple[str, ...]]:
         """The node to ask about, and the ids of the edges that the answer depends on."""
         if is_empty:
             node = self._chain[0] if operation == "parents" else self._chain[len(self._chain) - hops]
@@ -249,7 +244,7 @@ class _Surroundings:
         name = next(self._names, None)
         if name is None:
             raise UsageError(
-                "one list of edges has no more nodes for so many questions",
+                "one list of edges has too few nodes for this number of questions",
                 where=self._where,
                 fix="ask fewer samples of a document (per_document), at fewer depths, or for smaller answers",
             )

@@ -22,11 +22,11 @@ from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, Filler, PieceBank, Question, Targets
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
-from leadline.core.types import Cell, Cluster, document_name
+from leadline.core.types import Cell, Cluster
 from leadline.tasks.passkey_kv_lines import Passkey
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import DocumentPile
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart, WordedTask, question_parts
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -49,8 +49,8 @@ class RandomPieces:
 
 
 @cache
-def _bank(name: str, pieces: tuple[str, ...], ending: str = "") -> PieceBank:
-    return PieceBank(name, digest(list(pieces)), pieces, contiguous=False, ending=ending)
+def _bank(name: str, pieces: tuple[str, ...]) -> PieceBank:
+    return PieceBank(name, digest(list(pieces)), pieces, contiguous=False)
 
 
 class NumberString(Passkey):
@@ -69,16 +69,14 @@ class NumberString(Passkey):
         return "".join(d * self.repeats for d in digits)[: self.digits]
 
 
-NUMBER_STRING = {
-    "instruction": PromptPart(
-        ("Somewhere in the text below a sequence of digits is given. Find it and keep it in mind.\n\n",), opens=True
-    ),
-    "needle": PromptPart(
+NUMBER_STRING = question_parts(
+    "Somewhere in the text below a sequence of digits is given. Find it and keep it in mind.\n\n",
+    "\n\nQuestion: What is the sequence of digits?",
+    "The sequence of digits is",
+    needle=PromptPart(
         ("The sequence of digits is {key}. Keep it in mind: {key} is the sequence.",), needs=("key",), planted=True
     ),
-    "question": PromptPart(("\n\nQuestion: What is the sequence of digits?",), asks=True),
-    "prefix": PromptPart(("The sequence of digits is",)),
-}
+)
 
 
 class Synthetic(WordedTask):
@@ -87,7 +85,7 @@ class Synthetic(WordedTask):
     category: ClassVar[str] = "aggregation"
     dataset: ClassVar[str]
 
-    def drafted(
+    def _ask(
         self,
         cell: Cell,
         filler: Filler,
@@ -99,10 +97,8 @@ class Synthetic(WordedTask):
         **asked: object,
     ) -> Draft:
         """A document of this filler with one question, whose placeholders are `asked`."""
-        return Draft(
-            id=document_name((cell,)),
-            cluster=self.cluster((cell,)).name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            (cell,),
             filler=filler,
             facts=tuple(facts),
             questions=(
@@ -120,17 +116,11 @@ class Synthetic(WordedTask):
         )
 
 
-FIND = {
-    "instruction": PromptPart(
-        ("Below is a list of numbers. A question about the list follows.\n\nNumbers: ",), opens=True
-    ),
-    "question": PromptPart(
-        ("\n\nQuestion: Which is the {rank} number in the list? Answer with the number alone.",),
-        needs=("rank",),
-        asks=True,
-    ),
-    "prefix": PromptPart(("The number is",)),
-}
+FIND = question_parts(
+    "Below is a list of numbers. A question about the list follows.\n\nNumbers: ",
+    "\n\nQuestion: Which is the {rank} number in the list? Answer with the number alone.",
+    "The number is",
+)
 LOWEST, HIGHEST = 1000, 9000
 """Numbers of the list; larger ones are planted."""
 
@@ -159,7 +149,7 @@ class MathFind(Synthetic):
             for n, (number, depth) in enumerate(zip(draw.sample(above, count), depths, strict=True))
         )
         numbers = _bank("numbers", tuple(f" {number}," for number in range(LOWEST, HIGHEST)))
-        return self.drafted(
+        return self._ask(
             cell,
             RandomPieces(numbers, _haystack(seed, self.cluster(cells))),
             facts,
@@ -169,17 +159,11 @@ class MathFind(Synthetic):
         )
 
 
-CALC = {
-    "instruction": PromptPart(
-        ("Below is a long sum. Work it out from left to right, beginning with 0, and keep every result.\n\n",),
-        opens=True,
-    ),
-    "question": PromptPart(
-        ("\n\nWrite down the result after each operation, in order and separated by commas, and nothing else.",),
-        asks=True,
-    ),
-    "prefix": PromptPart(("The results are",)),
-}
+CALC = question_parts(
+    "Below is a long sum. Work it out from left to right, beginning with 0, and keep every result.\n\n",
+    "\n\nWrite down the result after each operation, in order and separated by commas, and nothing else.",
+    "The results are",
+)
 
 
 class MathCalc(Synthetic):
@@ -200,7 +184,7 @@ class MathCalc(Synthetic):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells
         steps = _bank("sum", tuple(f" {sign} {number}" for sign in "+-" for number in range(1, 100)))
-        return self.drafted(
+        return self._ask(
             cell,
             RandomPieces(steps, _haystack(seed, self.cluster(cells))),
             (),
@@ -219,20 +203,11 @@ def running_sums(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-RUN = {
-    "instruction": PromptPart(
-        ("Below is a program of small functions. A question about one call follows.\n\n",), opens=True
-    ),
-    "question": PromptPart(
-        (
-            "\n\nQuestion: What does {call} return? Work it out without running the program and answer with the number "
-            "alone.",
-        ),
-        needs=("call",),
-        asks=True,
-    ),
-    "prefix": PromptPart(("The return value is",)),
-}
+RUN = question_parts(
+    "Below is a program of small functions. A question about one call follows.\n\n",
+    "\n\nQuestion: What does {call} return? Work it out without running the program and answer with the number alone.",
+    "The return value is",
+)
 NAMES = 900_000
 """Functions are named by six digits: those of the haystack come first in a fixed order, those of a chain later."""
 
@@ -271,7 +246,7 @@ class CodeRun(Synthetic):
         pile = DocumentPile(
             _functions(size), everything[:0], everything, _haystack(seed, self.cluster(cells)), prefix_stable=True
         )
-        return self.drafted(
+        return self._ask(
             cell,
             pile,
             facts,

@@ -14,14 +14,14 @@ from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from leadline.core.drafts import Draft, Fact, PieceBank, Question, Room
+from leadline.core.drafts import Draft, Fact, PieceBank, Question, SegmentSize
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, bulk_rng, digest_text, of_split, rng, seed_of
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import PAD, SPARE, fact_depths, fill_lines
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart, WordedTask, question_part
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -60,27 +60,19 @@ class Ladder(WordedTask):
     category: ClassVar[str] = "steps"
 
     steps: tuple[Step, ...] = Field(
-        STEPS, description="what is asked, in turn: retrieve, two_steps (copy, then solve), one_step, solve (control)"
+        STEPS,
+        min_length=1,
+        description="what is asked, in turn: retrieve, two_steps (copy, then solve), one_step, solve (control)",
     )
     per_document: int = Field(
         4, ge=1, le=256, description="samples that one pile answers, at each depth, in shared and nested reading"
     )
     answer_tokens: int = Field(96, ge=1, description="tokens for the answer")
 
-    @field_validator("steps", mode="after")
-    @classmethod
-    def _some(cls, value: tuple[Step, ...]) -> tuple[Step, ...]:
-        if not value:
-            raise ValueError("give at least one")
-        return value
-
     def parts(self) -> Mapping[str, PromptPart]:
         return {
             "instruction": PromptPart((INSTRUCTION,), opens=True),
-            **{
-                step: PromptPart((text,), needs=("text",) if step == "solve" else ("key",), asks=True)
-                for step, text in TEXTS.items()
-            },
+            **{step: question_part(text) for step, text in TEXTS.items()},
         }
 
     @property
@@ -91,13 +83,11 @@ class Ladder(WordedTask):
         cluster = self.cluster(cells)
         pile = QuestionPile(max(c.length for c in cells), seed_of(seed, "pile", *cluster.coordinates), self.split)
         planted = [self._plant(cell, key, seed) for cell, key in zip(cells, pile.kept_keys(len(cells)), strict=True)]
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=pile,
-            facts=tuple(one.fact for one in planted),
-            questions=tuple(self._ask(one, planted) for one in planted),
+            facts=(one.fact for one in planted),
+            questions=(self._ask(one, planted) for one in planted),
             one_end=True,
         )
 
@@ -216,16 +206,16 @@ class QuestionPile:
     def least(self, counts: Indices) -> int:
         return 0
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         bank = self._bank
         low, high = bank.ranges[2]
         more = (NUMBERS_ASKED - 3) * float(counts[low:high].mean())
         typical = sum(float(counts[low:high].mean()) for low, high in bank.ranges) + more
-        wanted = int(1.1 * sum(room for room, _ in rooms) / typical) + 3 * SPARE * len(rooms)
+        wanted = int(1.1 * sum(room for room, _ in segment_sizes) / typical) + 3 * SPARE * len(segment_sizes)
         lines, pad, last = self._rows(bank, wanted), int(counts[-1]), len(bank.bank.pieces) - 1
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for room, again in rooms:
+        for room, again in segment_sizes:
             start = used + again
             found = fill_lines(sizes[start:], room, pad)
             if found is None:

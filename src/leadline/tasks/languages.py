@@ -16,7 +16,7 @@ from pydantic import Field
 from leadline.core.seeds import Split
 from leadline.core.types import ValueKind
 from leadline.tasks.wording import PromptPart, WordedTask
-from leadline.tasks.words import value_side
+from leadline.tasks.words import WORDS, draw_new_pair
 
 Language = Literal["", "de", "fr", "es"]
 
@@ -43,12 +43,7 @@ class LanguageTexts:
 
     def draw_key(self, draw: random.Random, taken: set[str], split: Split) -> str:
         """Two nouns of the language, such as Hafen-Laterne, that are not in `taken`; the pair is added to `taken`."""
-        for _ in range(4000):
-            key = f"{draw.choice(self.nouns)}-{draw.choice(self.nouns)}"
-            if key not in taken and value_side(key) == split:
-                taken.add(key)
-                return key
-        raise ValueError(f"cannot draw another key: {len(taken)} are taken")
+        return draw_new_pair(self.nouns, self.nouns, draw, taken, split)
 
 
 LANGUAGES: dict[str, LanguageTexts] = {
@@ -88,18 +83,7 @@ LANGUAGES: dict[str, LanguageTexts] = {
                 "Which": "Welcher Code",
             },
         },
-        nouns=tuple(
-            """
-            Abend Acker Ahorn Ampel Amsel Anker Apfel Balkon Balken Bach Berg Besen Biene Birke Birne Blatt Boot Brief
-            Brot Brunnen Brücke Buche Bühne Dach Damm Decke Distel Dorf Eiche Eimer Ernte Esche Eule Fackel Faden
-            Falke Farbe Feder Feld Fenster Fichte Flöte Fuchs Garten Gasse Geige Glocke Graben Hafen Hagel Hammer
-            Hecht Heide Herbst Himmel Hügel Insel Kanne Karte Kerze Kessel Kirsche Klinge Knopf Koffer Korb Krähe
-            Kreide Kugel Küste Laden Lampe Laterne Leiter Linde Löffel Luchs Mantel Markt Mauer Messer Mohn Mond Möwe
-            Mühle Nadel Nebel Nelke Ofen Orgel Otter Pappel Pfad Pfeil Pflug Quelle Rabe Regen Reiher Ring Ruder
-            Sattel Schirm Schnee Segel Sichel Sieb Spiegel Stein Stern Sturm Tanne Teich Treppe Trommel Truhe Turm
-            Ufer Wagen Wald Weide Welle Wiese Winter Wolke Wurzel Zaun Zelt Ziegel Zweig
-            """.split()
-        ),
+        nouns=WORDS["german nouns"],
     ),
     "fr": LanguageTexts(
         haystack="french",
@@ -128,20 +112,7 @@ LANGUAGES: dict[str, LanguageTexts] = {
             "words": {"kind": "mot", "kinds": "mots"},
             "uuids": {"kind": "code", "kinds": "codes"},
         },
-        nouns=tuple(
-            """
-            abeille abri aigle aiguille ancre anneau arbre arc argile armoire avoine balai balance balcon banc barque
-            bassin bateau blé bois bouleau bourg branche brique brume bruyère cabane canal carafe carte castor cerise
-            chaise champ chandelle chanson chapeau chemin cheminée chêne cloche clocher coffre colline corbeau corde
-            coteau couteau crique cuivre dune échelle écluse écorce écurie église épi érable étable étang étoile
-            faucon fenêtre feuille figue fleuve flûte fontaine forge fossé foudre four fraise frêne galet gare genêt
-            givre grange grenier grue guitare hameau héron hibou horloge jardin jetée lampe lanterne laurier lierre
-            loutre lune luth maison marais marché marteau mer miroir moulin mousse mur navire neige nuage olive orage
-            orge orme panier peigne perdrix phare pierre pin plage plume pluie poire pomme pont port poterie pré puits
-            rame ravin renard rive roche rose roseau ruche ruisseau sable sapin saule seau sel selle sentier source
-            table tambour tilleul toit tour tuile vague vallée verger vigne village voile
-            """.split()
-        ),
+        nouns=WORDS["french nouns"],
     ),
     "es": LanguageTexts(
         haystack="spanish",
@@ -177,21 +148,7 @@ LANGUAGES: dict[str, LanguageTexts] = {
                 "kind": "código", "kinds": "códigos", "the": "el código", "The": "El código", "them": "los códigos",
             },
         },
-        nouns=tuple(
-            """
-            abeja abeto aceite acequia águila aguja álamo alba aldea almendra ancla anillo árbol arado arcilla arena
-            armario arroyo avena azada balanza balcón banco barca barro bosque brújula buey bruma cabaña cadena
-            caldero camino campana canal cántaro caña carbón carro castillo cebada cedro cencerro cera cereza ceniza
-            cerro cesta ciruela cobre cofre colina colmena corcho cordero cuchara cuervo dehesa duna encina erizo
-            escoba espejo espiga estanque estrella faro farol flauta fragua fresno fuente gallo garza granero granja
-            grulla guitarra halcón harina helecho hiedra higo hoguera hormiga huerto isla jardín junco lago lámpara
-            lana laurel lechuza leña limón lince lirio llave lluvia lobo luna madera maíz manta manzana martillo mesa
-            miel mimbre molino montaña muelle muro musgo naranja navaja nido niebla nieve nogal nube olivo olmo orilla
-            oveja pala paloma pan patio peine pera perdiz piedra pino playa pluma pozo prado presa puente puerta queso
-            rama remo rincón roble rosa rueda sal sauce sierra silla tambor teja tilo torre trigo trueno valle vela
-            ventana viento viña yegua yunque zarza zorro
-            """.split()
-        ),
+        nouns=WORDS["spanish nouns"],
     ),
 }  # fmt: skip
 
@@ -219,14 +176,4 @@ def translated_needle_parts(texts: LanguageTexts) -> dict[str, PromptPart]:
         "needle": PromptPart(texts.needles, needs=("key", "value"), may=may, planted=True),
         "question": PromptPart(texts.questions, needs=("key",), may=may, asks=True),
         "prefix": PromptPart((texts.prefix,), may=("key", *may)),
-    }
-
-
-def translated_pair_parts(texts: LanguageTexts, line: PromptPart) -> dict[str, PromptPart]:
-    """The parts of `kv` in a language; `line` is the same in all of them."""
-    return {
-        "instruction": PromptPart((texts.pairs_instruction,), opens=True),
-        "line": line,
-        "question": PromptPart((texts.pairs_question,), needs=("key",), asks=True),
-        "prefix": PromptPart((texts.pairs_prefix,), may=("key",)),
     }

@@ -18,13 +18,13 @@ from leadline.store.runs import read_records
 if TYPE_CHECKING:
     from leadline.core.types import Ids, Indices, Nats
 
-Numbers = dict[str, float]
+MetricNumbers = dict[str, float]
 KEY_FALL = 2.0
 KEY_LOSS = 2.0
 """With the whole context a key token's loss falls by more than the first, to below the second (arXiv 2410.23771)."""
 
 
-def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> Numbers:
+def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> MetricNumbers:
     """For an answer's tokens: how much the document lowers their NLL, in nats per token and bits per byte."""
     numbers = {
         "retrieval_gain": float(without.mean() - with_document.mean()),
@@ -37,7 +37,7 @@ def gain_numbers(with_document: Nats, without: Nats, utf8: int) -> Numbers:
     return numbers
 
 
-def loss_numbers(nats: Nats, utf8: int, tail: float) -> Numbers:
+def loss_numbers(nats: Nats, utf8: int, tail: float) -> MetricNumbers:
     """For a document's tokens: the mean NLL of all, of the last and of the first part, and the difference of those."""
     part = max(1, math.floor(len(nats) * tail))
     head, end = float(nats[:part].mean()), float(nats[-part:].mean())
@@ -58,7 +58,7 @@ def key_tokens(whole: Nats, short: Nats) -> Indices:
     return np.flatnonzero((short - whole > KEY_FALL) & (whole < KEY_LOSS))
 
 
-def key_numbers(nats: Nats) -> Numbers:
+def key_numbers(nats: Nats) -> MetricNumbers:
     """For key tokens: LongPPL is exp of the mean of `longppl` over documents, weighted by their key tokens."""
     numbers = {"key_tokens": float(len(nats))}
     if len(nats):
@@ -66,7 +66,7 @@ def key_numbers(nats: Nats) -> Numbers:
     return numbers
 
 
-def needle_numbers(with_document: Nats, without: Nats, alone: Nats) -> Numbers:
+def needle_numbers(with_document: Nats, without: Nats, alone: Nats) -> MetricNumbers:
     """For a planted value's tokens: the gain as a share of the gain from the fact alone, if that is positive, and the
     geometric mean of their probabilities, which is bounded where NLL is not."""
     gain, most = float(without.mean() - with_document.mean()), float(without.mean() - alone.mean())
@@ -107,7 +107,7 @@ def place_anchors(ids: Ids, depths: Sequence[float], *, query: int, answer: int)
             f"a document of {len(ids)} tokens has no room for {query} tokens to repeat and {answer} to score",
             where="anchors",
             fix="use longer documents, or smaller query and answer",
-            floor=query + answer + 1,
+            shortest=query + answer + 1,
         )
     wanted = [int(room * depth) for depth in depths]
     anchors = []

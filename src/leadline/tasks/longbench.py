@@ -18,7 +18,7 @@ from leadline.core.errors import SourceError, UnknownName
 from leadline.core.seeds import digest_text
 from leadline.store.benchmark_files import E_BINS, LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.published import PublishedTask, published_suite
-from leadline.tasks.wording import PromptPart
+from leadline.tasks.wording import Parts, PromptPart, question_parts
 
 LongBenchName = Literal[
     "narrativeqa", "qasper", "multifieldqa_en", "multifieldqa_zh", "hotpotqa", "2wikimqa", "musique", "dureader",
@@ -27,96 +27,80 @@ LongBenchName = Literal[
 ]  # fmt: skip
 
 
-def _parts(instruction: str, question: str) -> dict[str, PromptPart]:
-    needs = ("input",) if "{input}" in question else ()
-    return {
-        "instruction": PromptPart((instruction,), opens=True),
-        "question": PromptPart((question,), needs=needs, asks=True),
-    }
-
-
 _BRIEF = "in as few words as possible, without explanation"
-_PASSAGES = _parts(
+_PASSAGES = question_parts(
     f"Below are several passages. Answer a question from them {_BRIEF}.\n\n",
     f"\n\nAnswer the question from the passages above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
 )
-_EXAMPLES = {"question": PromptPart(("\n{input}",), needs=("input",), asks=True)}
+_AFTER_EXAMPLES = "\n{input}"
 _SUMMARY = "\n\nWrite a one-page summary of the {text} above.\n\nSummary:"
-LONGBENCH_PARTS: dict[str, dict[str, PromptPart]] = {
-    "narrativeqa": _parts(
+LONGBENCH_PARTS: dict[str, Parts] = {
+    "narrativeqa": question_parts(
         f"Below is a story, a book or a film script. Answer a question about it {_BRIEF}.\n\nStory:\n",
         f"\n\nAnswer the question about the story above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
     ),
-    "qasper": _parts(
+    "qasper": question_parts(
         f"Below is a scientific article. Answer a question about it {_BRIEF}; if the article does not answer it, write "
         '"unanswerable"; answer a yes/no question with "yes", "no" or "unanswerable".\n\nArticle:\n',
         f"\n\nAnswer the question about the article above {_BRIEF}; if the article does not answer it, write "
         '"unanswerable"; answer a yes/no question with "yes", "no" or "unanswerable".\n\nQuestion: {input}\nAnswer:',
     ),
-    "multifieldqa_en": _parts(
+    "multifieldqa_en": question_parts(
         "Read the text below and answer a question about it briefly.\n\n",
         f"\n\nAnswer the question about the text above {_BRIEF}.\n\nQuestion: {{input}}\nAnswer:",
     ),
-    "multifieldqa_zh": _parts(
+    "multifieldqa_zh": question_parts(
         "请先通读下面的文章，再用简短的话回答一个问题。\n\n",
         "\n\n请根据上面的文章回答问题，只写答案，不要解释。\n\n问题：{input}\n回答：",
     ),
     "hotpotqa": _PASSAGES,
     "2wikimqa": _PASSAGES,
     "musique": _PASSAGES,
-    "dureader": _parts(
+    "dureader": question_parts(
         "请先通读下面的几篇文章，再回答一个问题。\n\n文章：\n",
         "\n\n请根据上面的文章回答问题。\n\n问题：{input}\n回答：",
     ),
-    "gov_report": _parts(
+    "gov_report": question_parts(
         "Below is a report of a government agency. Write a one-page summary of it.\n\nReport:\n",
         _SUMMARY.format(text="report"),
     ),
-    "qmsum": _parts(
+    "qmsum": question_parts(
         "Below is the transcript of a meeting. Answer a question about it in one or more sentences.\n\nTranscript:\n",
         "\n\nAnswer the question about the meeting above in one or more sentences.\n\nQuestion: {input}\nAnswer:",
     ),
-    "multi_news": _parts(
+    "multi_news": question_parts(
         "Below are several news articles. Write a one-page summary of all of them.\n\nNews:\n",
         _SUMMARY.format(text="news"),
     ),
-    "vcsum": _parts(
+    "vcsum": question_parts(
         "下面是一次会议的记录，请写一段话概括其内容。\n\n会议记录：\n", "\n\n请概括上面的会议内容。\n\n会议总结："
     ),
-    "trec": {
-        "instruction": PromptPart(("Name the type of the question. Solved examples come first.\n\n",), opens=True),
-        **_EXAMPLES,
-    },
-    "triviaqa": {
-        "instruction": PromptPart(
-            ("Answer the question from its passage, with the answer alone. Solved examples come first.\n\n",),
-            opens=True,
-        ),
-        **_EXAMPLES,
-    },
-    "samsum": {
-        "instruction": PromptPart(
-            ("Summarise the dialogue in a few short sentences. Solved examples come first.\n\n",), opens=True
-        ),
-        **_EXAMPLES,
-    },
-    "lsht": {"instruction": PromptPart(("请判断新闻属于哪一类，先看几个例子。\n\n",), opens=True), **_EXAMPLES},
-    "passage_count": _parts(
+    "trec": question_parts("Name the type of the question. Solved examples come first.\n\n", _AFTER_EXAMPLES),
+    "triviaqa": question_parts(
+        "Answer the question from its passage, with the answer alone. Solved examples come first.\n\n", _AFTER_EXAMPLES
+    ),
+    "samsum": question_parts(
+        "Summarise the dialogue in a few short sentences. Solved examples come first.\n\n", _AFTER_EXAMPLES
+    ),
+    "lsht": question_parts("请判断新闻属于哪一类，先看几个例子。\n\n", _AFTER_EXAMPLES),
+    "passage_count": question_parts(
         "Below are paragraphs, some of which may be repeated. Find out how many different paragraphs there are.\n\n",
         "\n\nHow many paragraphs are left when every repetition is removed? Answer with the number alone, such as 1, 2 "
         "or 3.\n\nThe number is:",
     ),
-    "passage_retrieval_en": _parts(
+    "passage_retrieval_en": question_parts(
         "Below are 30 numbered paragraphs, and after them a summary of one of them. Find out which.\n\n",
         "\n\nThe summary is:\n\n{input}\n\nWhich paragraph is it a summary of? Answer in the form "
         '"Paragraph 1", "Paragraph 2" and so on.\n\nThe answer is:',
     ),
-    "passage_retrieval_zh": _parts(
+    "passage_retrieval_zh": question_parts(
         "下面有若干编号的段落，最后给出其中一段的摘要，请找出是哪一段。\n\n",
         "\n\n摘要如下：\n\n{input}\n\n这是哪一段的摘要？请按“段落1”“段落2”的格式回答。\n\n答案是：",
     ),
-    "lcc": _parts("Complete the code below with its next line.\n", "\nThe next line of code is:\n"),
-    "repobench-p": _parts("Complete the code below with its next line.\n", "\n{input}\nThe next line of code is:\n"),
+    "lcc": question_parts("Complete the code below with its next line.\n", "\nThe next line of code is:\n"),
+    "repobench-p": question_parts(
+        "Complete the code below with its next line.\n", "\n{input}\nThe next line of code is:\n"
+    ),
 }
 UNTEMPLATED = frozenset(("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p"))
 """Few-shot and code data sets, which are published without chat template."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
@@ -22,12 +22,12 @@ from pydantic import Field
 from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.errors import SourceError
 from leadline.core.seeds import Split, bulk_rng, rng, seed_of, split_of
-from leadline.core.types import Cell, document_name
+from leadline.core.types import Cell
 from leadline.store.benchmark_files import LONGBENCH, BenchmarkFile, BenchmarkSample, open_longbench
 from leadline.tasks.longbench import LONGBENCH_PARTS, UNTEMPLATED, scorers_of
 from leadline.tasks.qa import DocumentQuestions
 from leadline.tasks.question_files import FileQuestion, QuestionCorpus
-from leadline.tasks.wording import PromptPart
+from leadline.tasks.wording import PromptPart, question_part
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ PileName = Literal[
 WITH_EVIDENCE = frozenset(("dureader", "trec", "lsht", "passage_retrieval_en", "passage_retrieval_zh", "repobench-p"))
 """The others have no evidence among the items: a sample brings its own passage or dialogue, or all items count."""
 PARAGRAPH = "Paragraph: "
-"""What stands before a paragraph that is to be counted. A number would tell repetitions apart."""
+"""What precedes a paragraph that is to be counted. A number would tell repetitions apart."""
 ABOUT = 0.4
 """An article is about a question if it has this share of the question's pairs of neighbouring characters. In the real
 samples at hand a question's own search results have 0.44 to 1, and the random articles beside them at most 0.31."""
 NEW_SHARES = (0.4, 1.0)
 """Of the paragraphs to be counted, the share that is new and no repetition: between these, drawn for each sample."""
 
-_AFTER_EXAMPLES = PromptPart(("\n\n{input}",), needs=("input",), asks=True)
+_AFTER_EXAMPLES = question_part("\n\n{input}")
 _PARTS = {
     **LONGBENCH_PARTS,
     **{name: {**LONGBENCH_PARTS[name], "question": _AFTER_EXAMPLES} for name in ("trec", "triviaqa", "samsum", "lsht")},
@@ -98,17 +98,14 @@ class LongBenchPile(DocumentQuestions):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         templated = self.dataset not in UNTEMPLATED
         if self.dataset != "passage_count":
-            made = super().draft(cells, seed=seed)
-            return Draft(made.id, made.cluster, made.head, made.filler, made.facts, made.questions, templated=templated)
+            return replace(super().draft(cells, seed=seed), templated=templated)
         cluster, bank = self.cluster(cells), self.corpus().bank
         asked = FileQuestion("", (), (), ())
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=RepeatedParagraphs(bank, seed_of(seed, "paragraphs", *cluster.coordinates)),
             facts=(),
-            questions=tuple(self.question(cell, asked, (), ()) for cell in cells),
+            questions=(self.question(cell, asked, (), ()) for cell in cells),
         )
 
 

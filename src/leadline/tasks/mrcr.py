@@ -18,10 +18,9 @@ from pydantic import Field
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import Split, rng, seed_of, split_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
-from leadline.core.types import Cell, Reading, document_name
-from leadline.tasks.absent import RetrievalTask
+from leadline.core.types import Cell, Reading
 from leadline.tasks.mrcr_items import ORDINALS, ItemBank, ItemExchanges, Pair, draw_item, item_bank, request
-from leadline.tasks.wording import PromptPart
+from leadline.tasks.wording import PromptPart, RetrievalTask
 
 QUESTION = (
     "Repeat, word for word, the {ordinal} {kind} about {topic} that you wrote in this conversation. "
@@ -72,12 +71,11 @@ class Mrcr(RetrievalTask):
         asked = {cell: (group, item) for group in groups for item in group.items if (cell := item.cell)}
         questions = tuple(self._ask(*asked[cell], items, groups, taken, seed) for cell in cells)
         drawn = seed_of(seed, "mrcr", *cluster.coordinates)
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
+        return self.new_draft(
+            cells,
             head="",
             filler=ItemExchanges(items, self.lines, drawn, frozenset(taken.pairs)),
-            facts=tuple(fact for group in groups for fact in group.facts(items)),
+            facts=(fact for group in groups for fact in group.facts(items)),
             questions=questions,
             conversation=True,
         )

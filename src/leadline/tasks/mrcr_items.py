@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest, of_split
 from leadline.core.turns import ASSISTANT, USER, closes, opens
 
@@ -223,12 +223,12 @@ class ItemExchanges:
         at = self.items.blocks
         return int(counts[at.asides : at.replies].min() + counts[at.replies :].min())
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         at = self.items.blocks
         line = float(counts[at.beginnings : at.ends].mean() + counts[at.ends : at.lasts].mean())
-        rows = self._rows(64 + int(sum(room.tokens for room in rooms) / (line * (self.lines - 1))))
+        rows = self._rows(64 + int(sum(room.tokens for room in segment_sizes) / (line * (self.lines - 1))))
         segments, used = [], 0
-        for number, room in enumerate(rooms):
+        for number, room in enumerate(segment_sizes):
             filled = self._stretch(rows[used:], room, counts, number)
             if filled is None:
                 return None
@@ -237,7 +237,7 @@ class ItemExchanges:
             used += whole + 1
         return segments
 
-    def _stretch(self, rows: Indices, room: Room, counts: Indices, number: int) -> tuple[int, Indices] | None:
+    def _stretch(self, rows: Indices, room: SegmentSize, counts: Indices, number: int) -> tuple[int, Indices] | None:
         """How many whole rows fill the room, and an exchange of the tokens that are left after them."""
         reach = np.cumsum(counts[rows].sum(axis=1))
         most = int(np.searchsorted(reach, room.tokens, side="right"))

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest, of_split, rng
 from leadline.core.types import ValueKind
-from leadline.tasks.placement import pick_sizes
+from leadline.tasks.placement import fill_lines
 from leadline.tasks.words import ADJECTIVES, NOUNS
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
 
 POOL = 16_384
 """Distinct numbers to draw from, and distinct values of each UUID group."""
-CHOSEN = 12
 SPARE = 512
-"""At the end of a segment about CHOSEN lines are selected from SPARE candidates to reach the exact token count."""
+"""The last lines of a segment are selected from SPARE candidates to reach the exact token count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +56,23 @@ class NeedleLines:
     def least(self, counts: Indices) -> int:
         return 0
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         """Whole lines only. The last lines of a segment are selected so that the token counts add up."""
         parts = self._parts
         typical = sum(float(counts[low:high].mean()) for low, high in parts.ranges)
-        lines = self._lines(int(1.1 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms))
+        lines = self._lines(
+            int(1.1 * sum(room for room, _ in segment_sizes) / typical) + 2 * SPARE * len(segment_sizes)
+        )
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for room, _ in rooms:
-            reach = np.concatenate(([0], np.cumsum(sizes[used:])))
-            fits = int(np.searchsorted(reach, room, side="right")) - 1
-            whole = max(fits - CHOSEN, 0)
-            spare = slice(used + whole, used + whole + SPARE)
-            few = fits - whole
-            for count in (few, few + 1, few - 1):
-                last = pick_sizes(sizes[spare], count, room - int(reach[whole])) if count >= 0 else None
-                if last is not None:
-                    break
-            else:
+        for room, _ in segment_sizes:
+            found = fill_lines(sizes[used:], room, None, spare=SPARE)
+            if found is None:
                 return None
-            segments.append(np.concatenate([lines[used : used + whole], lines[spare][last]]).reshape(-1))
-            used = spare.stop
+            whole, chosen, _ = found
+            end = used + whole
+            segments.append(np.concatenate([lines[used:end], lines[end:][chosen]]).reshape(-1))
+            used = end + SPARE
         return segments
 
     @property

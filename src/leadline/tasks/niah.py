@@ -19,19 +19,9 @@ from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Filler, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
-from leadline.core.types import Cell, Reading, ValueKind, document_name
-from leadline.tasks.absent import RetrievalTask
+from leadline.core.types import Cell, Reading, ValueKind
 from leadline.tasks.languages import TranslatedTask, translated_needle_parts
 from leadline.tasks.needle_forms import (
-    Distraction,
-    KeyAndValues,
-    draw_association,
-    draw_paraphrase,
-    shown_mistakes,
-    split_value,
-)
-from leadline.tasks.needle_lines import NeedleLines
-from leadline.tasks.needle_wording import (
     BEGINNINGS,
     INSTRUCTION,
     JOINED,
@@ -42,16 +32,24 @@ from leadline.tasks.needle_wording import (
     QUESTIONS,
     QUESTIONS_FOR_SEVERAL,
     WORDINGS,
+    Distraction,
     Hard,
+    KeyAndValues,
     NeedleMatch,
+    draw_association,
+    draw_paraphrase,
     form_instruction,
     form_wordings,
     lexical_overlap,
+    shown_mistakes,
+    split_value,
 )
+from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.wording import (
     SCORERS,
     PromptPart,
+    RetrievalTask,
     answer_allowance,
     filled_in,
     noise_part,
@@ -59,7 +57,7 @@ from leadline.tasks.wording import (
     worded_source,
 )
 from leadline.tasks.words import LONGEST_VALUE, PLURAL, SINGULAR, draw_new_value, listed
-from leadline.text.shuffled import Shuffled
+from leadline.text.fillers import ShuffledFiller
 from leadline.text.sources import Unit, stretch_of
 
 DEFAULT_KEYS = 4
@@ -103,7 +101,7 @@ class Needle(TranslatedTask, RetrievalTask):
         "asks by what the needle implies (association)",
     )
     pieces: int = Field(
-        0, ge=0, le=3, description="2 or 3: each value is told in so many places, `spread` apart from first to last"
+        0, ge=0, le=3, description="2 or 3: split each value into this many pieces, `spread` apart from first to last"
     )
     hard: Hard = Field(
         "",
@@ -206,18 +204,17 @@ class Needle(TranslatedTask, RetrievalTask):
         planted = [self._cell(cell, seed, taken, self._keys_for(cells)) for cell in cells]
         everything = [fact_value for part in planted for fact_value in part.values]
         questions = tuple(part.ask(everything) for part in planted)
-        return Draft(
-            id=document_name(cells),
-            cluster=self.cluster(cells).name,
+        return self.new_draft(
+            cells,
             head=self.fill("instruction", **self.kinds, pieces=self.pieces, joined=JOINED[self.value_kind]),
             filler=self._filler(cells, seed, taken),
-            facts=tuple(fact for part in planted for fact in part.facts),
+            facts=(fact for part in planted for fact in part.facts),
             questions=questions,
         )
 
     def _keys_for(self, cells: Sequence[Cell]) -> int:
         """Keys planted for each cell. By default a document has four of one form at every length, so that a value
-        cannot be told by its form: in shared and nested reading those of other depths count."""
+        cannot be recognised by its form: in shared and nested reading those of other depths count."""
         if self.keys or self.haystack == "needles":
             return self.keys or self.queries
         if self.hard in ("qualifier", "near_miss"):  # every question has distractors that are nearly its own
@@ -240,7 +237,7 @@ class Needle(TranslatedTask, RetrievalTask):
                 where=cells[0].task,
                 fix="use --reading fresh or shared, or order=coherent",
             )
-        return Shuffled(filler, seed_of(seed, "order", *cluster.coordinates))
+        return ShuffledFiller(filler, seed_of(seed, "order", *cluster.coordinates))
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -303,7 +300,7 @@ class Needle(TranslatedTask, RetrievalTask):
                     earlier = facts[-1].depth * draw.random()
                     replaced.append(Fact(f"{cell.key}#{number}.{value_number}.replaced", text, earlier, cell.length))
         needed = tuple(fact.id for fact in facts[: self.queries * self.values * pieces])
-        return (*replaced, *facts), needed  # of two at one place, the replaced one stands first
+        return (*replaced, *facts), needed  # of two at one place, the replaced one comes first
 
     def _told(self, needle: KeyAndValues, value: str) -> list[str]:
         """The sentences that tell a value: one, or one for each of its pieces."""

@@ -20,45 +20,37 @@ from pydantic import Field, model_validator
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, seed_of, split_of
-from leadline.core.types import Cell, Reading, ValueKind, document_name
-from leadline.tasks.absent import RetrievalTask
-from leadline.tasks.languages import TranslatedTask, translated_pair_parts
+from leadline.core.types import Cell, Reading, ValueKind
+from leadline.tasks.languages import TranslatedTask
 from leadline.tasks.needle_lines import NeedleLines
 from leadline.tasks.placement import fact_depths
-from leadline.tasks.wording import SCORERS, PromptPart, WordedTask, filled_in
+from leadline.tasks.wording import SCORERS, PromptPart, RetrievalTask, WordedTask, filled_in, question_parts
 from leadline.tasks.words import draw_new_value
 from leadline.text.sources import open_source, stretch_of
 
-PASSKEY = {
-    "instruction": PromptPart(
-        ("Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",), opens=True
-    ),
-    "needle": PromptPart(("The pass key is {key}. Keep it in mind: {key}.",), needs=("key",), planted=True),
-    "question": PromptPart(("\n\nQuestion: What is the pass key?",), asks=True),
-    "prefix": PromptPart(("The pass key is",)),
-}
+PASSKEY = question_parts(
+    "Somewhere in the text below a pass key is given. Find it and keep it in mind.\n\n",
+    "\n\nQuestion: What is the pass key?",
+    "The pass key is",
+    needle=PromptPart(("The pass key is {key}. Keep it in mind: {key}.",), needs=("key",), planted=True),
+)
 
 
-def _lines_part(instruction: str, line: str, question: str, prefix: str) -> dict[str, PromptPart]:
-    return {
-        "instruction": PromptPart((instruction,), opens=True),
-        "line": PromptPart((line,), needs=("key", "value"), planted=True, lines=True),
-        "question": PromptPart((question,), needs=("key",), asks=True),
-        "prefix": PromptPart((prefix,), may=("key",)),
-    }
+def _line(text: str) -> PromptPart:
+    return PromptPart((text,), needs=("key", "value"), planted=True, lines=True)
 
 
-LINES = _lines_part(
+LINES = question_parts(
     "Below are lines, each with a name and a content. Keep them in mind; a question follows.\n\n",
-    "line {key}: its content is {value}.",
     "\n\nQuestion: What is the content of line {key}?",
     "The content of line {key} is",
+    line=_line("line {key}: its content is {value}."),
 )
-KEY_VALUE = _lines_part(
+KEY_VALUE = question_parts(
     "Below is a stretch of a JSON object, one key with its value on each line. A question about it follows.\n\n",
-    '"{key}": "{value}",',
     '\n\nQuestion: What is the value of the key "{key}"?',
     'The value of "{key}" is',
+    line=_line('"{key}": "{value}",'),
 )
 
 
@@ -94,10 +86,8 @@ class Passkey(WordedTask):
         [depth] = fact_depths(cell, 0.0, 1, draw)
         fact = Fact(f"{cell.key}#0", self.fill("needle", key=key), depth, cell.length)
         cluster = self.cluster(cells)
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=stretch_of(self._source(), cluster, seed, tokens=cell.length),
             facts=(fact,),
             questions=(
@@ -145,13 +135,11 @@ class LineRetrieval(RetrievalTask):
         cluster = self.cluster(cells)
         drawn = seed_of(seed, "lines", *cluster.coordinates)
         line = filled_in(self.texts("line")[0], ("key", "value"))
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=NeedleLines(self.key_kind, self.value_kind, line, drawn, frozenset(taken), self.split),
-            facts=tuple(line.fact for line in lines),
-            questions=tuple(self._ask(cell, line, lines) for cell, line in zip(cells, lines, strict=True)),
+            facts=(line.fact for line in lines),
+            questions=(self._ask(cell, line, lines) for cell, line in zip(cells, lines, strict=True)),
         )
 
     def _line(self, cell: Cell, seed: int, taken: set[str]) -> _PlantedLine:
@@ -197,5 +185,8 @@ class KeyValue(TranslatedTask, LineRetrieval):
 
     def parts(self) -> Mapping[str, PromptPart]:
         if self.translation:
-            return translated_pair_parts(self.translation, KEY_VALUE["line"])
+            texts = self.translation
+            return question_parts(
+                texts.pairs_instruction, texts.pairs_question, texts.pairs_prefix, line=KEY_VALUE["line"]
+            )
         return KEY_VALUE | self.absent_parts()

@@ -69,19 +69,21 @@ def without_pads(text: str) -> str:
     return f"{text}\n".replace(PAD, "").rstrip("\n")
 
 
-def fill_lines(sizes: Indices, room: int, pad: int, most: int = CHOSEN) -> tuple[int, Indices, int] | None:
-    """For `room` tokens: how many lines come whole, which of the next SPARE follow them, about `most`, and how many
-    pads."""
+def fill_lines(
+    sizes: Indices, room: int, pad: int | None, most: int = CHOSEN, spare: int = SPARE
+) -> tuple[int, Indices, int] | None:
+    """For `room` tokens: how many lines come whole, which of the next `spare` follow them, about `most`, and how many
+    pads of `pad` tokens, if there are pads."""
     reach = np.concatenate(([0], np.cumsum(sizes)))
-    for pads in range(PADS + 1):
-        left = room - pads * pad
+    for pads in range(1 if pad is None else PADS + 1):
+        left = room - pads * (pad or 0)
         if left < 0:
             return None
         fits = int(np.searchsorted(reach, left, side="right")) - 1
         whole = max(fits - most, 0)
         few = fits - whole
         for count in (few, few + 1, few - 1):
-            chosen = pick_sizes(sizes[whole : whole + SPARE], count, left - int(reach[whole])) if count >= 0 else None
+            chosen = pick_sizes(sizes[whole : whole + spare], count, left - int(reach[whole])) if count >= 0 else None
             if chosen is not None:
                 return whole, chosen, pads
     return None

@@ -19,9 +19,9 @@ from leadline.core.contracts import Origin, Task
 from leadline.core.drafts import Draft, Question
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Cell, Match, document_name
+from leadline.core.types import Cell, Match
 from leadline.store.ruler_files import Sample, decode_sample, family_of_task, find_prompts, new_tokens, split_question
-from leadline.tasks.wording import SCORERS
+from leadline.tasks.wording import SCORERS, verbatim_draft
 
 TEMPLATE_MARKS = ("<|", "[/INST]", "<start_of_turn>", "ASSISTANT:", "### Response")
 
@@ -58,24 +58,18 @@ class Prompts(Task):
         family = family_of_task(name)
         match: Match = "any" if family == "questions" else "all"
         head, question = split_question(sample.input)
-        return Draft(
-            id=document_name(cells),
-            cluster=document_name(cells),
-            head=head,
-            filler=None,
-            facts=(),
-            questions=(
-                Question(
-                    cell=cell,
-                    text=question,
-                    answer_prefix=sample.answer_prefix,
-                    targets=tuple(sample.outputs),
-                    allowance=self.answer_tokens or new_tokens(name),
-                    scorers=SCORERS[match],
-                    labels={"index": str(sample.index)},
-                    match=match,
-                    family=family,
-                ),
+        return verbatim_draft(
+            head,
+            Question(
+                cell=cell,
+                text=question,
+                answer_prefix=sample.answer_prefix,
+                targets=tuple(sample.outputs),
+                allowance=self.answer_tokens or new_tokens(name),
+                scorers=SCORERS[match],
+                labels={"index": str(sample.index)},
+                match=match,
+                family=family,
             ),
         )
 

@@ -11,15 +11,15 @@ import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
-from leadline.core.contracts import Origin
+from leadline.core.contracts import Origin, Task
 from leadline.core.drafts import Draft, Question
 from leadline.core.seeds import bulk_rng
 from leadline.core.spec import Suite
-from leadline.core.types import Cell, document_name
+from leadline.core.types import Cell
 from leadline.store.benchmark_files import (
     INFINITEBENCH,
     LETTERS,
@@ -28,7 +28,7 @@ from leadline.store.benchmark_files import (
     open_infinitebench,
     open_longbench_v2,
 )
-from leadline.tasks.wording import PromptPart, WordedTask
+from leadline.tasks.wording import PromptPart, WordedTask, question_parts, verbatim_draft
 from leadline.text.downloads import find_data
 
 InfiniteBenchName = Literal[
@@ -37,10 +37,43 @@ InfiniteBenchName = Literal[
 ]  # fmt: skip
 
 
-class PublishedTask(WordedTask):
-    """Samples of a published benchmark, each with its own text. The benchmarks differ in prompts, files and labels."""
+S = TypeVar("S", covariant=True)
+
+
+class SampleFile(Origin, Protocol[S]):
+    """The samples of some files, read and checked."""
+
+    @property
+    def samples(self) -> Sequence[S]: ...
+
+
+def published_sample(file: SampleFile[S], cell: Cell) -> S:
+    """The sample of a cell, in a fixed random order: the first few are a fair sample of all, and more continue them."""
+    return file.samples[int(bulk_rng("published", file.name).permutation(len(file.samples))[cell.sample])]
+
+
+class PublishedSamples(Task):
+    """Samples of published files, each with its own text."""
 
     category: ClassVar[str] = "published"
+
+    @property
+    def has_depth(self) -> bool:
+        return False
+
+    @abstractmethod
+    def opened(self) -> SampleFile[Any]:
+        """The data, read and checked."""
+
+    def sources(self) -> Sequence[Origin]:
+        return (self.opened(),)
+
+    def most_samples(self) -> int:
+        return len(self.opened().samples)
+
+
+class PublishedTask(PublishedSamples, WordedTask):
+    """A benchmark whose prompts are worded here. The benchmarks differ in prompts, files and labels."""
 
     data: str = Field("", description="folder, archive or file with the data; default: what `sources pull` downloaded")
     fit: Literal["middle", "refuse", "drop"] = Field(
@@ -48,13 +81,8 @@ class PublishedTask(WordedTask):
     )
     answer_tokens: int = Field(0, ge=0, description="tokens for the answer; 0 takes the published number")
 
-    @property
-    def has_depth(self) -> bool:
-        return False
-
     @abstractmethod
-    def opened(self) -> BenchmarkFile:
-        """The data, read and checked."""
+    def opened(self) -> BenchmarkFile: ...
 
     @abstractmethod
     def scores(self) -> tuple[str, ...]:
@@ -75,36 +103,21 @@ class PublishedTask(WordedTask):
     def templated(self) -> bool:
         return True
 
-    def sources(self) -> Sequence[Origin]:
-        return (self.opened(),)
-
-    def most_samples(self) -> int:
-        return len(self.opened().samples)
-
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells
-        file = self.opened()
-        # A fixed random order: some of the samples are then a fair sample of all, and more of them continue the same.
-        number = int(bulk_rng("published", file.name).permutation(len(file.samples))[cell.sample])
-        sample = file.samples[number]
+        sample: BenchmarkSample = published_sample(self.opened(), cell)
         instruction, question = self.ask(sample)
-        return Draft(
-            id=document_name(cells),
-            cluster=document_name(cells),
-            head=instruction + sample.context,
-            filler=None,
-            facts=(),
-            questions=(
-                Question(
-                    cell=cell,
-                    text=question,
-                    answer_prefix="",
-                    targets=sample.references,
-                    allowance=self.answer_tokens or self.new_tokens(),
-                    scorers=self.scores(),
-                    labels={"sample_id": sample.id, **self.label(sample)},
-                    match="any",
-                ),
+        return verbatim_draft(
+            instruction + sample.context,
+            Question(
+                cell=cell,
+                text=question,
+                answer_prefix="",
+                targets=sample.references,
+                allowance=self.answer_tokens or self.new_tokens(),
+                scorers=self.scores(),
+                labels={"sample_id": sample.id, **self.label(sample)},
+                match="any",
             ),
             overlong=self.fit,
             templated=self.templated(),
@@ -116,17 +129,11 @@ class PublishedTask(WordedTask):
 
 # --- LongBench v2 ---------------------------------------------------------------------------------
 
-V2_PARTS = {
-    "instruction": PromptPart(("Read the text below; a question with four choices follows.\n\n<text>\n",), opens=True),
-    "question": PromptPart(
-        (
-            "\n</text>\n\nQuestion: {question}\n(A) {a}\n(B) {b}\n(C) {c}\n(D) {d}\n\nOne choice is right. Answer with "
-            'this sentence and no other: "The correct answer is (X)", with A, B, C or D for X.',
-        ),
-        needs=("question", "a", "b", "c", "d"),
-        asks=True,
-    ),
-}
+V2_PARTS = question_parts(
+    "Read the text below; a question with four choices follows.\n\n<text>\n",
+    "\n</text>\n\nQuestion: {question}\n(A) {a}\n(B) {b}\n(C) {c}\n(D) {d}\n\nOne choice is right. Answer with this "
+    'sentence and no other: "The correct answer is (X)", with A, B, C or D for X.',
+)
 
 
 class LongBenchV2(PublishedTask):

@@ -19,8 +19,7 @@ from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import LengthError, UsageError
 from leadline.core.seeds import bulk_rng, rng, seed_of
-from leadline.core.types import Cell, Reading, document_name
-from leadline.tasks.absent import RetrievalTask
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.question_files import (
     TITLED,
@@ -31,7 +30,7 @@ from leadline.tasks.question_files import (
     QuestionCorpus,
     open_corpus,
 )
-from leadline.tasks.wording import SCORERS, PromptPart, WordedTask
+from leadline.tasks.wording import SCORERS, Parts, PromptPart, RetrievalTask, WordedTask, question_parts
 from leadline.text.downloads import find_data
 
 if TYPE_CHECKING:
@@ -85,12 +84,10 @@ class DocumentQuestions(WordedTask):
             for cell, question, left_out in zip(cells, chosen, absent, strict=True)
         ]
         everything = tuple(dict.fromkeys(answer for question in chosen for answer in question.answers))
-        return Draft(
-            id=document_name(cells),
-            cluster=self.cluster(cells).name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=self._pile(corpus, cells, chosen, seed),
-            facts=tuple(fact for own in facts for fact in own),
+            facts=(fact for own in facts for fact in own),
             questions=tuple(
                 replace(self.question(cell, q, own, everything), absent=left_out or None)
                 for cell, q, own, left_out in zip(cells, chosen, facts, absent, strict=True)
@@ -189,21 +186,14 @@ class Questions(RetrievalTask, DocumentQuestions):
             depths = tuple(fact_depths(cell, self.spread, len(gold), draw))
         pile = self._pile(corpus, cells, [question], seed)
         filler = NumberedPile(corpus.numbered_bank, tuple(gold), pile, depths)
-        return Draft(
-            id=document_name(cells), cluster=self.cluster(cells).name, head=self.fill("instruction"), filler=filler,
-            facts=(), questions=(self.question(cell, question, (), ()),),
-        )  # fmt: skip
+        return self.new_draft(cells, filler, facts=(), questions=(self.question(cell, question, (), ()),))
 
 
-def parts_of(document: str, *, numbers: bool = False) -> dict[str, PromptPart]:
+def parts_of(document: str, *, numbers: bool = False) -> Parts:
     """The texts of a task that asks about documents; `document` is how one is printed, perhaps with a number."""
     may = ("title", "number") if numbers else ("title",)
-    return {
-        "instruction": PromptPart((HEAD,), opens=True),
-        "document": PromptPart((document,), needs=("text",), may=may, planted=True),
-        "question": PromptPart((QUESTION,), needs=("question",), asks=True),
-        "prefix": PromptPart((PREFIX,)),
-    }
+    printed = PromptPart((document,), needs=("text",), may=may, planted=True)
+    return question_parts(HEAD, QUESTION, PREFIX, document=printed)
 
 
 def ask(
@@ -240,13 +230,13 @@ def _clash(question: FileQuestion, other: FileQuestion) -> bool:
 
 def _too_short(corpus: QuestionCorpus, cell: Cell, together: int, share: float) -> LengthError:
     smallest = int(np.sort(corpus.sizes)[: 4 * together].max())
-    floor = max(smallest, int(smallest * together / share) + 1)
+    shortest = max(smallest, int(smallest * together / share) + 1)
     return LengthError(
         f"{cell.length:,} tokens cannot hold the documents that answer {together} "
         f"question{'s' if together > 1 else ''} of {corpus.name}",
         where=cell.key,
-        fix=f"lengths from about {floor:,} can; or ask at fewer depths",
-        floor=floor if floor > cell.length else None,
+        fix=f"lengths from about {shortest:,} can; or ask at fewer depths",
+        shortest=shortest if shortest > cell.length else None,
     )
 
 

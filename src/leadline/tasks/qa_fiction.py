@@ -23,12 +23,11 @@ from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, PieceBank, Question
 from leadline.core.seeds import Split, digest, of_split, rng, seed_of
-from leadline.core.types import Cell, Reading, document_name
-from leadline.tasks.absent import RetrievalTask
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import fact_depths
 from leadline.tasks.qa import ask, parts_of
 from leadline.tasks.question_files import DocumentPile
-from leadline.tasks.wording import PromptPart
+from leadline.tasks.wording import PromptPart, RetrievalTask
 
 # --- invented names ---
 #
@@ -269,10 +268,8 @@ class Fiction(RetrievalTask):
         stories = [self._story(cell, around, seed, taken) for cell in cells]
         answers = tuple(story.answer for story in stories)
         cluster = self.cluster(cells)
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=DocumentPile(
                 around.bank,
                 np.arange(len(around.documents)),
@@ -280,8 +277,8 @@ class Fiction(RetrievalTask):
                 seed_of(seed, "fiction", *cluster.coordinates),
                 prefix_stable=True,
             ),
-            facts=tuple(fact for story in stories for fact in (*story.gold, *story.namesakes)),
-            questions=tuple(story.ask(self, answers) for story in stories),
+            facts=(fact for story in stories for fact in (*story.gold, *story.namesakes)),
+            questions=(story.ask(self, answers) for story in stories),
         )
 
     def _story(self, cell: Cell, around: World, seed: int, taken: set[str]) -> _Story:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.drafts import Filler, PieceBank, Room
+from leadline.core.drafts import Filler, PieceBank, SegmentSize
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import Split, bulk_rng, digest, rng, split_of
 from leadline.store.benchmark_files import FileDocument, RawQuestion, read_questions
@@ -77,7 +77,7 @@ class NumberedBank:
 class NumberedPile:
     """Numbered documents, the gold ones among them: `Document 1:`, `Document 2:` ... The last one may be cut off.
 
-    The number stands in a piece of its own before each document, so that a bank of documents serves any order.
+    The number is a piece of its own before each document, so that a bank of documents serves any order.
     """
 
     pieces: NumberedBank
@@ -93,8 +93,8 @@ class NumberedPile:
     def least(self, counts: Indices) -> int:
         return int(counts[: len(self.gold)].sum() + counts[self._pieces(self.gold)].sum())
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        [room] = rooms
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        [room] = segment_sizes
         golds, labels = len(self.gold), self.pieces.labels
         fixed, numbers = int(counts[self._pieces(self.gold)].sum()), np.cumsum(counts[:labels])
         order = self.others.arrange(min(labels - golds - 1, room.tokens, self.others.limit or room.tokens))
@@ -128,7 +128,7 @@ class NumberedPile:
         mine = [documents for documents in self.pieces.cuts if free.issuperset(documents)]
         return [self.pieces.cuts[d] for d in sorted(mine, key=lambda d: len(used.intersection(d)))]
 
-    def _written(self, others: Indices, counts: Indices, room: Room) -> Indices:
+    def _written(self, others: Indices, counts: Indices, room: SegmentSize) -> Indices:
         """The whole documents in their final order, each after its number."""
         draw = bulk_rng(self.others.seed, "slots", room.again)
         placed: list[int] = draw.permutation(others).tolist()
@@ -147,7 +147,7 @@ class NumberedPile:
 LABELS = 8192
 """The most documents of a numbered pile."""
 CUT_TEXTS, CUT_TOGETHER = 64, 3
-"""Texts of so many documents each that can be cut off after any word, for the last document."""
+"""Texts of CUT_TOGETHER documents each that can be cut off after any word, for the last document."""
 TRIED_COUNTS = 4
 COMMON_SHARE = 0.02
 """A question is dropped when more than this share of all documents contains one of its answers ..."""

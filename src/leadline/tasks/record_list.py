@@ -4,7 +4,7 @@
 
 Some topics and users are more frequent than others, by weights that every document draws; in the first and last
 records of a list all topics are equally likely, so that they do not show which is the most frequent. The topic stands
-in the record, or has to be told from the message: each message is about one topic without doubt. A longer list begins
+in the record, or follows from the message: each message is about one topic without doubt. A longer list begins
 with the shorter one.
 """
 
@@ -18,21 +18,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest_text
 from leadline.tasks.placement import PAD, SPARE, fill_lines, without_pads
 from leadline.tasks.qa_fiction import pool
+from leadline.tasks.words import MONTHS
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
 
 YEAR = 2031
-MONTHS = (
-    "January February March April May June July August September October November December".split()
-)  # fmt: skip
 DAYS = 28
 MONTHS_OF_LIST = 3
-"""The records of a list are of so many months, so that there are several records of each month and topic."""
+"""Months that the records of a list are of, so that there are several records of each month and topic."""
 EVEN_RECORDS = 6
 """The first and last records of a list, in which all topics are equally likely."""
 CHOSEN_RECORDS = 4
@@ -185,14 +183,16 @@ class RecordList:
     def least(self, counts: Indices) -> int:
         return 0
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         bank = _bank(self.split, self.given)
         pad, last = int(counts[-1]), len(bank.bank.pieces) - 1
         typical = counts[: bank.dates].mean() + counts[bank.dates : -1].mean() + 1
-        lines = self._rows(bank, int(1.5 * sum(room for room, _ in rooms) / typical) + 2 * SPARE * len(rooms))
+        lines = self._rows(
+            bank, int(1.5 * sum(room for room, _ in segment_sizes) / typical) + 2 * SPARE * len(segment_sizes)
+        )
         sizes = counts[lines].sum(axis=1)
         used, segments = 0, []
-        for number, (room, again) in enumerate(rooms):
+        for number, (room, again) in enumerate(segment_sizes):
             start, ends = used + again, self._rows(bank, EVEN_RECORDS, f"ends of {number} {again} ")
             ends = ends[np.cumsum(counts[ends].sum(axis=1)) < room / 2]
             found = fill_lines(sizes[start:], room - int(counts[ends].sum()), pad, CHOSEN_RECORDS)
@@ -261,11 +261,10 @@ def total(counts: Counts, wanted: Wanted) -> int:
     return sum(times for key, times in counts.items() if wanted(*key))
 
 
-def extreme(counts: Counts, column: int, names: Sequence[str], wanted: Wanted, *, most: bool) -> tuple[str, ...]:
-    """The names with the most or fewest records; several where they are equal."""
-    found = dict.fromkeys(names, 0)
-    for key, times in counts.items():
-        if wanted(*key) and key[column] in found:
-            found[key[column]] += times
+def extreme(counts: Counts, *, most: bool) -> tuple[str, ...]:
+    """The topics with the most or fewest records; several where they are equal."""
+    found = dict.fromkeys(TOPICS, 0)
+    for (_, _, topic), times in counts.items():
+        found[topic] += times
     best = (max if most else min)(found.values())
-    return tuple(name for name, times in found.items() if times == best)
+    return tuple(topic for topic, times in found.items() if times == best)

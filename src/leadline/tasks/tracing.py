@@ -19,7 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.seeds import rng, split_of
-from leadline.core.types import Cell, Reading, document_name
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import (
     SCORERS,
@@ -115,14 +115,13 @@ class Tracing(WordedTask):
         shown = self._chain(draw, taken, DEMONSTRATION_LETTERS)
         planted = [self._plant(cell, seed, taken) for cell in cells]
         everything = [name for part in planted for chain in part.chains for name in chain.names]
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
+        return self.new_draft(
+            cells,
             head=(self._demonstrated(shown, draw, min(c.length for c in cells)) if self.demonstration else "")
             + self.fill("instruction"),
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
-            facts=tuple(fact for part in planted for fact in part.facts),
-            questions=tuple(self._question(part, everything, shown) for part in planted),
+            facts=(fact for part in planted for fact in part.facts),
+            questions=(self._question(part, everything, shown) for part in planted),
         )
 
     def _capitals(self) -> set[str]:

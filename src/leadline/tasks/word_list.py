@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest_text
 from leadline.tasks.placement import mix_around_depth, pick_sizes
 from leadline.tasks.words import Vocabulary, english_count, list_words
@@ -110,10 +110,10 @@ class WordList:
         words = counts[self._bank.entries :][: max(self._bank.english, SPARE)]
         return int(counts[:entries].sum()) + int(entries * float(words.mean()))
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
-        size = self._pool_size(rooms[0].tokens, counts)
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
+        size = self._pool_size(segment_sizes[0].tokens, counts)
         while True:
-            segments = self._composed(size, rooms, counts)
+            segments = self._composed(size, segment_sizes, counts)
             if segments is not None or size == self._bank.words:
                 return segments
             size = min(2 * size, self._bank.words)  # too few words
@@ -133,11 +133,11 @@ class WordList:
             size = min(2 * size, bank.words)
         return size
 
-    def _composed(self, size: int, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def _composed(self, size: int, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         # Shuffled; the common words come first, so they are drawn like all others.
         words: Indices = bulk_rng(self.seed, "words", size).permutation(size) + self._bank.entries
         common, used, segments = words[: self.common], _Used(words[self.common :]), []
-        for number, (room, again) in enumerate(rooms):
+        for number, (room, again) in enumerate(segment_sizes):
             times = self._often_by(number) - used.often
             filling = self._fill(common, room, counts, used, times)
             if filling is None and number:

@@ -1,4 +1,4 @@
-"""Prompt templates: the default texts of a task, and a user's own texts in their place.
+"""Tasks and their texts: defaults, and a user's own texts in their place. Template files are read in templates.py.
 
 A part is a text with named placeholders such as `{key}`, which each sample fills in. A user's text must have the
 placeholders that the part needs, so that a question always names what it asks about.
@@ -6,25 +6,19 @@ placeholders that the part needs, so that a question always names what it asks a
 
 from __future__ import annotations
 
-import json
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from leadline.core import registry
 from leadline.core.contracts import Source, Task
-from leadline.core.drafts import Draft
+from leadline.core.drafts import Composer, Draft, Fact, Filler, Overlong, Question
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.files import parse_json, parse_toml, read_text
-from leadline.core.seeds import seed_of
-from leadline.core.spec import TaskSpec
-from leadline.core.types import Cell, Match
+from leadline.core.seeds import rng, seed_of
+from leadline.core.types import Cell, Match, document_name
 from leadline.tasks.words import listed
 from leadline.text.sources import TextSource, Unit, open_source
 
@@ -45,7 +39,7 @@ JOINING_CHARACTERS = 8
 
 
 def answer_allowance(tokens: int, characters: int, enough_for: int = RULER_ANSWER_CHARACTERS) -> int:
-    """Tokens for an answer of so many characters: `tokens`, RULER's fixed number, for answers as long as RULER's
+    """Tokens for an answer of this number of characters: `tokens`, RULER's fixed number, for answers as long as RULER's
     (`enough_for`), and for a longer answer at least one for each character and for what joins its values, which is
     enough in every tokenizer."""
     return tokens if characters <= enough_for else max(tokens, characters + JOINING_CHARACTERS)
@@ -74,6 +68,9 @@ class PromptPart:
         return [*(name for need in self.needs for name in need.split("|")), *self.may]
 
 
+Parts = dict[str, PromptPart]
+
+
 class WordedTask(Task):
     """A task whose texts can be replaced: the option `wording`, or a file for `--templates`."""
 
@@ -83,7 +80,7 @@ class WordedTask(Task):
         "one of several defaults, or all with --set for a sweep over them",
     )
     question_at: Literal["", "after", "before", "both"] = Field(
-        "", description="the question stands after the document (the default), before it, or both"
+        "", description="put the question after the document (the default), before it, or both"
     )
 
     later_options: ClassVar[frozenset[str]] = Task.later_options | {"question_at"}
@@ -107,7 +104,7 @@ class WordedTask(Task):
         return {**data, "wording": chosen}
 
     def reminder(self) -> str:
-        """What ends the prompt where the question stands before the document only."""
+        """What ends the prompt where the question is before the document only."""
         return REMINDER
 
     @property
@@ -132,6 +129,24 @@ class WordedTask(Task):
         if self.question_at == "before":
             question = replace(question, text=self.reminder(), asked=question.text)
         return _labelled(replace(draft, head=head, questions=(question,)), self.question_at)
+
+    def new_draft(
+        self,
+        cells: Sequence[Cell],
+        filler: Filler | Composer,
+        facts: Iterable[Fact],
+        questions: Iterable[Question],
+        *,
+        head: str | None = None,
+        one_end: bool = False,
+        conversation: bool = False,
+    ) -> Draft:
+        """The document of these cells: `head`, by default the instruction, before the filler."""
+        head = self.fill("instruction") if head is None else head
+        name, cluster = document_name(cells), self.cluster(cells).name
+        return Draft(
+            name, cluster, head, filler, tuple(facts), tuple(questions), one_end=one_end, conversation=conversation
+        )
 
     @field_validator("wording", mode="before")
     @classmethod
@@ -163,6 +178,14 @@ class WordedTask(Task):
     def fill(self, part: str, **values: object) -> str:
         """The single text of a part, with its placeholders filled in."""
         return self.texts(part)[0].format(**values)
+
+
+def verbatim_draft(
+    head: str, question: Question, *, overlong: Overlong = "send", conversation: bool = False, templated: bool = True
+) -> Draft:
+    """A prompt that is sent as it is."""
+    name, asked = document_name((question.cell,)), (question,)
+    return Draft(name, name, head, None, (), asked, overlong, conversation=conversation, templated=templated)
 
 
 def _labelled(draft: Draft, where: str) -> Draft:
@@ -225,6 +248,19 @@ def placeholders_of(text: str, where: str) -> list[str]:
     return found
 
 
+def question_part(text: str) -> PromptPart:
+    """The part for a question, which needs the placeholders that it has."""
+    return PromptPart((text,), needs=tuple(dict.fromkeys(placeholders_of(text, "question"))), asks=True)
+
+
+def question_parts(instruction: str, question: str, prefix: str | None = None, **planted: PromptPart) -> Parts:
+    """The parts of a task with one text each; the prefix may have the placeholders that it has."""
+    parts = {"instruction": PromptPart((instruction,), opens=True), **planted, "question": question_part(question)}
+    if prefix is not None:
+        parts["prefix"] = PromptPart((prefix,), may=tuple(placeholders_of(prefix, "prefix")))
+    return parts
+
+
 def serial(names: Sequence[str]) -> str:
     """`a`, `a, and b`, `a, b, and c`, as RULER lists keys."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])}, and {names[-1]}"
@@ -282,93 +318,69 @@ def answer_forms(found: Sequence[str]) -> dict[str, str]:
     }
 
 
-# --- template files: TOML or JSON with a section for each task ---
+# --- questions whose answer is not in the document ---
 #
-# ["niah_*"]                                   a pattern matches several tasks; an exact name takes precedence
-# instruction = "Keep the {kinds} in mind.\n"
-# question = ["\nWhich {kind} has {key}?", "\nWhat is the {kind} of {key}?"]      each sample uses one
+# A model that always names something looks perfect in a needle test. With `absent=0.2` a fifth of the questions ask for
+# what the document does not have, and the right answer is to say so (after OneRuler, arXiv 2503.01996, and the IDK task
+# of Michelangelo, arXiv 2409.12640). Every question then says how to answer in that case, so that nothing in its form
+# tells which kind it is.
 
-Texts = dict[str, tuple[str, ...]]
+ABSENT_CLAUSE = ' If the text does not say, answer "{reply}".'
+ABSENT_REPLY = "not there"
+ABSENT_PREFIX = "Answer:"
+_GOLDEN_RATIO = 0.6180339887498949
 
 
-def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
-    """The tasks with the texts of a file, by name or by label. Every section is checked, used or not."""
-    sections = read_templates(path, [asked.title for asked in tasks])
-    found = [(asked, registry.task(asked)) for asked in tasks]
-    made, used = [], False
-    for asked, task in found:
-        own: Texts = {}
-        exact = (asked.name, asked.title)
-        for section in sorted(sections, key=lambda name: name in exact):  # an exact name comes last and wins
-            if any(fnmatchcase(name, section) for name in exact):
-                where = f"{path}, [{section}]"
-                if not isinstance(task, WordedTask):
-                    raise UsageError(f"{asked.name} has no texts to replace", where=where, fix="leave the section out")
-                check_wording(task.parts(), sections[section], where=where)
-                own |= sections[section]
-        used = used or bool(own)
-        options = {**asked.options, "wording": {**asked.options.get("wording", {}), **own}}
-        made.append(asked.model_copy(update={"options": options}) if own else asked)
-    if not used:
-        raise UsageError(
-            f"no section is about {', '.join(asked.name for asked in tasks)}",
-            where=str(path),
-            fix=f"sections are named after tasks; there is {', '.join(f'[{name}]' for name in sections) or 'none'}",
+class RetrievalTask(WordedTask):
+    """A task whose questions may ask for what is not there.
+
+    A subclass merges `absent_parts()` into its `parts()`. In `draft`, where `is_absent(cell, seed)`, it asks for
+    something of the same form that the document does not have, and sets `absent=True` on that question. Everything else
+    (how to answer, targets, scores) is done here.
+    """
+
+    absent: float = Field(
+        0.0, ge=0, le=1, description="share of questions whose answer is not in the document; right is to say so"
+    )
+
+    later_options: ClassVar[frozenset[str]] = WordedTask.later_options | {"absent"}
+    absent_clause: ClassVar[str] = ABSENT_CLAUSE
+    """What follows every question; `{reply}` is what to answer."""
+
+    def absent_parts(self) -> dict[str, PromptPart]:
+        """The texts for this option; none while it is not set."""
+        if not self.absent:
+            return {}
+        return {
+            "absent": PromptPart((self.absent_clause,), needs=("reply",), asks=True),
+            "absent_reply": PromptPart((ABSENT_REPLY,)),
+            "absent_prefix": PromptPart((ABSENT_PREFIX,)),
+        }
+
+    def is_absent(self, cell: Cell, seed: int) -> bool:
+        """Whether the question of this cell has no answer. Over the samples of a length and depth the share is met to
+        within one question, and a larger share contains a smaller one."""
+        if not self.absent:
+            return False
+        first = rng(seed, "absent", cell.task_family, cell.length, cell.depth).random()
+        return (first + cell.sample * _GOLDEN_RATIO) % 1 < self.absent
+
+    def write(self, cells: Sequence[Cell], *, seed: int) -> Draft:
+        draft = super().write(cells, seed=seed)
+        if not self.absent:
+            return draft
+        return replace(draft, questions=tuple(map(self._with_clause, draft.questions)))
+
+    def _with_clause(self, question: Question) -> Question:
+        reply = self.fill("absent_reply")
+        asked = replace(
+            question,
+            text=question.text + self.fill("absent", reply=reply),
+            answer_prefix=self.fill("absent_prefix") if question.answer_prefix else "",
+            absent=bool(question.absent),
         )
-    return made
-
-
-def read_templates(path: Path, labels: Sequence[str] = ()) -> dict[str, Texts]:
-    """The sections by name, which is a task, one of `labels` or a pattern, with every text in a tuple."""
-    known = [*registry.names("tasks"), *labels]
-    sections: dict[str, Texts] = {}
-    for name, parts in _loaded(path).items():
-        where = f"{path}, [{name}]"
-        if not any(fnmatchcase(task, name) for task in known) and ".py:" not in name:
-            raise UnknownName("task", name, known, where=str(path))
-        if not isinstance(parts, Mapping):
-            raise UsageError("a section holds texts by their names", where=where, fix='write instruction = "..."')
-        sections[name] = {part: _texts(text, f"{where}, {part}") for part, text in parts.items()}
-    return sections
-
-
-def _loaded(path: Path) -> Mapping[str, Any]:
-    fix = "`leadline tasks show NAME --template` prints a file to start from"
-    parse = parse_json if path.suffix == ".json" else parse_toml
-    loaded: Any = parse(read_text(path, error=UsageError, fix=fix), str(path), error=UsageError, fix=fix)
-    if not isinstance(loaded, Mapping):
-        raise UsageError("the file holds no sections", where=str(path), fix='write {"vt": {"question": "..."}}')
-    return loaded
-
-
-def _texts(given: Any, where: str) -> tuple[str, ...]:
-    texts = [given] if isinstance(given, str) else given
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
-        raise UsageError("neither a text nor a list of texts", where=where, fix='write "..." or ["...", "..."]')
-    return tuple(texts)
-
-
-def template_of(name: str, task: WordedTask) -> str:
-    """The texts of a task as a section of a template file, with a comment on placeholders."""
-    lines = [f"[{_quoted(name)}]" if not name.replace("_", "").replace("-", "").isalnum() else f"[{name}]"]
-    for part, about in task.parts().items():
-        if about.placeholders:
-            lines.append(f"# {_format_placeholders(about)}")
-        texts = task.texts(part)
-        if len(texts) == 1:
-            lines.append(f"{part} = {_quoted(texts[0])}")
-        else:
-            lines += [f"{part} = [", *(f"  {_quoted(text)}," for text in texts), "]"]
-    return "\n".join(lines) + "\n"
-
-
-def _format_placeholders(part: PromptPart) -> str:
-    needs = [" or ".join(f"{{{name}}}" for name in need.split("|")) for need in part.needs]
-    may = [f"{{{name}}}" for name in part.may]
-    said = [f"needs {', '.join(needs)}"] if needs else []
-    return "; ".join([*said, *([f"may have {', '.join(may)}"] if may else [])])
-
-
-def _quoted(text: str) -> str:
-    """As a JSON string, which is also a TOML basic string."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+        if not question.absent:
+            return asked
+        kept = question.targets if isinstance(question.targets, tuple) else ()
+        others = tuple(dict.fromkeys((*kept, *question.distractors)))
+        return replace(asked, targets=(reply,), match="any", facts=(), distractors=others, mistakes={})

@@ -8,22 +8,22 @@ facts are an axis and on the record. docs/worlds.md says what differs.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import UsageError
 from leadline.core.seeds import of_split, rng
-from leadline.core.types import Cell, Reading, document_name
-from leadline.tasks.absent import RetrievalTask
+from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.qa_fiction import pool
 from leadline.tasks.story import ASKED, NUMBERS, PLACES, THINGS, Asked, Story, StoryAnswer, make_story
-from leadline.tasks.wording import PromptPart, noise_part, worded_source
+from leadline.tasks.wording import PromptPart, RetrievalTask, noise_part, question_part, worded_source
 from leadline.text.sources import Unit, stretch_of
 
 SCORERS = ("babilong", "babilong.strict")
@@ -64,7 +64,9 @@ class Worlds(RetrievalTask):
     readings: ClassVar[tuple[Reading, ...]] = ("fresh", "shared", "nested")
     category: ClassVar[str] = "tracking"
 
-    ask: tuple[Asked, ...] = Field(ASKED, description="what is asked, in turn: person (one fact), thing (two) ...")
+    ask: tuple[Asked, ...] = Field(
+        ASKED, min_length=1, description="what is asked, in turn: person (one fact), thing (two) ..."
+    )
     haystack: str = Field("prose", description="prose, noise, code, a path, or a mixture prose:0.5,code:0.5")
     unit: Unit = Field("sentence", description="what a path or mixture is cut into: sentence or paragraph")
     repeat: bool = Field(False, description="use the haystack more than once when it is too short")
@@ -74,21 +76,10 @@ class Worlds(RetrievalTask):
     )
     answer_tokens: int = Field(48, ge=1, description="tokens for the answer")
 
-    @field_validator("ask", mode="after")
-    @classmethod
-    def _some(cls, value: tuple[Asked, ...]) -> tuple[Asked, ...]:
-        if not value:
-            raise ValueError("give at least one")
-        return value
-
     def parts(self) -> Mapping[str, PromptPart]:
-        named = ("person", "thing", "place")
         return {
             "instruction": PromptPart((INSTRUCTION,), opens=True),
-            **{
-                name: PromptPart((text,), needs=tuple(n for n in named if f"{{{n}}}" in text), asks=True)
-                for name, text in QUESTIONS.items()
-            },
+            **{name: question_part(text) for name, text in QUESTIONS.items()},
             "prefix": PromptPart((PREFIX,)),
             **noise_part(self.haystack),
             **self.absent_parts(),
@@ -113,12 +104,10 @@ class Worlds(RetrievalTask):
         told = {key: self._tell(some, cast, seed, first, key[2]) for key, some in together.items()}
         stories = {cell: told[key] for key, some in together.items() for cell in some}
         questions = [self._ask(cell, stories[cell], cast, seed) for cell in cells]
-        return Draft(
-            id=document_name(cells),
-            cluster=cluster.name,
-            head=self.fill("instruction"),
+        return self.new_draft(
+            cells,
             filler=stretch_of(self._source(), cluster, seed, tokens=max(c.length for c in cells)),
-            facts=tuple(fact for one in told.values() for fact in one.facts),
+            facts=(fact for one in told.values() for fact in one.facts),
             questions=tuple(questions),
             one_end=True,
         )
@@ -196,17 +185,18 @@ class _Cast:
         self._names, self._things = iter(names), iter(things)
 
     def people(self, count: int, where: str) -> list[str]:
-        return self._some(self._names, count, where)
+        return _some(self._names, count, where)
 
     def things(self, count: int, where: str) -> list[str]:
-        return self._some(self._things, count, where)
+        return _some(self._things, count, where)
 
-    def _some(self, names: object, count: int, where: str) -> list[str]:
-        found = [name for _, name in zip(range(count), names, strict=False)]  # type: ignore[call-overload]
-        if len(found) < count:
-            raise UsageError(
-                "one text has no more people and things for so many stories",
-                where=where,
-                fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
-            )
-        return found
+
+def _some(names: Iterator[str], count: int, where: str) -> list[str]:
+    found = list(islice(names, count))
+    if len(found) < count:
+        raise UsageError(
+            "one text does not have enough people and things for these stories",
+            where=where,
+            fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
+        )
+    return found

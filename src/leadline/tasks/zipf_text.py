@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leadline.core.drafts import PieceBank, Room
+from leadline.core.drafts import PieceBank, SegmentSize
 from leadline.core.seeds import Split, bulk_rng, digest_text, rng, split_of
 from leadline.tasks.placement import mix_around_depth, pick_sizes
 
@@ -112,13 +112,13 @@ class ZipfText:
         pieces = np.concatenate(([NOISE], self._codes()[: self.ranks - 1]))
         return int(self.occurrences(self._least_size + GIVEN_BACK) @ counts[pieces])
 
-    def compose(self, rooms: Sequence[Room], counts: Indices) -> list[Indices] | None:
+    def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         codes = self._codes()
         pieces = np.concatenate(([NOISE], codes[: self.ranks - 1]))
         spare = codes[self.ranks - 1 :]
         segments = []
         before = np.zeros(self.ranks, np.int64)
-        for number, (room, again) in enumerate(rooms):
+        for number, (room, again) in enumerate(segment_sizes):
             if number == 0:
                 room += int(counts[NOISE] - counts[BARE_NOISE])
             sizes, singles, dot = counts[pieces], counts[spare[:SPARE]], int(counts[DOT])

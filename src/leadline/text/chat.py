@@ -22,7 +22,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from leadline.core.errors import LeadlineError, TokenizerError
 from leadline.core.files import parse_json, read_text
 from leadline.core.seeds import digest
-from leadline.core.turns import Role, Turns
+from leadline.core.turns import TurnRole, Turns
 from leadline.core.types import Frame
 
 MAX_STEPS = 2_000_000
@@ -125,7 +125,7 @@ def _bounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _USER = "\u2063user-turn\u2063"
 _SYSTEM = "\u2063system-turn\u2063"
-_EXCHANGE: tuple[Role, ...] = ("user", "assistant", "user", "assistant", "user")
+_EXCHANGE: tuple[TurnRole, ...] = ("user", "assistant", "user", "assistant", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class ChatTemplate:
     eos: str = ""
     where: str = "chat template"
 
-    further_turns: ClassVar[tuple[tuple[Role, ...], ...]] = (
+    further_turns: ClassVar[tuple[tuple[TurnRole, ...], ...]] = (
         ("user", "user"),
         ("user", "assistant", "tool", "assistant", "user"),
         ("user", "assistant", "tool", "user"),
@@ -203,7 +203,7 @@ class ChatTemplate:
         joints = tuple((role, following, text) for (role, following), text in found.items())
         return Turns(before, after, joints, strips=padded == [before, *between, after]), ""
 
-    def _between(self, roles: tuple[Role, ...], thinking: bool | None, padding: str = "") -> list[str]:
+    def _between(self, roles: tuple[TurnRole, ...], thinking: bool | None, padding: str = "") -> list[str]:
         """The texts before, between and after the turns of a conversation. `padding` is put around each turn, and
         expected around it."""
         marks = [f"\u2063turn-{number}\u2063" for number in range(len(roles))]

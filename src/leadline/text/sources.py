@@ -16,9 +16,9 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -30,10 +30,10 @@ from leadline.core.drafts import Filler, PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.files import cache_folder, read_cache, read_text, write_cache
 from leadline.core.registry import names, plugin_file, source
-from leadline.core.seeds import bulk_rng, digest, rng, seed_of
+from leadline.core.seeds import digest, rng, seed_of
 from leadline.core.types import Cluster
+from leadline.text.fillers import Mixture, Stretch, TextFiller
 from leadline.text.generated import GeneratedText
-from leadline.text.mixture import Mixture
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -103,58 +103,6 @@ TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A text from a drawn position on, wrapping around at its end; used more than once only with `repeat`."""
-
-    bank: PieceBank
-    start: int
-    repeat: bool
-    prefix_stable: bool = True
-
-    @property
-    def limit(self) -> int | None:
-        return None if self.repeat else len(self.bank.pieces)
-
-    def arrange(self, count: int) -> Indices:
-        size = len(self.bank.pieces)
-        if not self.repeat:
-            count = min(count, size)
-        return (np.arange(count, dtype=np.int64) + self.start) % size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stretch(Window):
-    """The stretch of a text for one haystack of at most `tokens` tokens. Where it begins is known when the text has
-    been counted: it is divided into blocks of `tokens` tokens, and each document of a task and length has another
-    one while the text lasts."""
-
-    cluster: Cluster
-    seed: int
-    tokens: int
-    beginnings: Indices
-    """Pieces that may begin a document."""
-
-    def placed(self, ends: Indices, depths: Sequence[float], added: Sequence[float] = ()) -> Window:
-        """`ends` has the tokens before each piece and in all, `depths` are those the run began with and `added` the
-        later ones, whose blocks are counted from the other end so that no earlier document changes."""
-        cluster, size = self.cluster, int(ends[-1])
-        blocks = max(size // self.tokens, 1)
-        if cluster.depth in added:  # numbered so that neither more samples nor more depths change the number
-            index = added.index(cluster.depth)
-            diagonal = cluster.sample + index
-            number = blocks - 1 - (diagonal * (diagonal + 1) // 2 + index)
-        elif cluster.depth in depths:
-            number = cluster.sample * len(depths) + depths.index(cluster.depth)
-        else:  # one for all depths, or a document of no run
-            number = cluster.sample + int((cluster.depth or 0.0) * blocks * 10 / 11)
-        place = float(_block_order(seed_of(self.seed, "stretches", *cluster.group), blocks)[number % blocks])
-        if not 0 <= number < blocks:  # the text is used up
-            place += rng(self.seed, "stretch", *cluster.coordinates).random()
-        at = int(np.searchsorted(ends[self.beginnings], place * size / blocks))
-        return Window(self.bank, int(self.beginnings[at % len(self.beginnings)]), self.repeat)
-
-
 @dataclass(frozen=True)
 class TextSource:
     """A text cut into pieces, read when it is first needed."""
@@ -197,7 +145,7 @@ class TextSource:
         return np.array([i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0], np.int64)
 
     def filler(self, *, seed: int) -> Filler:
-        return Window(self.bank, int(rng(seed, "window").choice(self._beginnings)), self.repeat)
+        return TextFiller(self.bank, int(rng(seed, "window").choice(self._beginnings)), self.repeat)
 
     def stretch(self, cluster: Cluster, seed: int, tokens: int) -> Stretch:
         """Not placed yet: that takes the tokens of the text."""
@@ -224,11 +172,6 @@ def stretch_of(source: Source, cluster: Cluster, seed: int, *, tokens: int) -> F
     if isinstance(source, TextSource) and not source.repeat:
         return source.stretch(cluster, seed, tokens)
     return source.filler(seed=seed_of(seed, "haystack", *cluster.coordinates))
-
-
-@lru_cache(maxsize=256)
-def _block_order(seed: int, blocks: int) -> Indices:
-    return bulk_rng(seed, "blocks").permutation(blocks)
 
 
 def open_source(name: str, *, unit: Unit = "sentence", repeat: bool = False) -> Source:

@@ -1,13 +1,13 @@
 """Attention of a whole model to the keys and values of a document, through transformers' attention interface.
 
-    DocumentPass   attention while reading the document's next tokens into the store
+    DocumentPass   attention while reading the document's next tokens into the KV cache
     RowsPass       attention of many short rows in one batch, each row after its own cut of the document
 
-A causal model that has read n tokens has also read every shorter prefix, so a row with a cut c attends to the store's
-first c tokens and to its own. Rows are sorted by cut, longest first: the segment between two neighbouring cuts is then
-visible to the first few rows and to no others, so no mask is needed. In a layer with local attention a row attends to
-what its window still holds of the document before its cut; rows of one cut do so together. Everything is computed in
-parts (parts.py) and merged exactly; attention sinks and capped scores are parts of that.
+A causal model that has read n tokens has also read every shorter prefix, so a row with a cut c attends to the first c
+tokens in the KV cache and to its own. Rows are sorted by cut, longest first: the segment between two neighbouring cuts
+is then visible to the first few rows and to no others, so no mask is needed. In a layer with local attention a row
+attends to what its window still holds of the document before its cut; rows of one cut do so together. Everything is
+computed in parts (parts.py) and merged exactly; attention sinks and capped scores are parts of that.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface
 
+from leadline.models.hf.kv_cache import KVCache
 from leadline.models.hf.parts import (
     LARGEST_SPAN,
     attend,
@@ -35,7 +36,6 @@ from leadline.models.hf.parts import (
     power_of_two_spans,
 )
 from leadline.models.hf.sdpa import AttentionPart, Scoring, attend_where
-from leadline.models.hf.store import Store
 from leadline.models.hf.windows import LocalAttention, UnsupportedAttention, Windows
 
 ATTENTION_NAME = "leadline_shared_prefix"
@@ -118,18 +118,18 @@ class PassDone(Exception):
 
 
 class DocumentPass:
-    """Reads a document's next tokens into the store: the first `count` of the given ones; the others are padding.
+    """Reads a document's next tokens into the KV cache: the first `count` of the given ones; the others are padding.
 
     With `last_layer` the pass ends there, after its keys and values: for chunks whose hidden states are not needed.
     """
 
-    def __init__(self, store: Store, windows: Windows, count: int, *, last_layer: int | None = None) -> None:
-        self.store, self.windows, self.count, self.last_layer = store, windows, count, last_layer
-        self.start = store.length
+    def __init__(self, kv_cache: KVCache, windows: Windows, count: int, *, last_layer: int | None = None) -> None:
+        self.kv_cache, self.windows, self.count, self.last_layer = kv_cache, windows, count, last_layer
+        self.start = kv_cache.length
 
     def attend(self, call: LayerCall, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         local = self.windows.get(call.layer)
-        self.store.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], local)
+        self.kv_cache.write(call.layer, key[:, :, : self.count], value[:, :, : self.count], local)
         if call.layer == self.last_layer:
             raise PassDone
         if local is None or local.first_seen(self.start + query.shape[2] - 1) == 0:
@@ -137,16 +137,16 @@ class DocumentPass:
         if local.chunked:
             return self._attend_chunked(call, local.size, query, key, value)
         earlier = [(local.first_seen(self.start), self.start)] if self.start else []
-        pieces = [*self.store.blocks(call.layer, earlier), (key, value)]
+        pieces = [*self.kv_cache.blocks(call.layer, earlier), (key, value)]
         keys, values = ([pair[side] for pair in pieces] for side in (0, 1))
         return attend_band(query, keys, values, call.how, local.size, call.sinks)
 
     def _parts(self, call: LayerCall, first: int, query: Tensor, key: Tensor, value: Tensor) -> Iterator[AttentionPart]:
-        """Attention to the pass's own tokens, and to those in the store from `first` on."""
+        """Attention to the pass's own tokens, and to those in the KV cache from `first` on."""
         planned = query.shape[2] % STEP == 0
         yield attend(query, key, value, call.how, causal=True, planned=planned)
         spans = [(first + start, first + stop) for start, stop, _ in power_of_two_spans(self.start - first)]
-        for (start, stop), block in zip(spans, self.store.blocks(call.layer, spans), strict=True):
+        for (start, stop), block in zip(spans, self.kv_cache.blocks(call.layer, spans), strict=True):
             common = (stop - start).bit_count() == 1
             yield attend(query, *block, call.how, planned=planned and common)
 
@@ -173,8 +173,10 @@ class RowsPass:
     tensor, so that a step can be recorded as a CUDA graph and replayed.
     """
 
-    def __init__(self, store: Store, windows: Windows, cuts: Sequence[int], blank: Sequence[int], room: int) -> None:
-        self.store, self.windows = store, windows
+    def __init__(
+        self, kv_cache: KVCache, windows: Windows, cuts: Sequence[int], blank: Sequence[int], room: int
+    ) -> None:
+        self.kv_cache, self.windows = kv_cache, windows
         self.cuts, self.blank = list(cuts), list(blank)
         self.room = room
         self.segments = list(_segments(self.cuts))
@@ -222,7 +224,7 @@ class RowsPass:
 
     def _attend_segments(self, call: LayerCall, flat: Tensor, total: AttentionPart) -> None:
         """Segments of the document, each with the first rows, which all see the whole of it."""
-        blocks = self.store.blocks(call.layer, [(start, stop) for start, stop, _ in self.segments])
+        blocks = self.kv_cache.blocks(call.layer, [(start, stop) for start, stop, _ in self.segments])
         for (_, _, count), block in zip(self.segments, blocks, strict=True):
             share = flat[:, :count].reshape(1, flat.shape[0], -1, flat.shape[-1])
             _merge_rows(total, slice(0, count), attend(share, *block, call.how))
@@ -231,7 +233,7 @@ class RowsPass:
         """What the windows of the rows still hold of the document: for each cut the keys that all its columns see,
         now and later, and those that only the first of them see."""
         pieces = list(self._window_pieces(local))
-        blocks = self.store.blocks(call.layer, [(start, stop) for _, start, stop, _ in pieces])
+        blocks = self.kv_cache.blocks(call.layer, [(start, stop) for _, start, stop, _ in pieces])
         for (rows, start, stop, everywhere), block in zip(pieces, blocks, strict=True):
             share = flat[:, rows].reshape(1, flat.shape[0], -1, flat.shape[-1])
             if everywhere:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from leadline.core.contracts import Continuation, TokenNLL
+from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf.reader import PromptRow, Reader, RowBatch, rows_of
 from leadline.models.hf.windows import reset_dynamic_rope
 

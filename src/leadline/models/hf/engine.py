@@ -18,23 +18,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 
-from leadline.core.contracts import Continuation, TokenNLL
+from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf.attention import STEP
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
-from leadline.models.hf.memory import OVERHEAD, ROWS_BYTES, STAGING_BYTES, DecoderShape, Speed
+from leadline.models.hf.host_memory import gpu_memory
+from leadline.models.hf.kv_cache import KVCache
+from leadline.models.hf.memory import ROWS_BYTES, SMALLEST_CHUNK, DecoderShape, Speed, room_for_layers
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of
-from leadline.models.hf.scans import SCAN_BYTES
 from leadline.models.hf.sdpa import Scoring
-from leadline.models.hf.store import Store
+from leadline.models.hf.states import SCAN_BYTES
 from leadline.models.hf.trial import SharedReadingSupport, choose_reader, fuse_if_equal
 from leadline.models.hf.windows import positions_as_of, reset_dynamic_rope
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
-SMALLEST_CHUNK = 512
 STATES_BYTES = 1 << 30
 """The limit for the recurrent states of the rows in one batch."""
 TRIAL_FLOPS = {"cpu": 1e11}
@@ -86,7 +86,7 @@ class Engine:
         self.reuse = reuse
         self.resident, self.fp8 = resident, fp8
         self.reader = Reader(model, chunk=SMALLEST_CHUNK)
-        self._store_notes: tuple[str, ...] = ()
+        self._kv_cache_notes: tuple[str, ...] = ()
         self._by_length: bool | None = None  # whether reading once per length is exact; None before the first try
         self.chunk = self.reader.chunk = chunk or default_chunk(model, self.reader.device)
         self.fused: list[str] = []
@@ -98,7 +98,7 @@ class Engine:
                 limit = None if chunk else SCAN_BYTES
                 self.reader, self.support = choose_reader(model, self.reader, scan_bytes=limit)
                 self.chunk = self.reader.chunk
-        self.reader.new_store = lambda: Store(self._room_for_store, fp8=self.fp8)
+        self.reader.new_kv_cache = self._new_kv_cache
 
     def answer(self, ids: Ids, requests: Sequence[EngineRequest]) -> list[EngineAnswer]:
         """One answer per request, in order."""
@@ -146,16 +146,23 @@ class Engine:
     @property
     def reading_notes(self) -> tuple[str, ...]:
         """What a record should say of how its document was read."""
-        return (*((self.support.way,) if self.support.way else ()), *self._store_notes)
+        return (*((self.support.way,) if self.support.way else ()), *self._kv_cache_notes)
 
-    def _room_for_store(self, device: torch.device, used: int) -> int | None:
-        """Bytes that the store may take beyond those it has on this device."""
-        left = [] if self.resident is None else [self.resident - used]
-        if device.type == "cuda":
-            activations = self._shape.activation_bytes(self.chunk, self._dtype)
-            reserve = activations + ROWS_BYTES + STAGING_BYTES + OVERHEAD
-            left.append(free_bytes(device) - reserve)
-        return min(left, default=None)
+    def _new_kv_cache(self) -> KVCache:
+        """Its room comes from what the GPUs hold now: within a pass, a part of the activations would count twice."""
+        shape, gpus = self._shape, {p.device: gpu_memory(p.device) for p in self.model.parameters()}
+        activations = shape.activation_bytes(self.chunk, self._dtype)
+
+        def room(device: torch.device, used: int) -> int | None:
+            memory, held = gpus.get(device) or gpu_memory(device) or (None, 0)
+            windows = 0
+            if cache.cuts is not None:
+                _, _, windows = shape.whole_layers(self._dtype, cache.capacity, cache.cuts, fp8=self.fp8)
+            limit = room_for_layers(memory, held, activations, windows, resident=self.resident)
+            return None if limit is None else limit - used
+
+        cache = KVCache(room, fp8=self.fp8)
+        return cache
 
     @property
     def kv_bytes(self) -> int:
@@ -172,9 +179,8 @@ class Engine:
 
     def free_bytes(self) -> int | None:
         """Free memory of a CUDA device; None elsewhere."""
-        if self.reader.device.type != "cuda":
-            return None
-        return free_bytes(self.reader.device)
+        gpu = gpu_memory(self.reader.device)
+        return None if gpu is None else gpu[0] - gpu[1]
 
     def measure_speed(self, longest: int) -> Speed:
         """From reading random tokens, enough to keep the device busy, and decoding. The fastest of two: other programs
@@ -182,7 +188,7 @@ class Engine:
         shape, new = self._shape, 8
         count = TRIAL_FLOPS.get(self.reader.device.type, math.inf) / shape.flops_read(1)
         count = int(max(32, min(count, self.chunk, longest)))
-        # Ordinary tokens: markers for images and the like stand at the beginning or the end of a vocabulary.
+        # Ordinary tokens: markers for images and the like are the first or the last of a vocabulary.
         ids = (shape.vocabulary // 2 + np.arange(count) % min(1000, shape.vocabulary // 3)).astype(np.int32)
         stops, self.stops = self.stops, ()
         try:
@@ -266,7 +272,7 @@ class Engine:
         allowances = [requests[i].allowance for i in some]
         batch = self.batch_size(rows, max(allowances))
         answers = generate(self.reader, rows, allowances, self.stops, batch=batch)
-        self._store_notes = () if self.reader.store is None else self.reader.store.notes
+        self._kv_cache_notes = () if self.reader.kv_cache is None else self.reader.kv_cache.notes
         if not self.reuse:
             self.reader.forget()
         return {some[index]: answer for index, answer in answers.items()}
@@ -346,12 +352,6 @@ class Engine:
     def _empty_cache(self) -> None:
         if self.reader.device.type == "cuda":
             torch.cuda.empty_cache()
-
-
-def free_bytes(device: torch.device) -> int:
-    """Free memory of a CUDA device, with what torch has reserved and does not use."""
-    free, _ = torch.cuda.mem_get_info(device)
-    return int(free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device))
 
 
 def default_chunk(model: Any, device: torch.device) -> int:

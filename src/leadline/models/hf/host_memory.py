@@ -1,4 +1,4 @@
-"""Keys and values in host memory, and their way back to the device.
+"""What memory there is; and keys and values in host memory, with their way back to the device.
 
 HostMemory     pieces of pinned memory, or of ordinary memory where none can be had
 HostLayer      the keys and values of a layer in blocks
@@ -7,6 +7,7 @@ Fetcher        copies spans of them to the device, one span ahead of their use
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -35,6 +36,24 @@ def free_host_memory() -> int | None:
         group = Path("/sys/fs/cgroup")
         found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
     return min(found, default=None)
+
+
+def gpu_memory(device: torch.device) -> tuple[int, int] | None:
+    """What this process could use of a GPU, and what its tensors use of that now; None for another device."""
+    if device.type != "cuda":
+        return None
+    free, _ = torch.cuda.mem_get_info(device)
+    return int(free + torch.cuda.memory_reserved(device)), int(torch.cuda.memory_allocated(device))
+
+
+def device_memory(device: torch.device) -> int | None:
+    """Memory that this process could use on the device, including what it uses now."""
+    if (gpu := gpu_memory(device)) is not None:
+        return gpu[0]
+    if device.type == "cpu":
+        with suppress(ValueError, OSError, AttributeError):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
 
 
 def check_host_memory(needed: int) -> None:

@@ -61,7 +61,7 @@ class LayerTrace:
             return lambda module, args, kwargs: keep(name, args, kwargs)
 
         hooks = [m.register_forward_pre_hook(before(n), with_kwargs=True) for n, m in self._parts.items()]
-        with _removed_after(hooks):
+        with removed_after(hooks):
             run()
 
     @contextmanager
@@ -76,7 +76,7 @@ class LayerTrace:
             if not widen or name in self.mixers:
                 hooks.append(module.register_forward_pre_hook(self._before(name), with_kwargs=True))
                 hooks.append(module.register_forward_hook(self._after(name), with_kwargs=True))
-        with _removed_after(hooks):
+        with removed_after(hooks):
             try:
                 yield self._take
             finally:
@@ -194,7 +194,8 @@ def _in_float32(value: Any) -> Any:
 
 
 @contextmanager
-def _removed_after(hooks: list[Any]) -> Iterator[None]:
+def removed_after(hooks: list[Any]) -> Iterator[None]:
+    """The hooks of some modules, while the block runs."""
     try:
         yield
     finally:

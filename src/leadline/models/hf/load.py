@@ -62,7 +62,7 @@ def _locate(name: str, options: HF) -> tuple[Path, Path | None, str]:
         folder = Path(snapshot_download(name, revision=options.revision or None, ignore_patterns=unused))
     except Exception as error:  # the hub library's errors have no common class
         fix = "give a folder that holds the model, or check the name, the network and HF_TOKEN"
-        what = f"could not download {name} from the hub: {_first_line(error)}"
+        what = f"could not download {name} from the hub: {_in_one_line(error)}"
         raise SourceError(what, where=f"hf:{name}", fix=fix) from None
     return folder, None, f"hub:{folder.name}"
 
@@ -74,7 +74,9 @@ def folder_fingerprint(folder: Path) -> str:
     return digest([digest_bytes(config.read_bytes()) if config.is_file() else "", _sampled_digest(weights)])
 
 
-def _sampled_digest(files: list[Path], *, samples: int = 16, size: int = 1 << 14) -> str:
+def _sampled_digest(files: list[Path]) -> str:
+    """Of 16 samples of 16 KiB from each file, and its length."""
+    samples, size = 16, 1 << 14
     parts = []
     for file in files:
         length = file.stat().st_size
@@ -113,7 +115,7 @@ def read_config(folder: Path, name: str, options: HF, source: Mapping[str, str] 
             fix = "add trust_remote_code=true if you trust its code"
         elif "does not recognize this architecture" in str(error):
             fix = "upgrade transformers, or serve the model with an engine that knows it and use openai:"
-        raise SourceError(f"its config.json is not usable: {_first_line(error)}", where=where, fix=fix) from None
+        raise SourceError(f"its config.json is not usable: {_in_one_line(error)}", where=where, fix=fix) from None
     if options.rope:
         _scale_positions(config.get_text_config(), options.rope, where)
     return config
@@ -148,7 +150,7 @@ _WINDOW_NAMES = ("max_position_embeddings", "n_positions", "context_length", "ma
 
 
 def unnamed_window(folder: Path, window: int | None) -> str:
-    """A note where config.json does not name the window and transformers' default stands in for it; empty elsewhere."""
+    """A note where config.json does not name the window and transformers' default is used; empty elsewhere."""
     try:
         values = json.loads((folder / "config.json").read_text())
     except (OSError, ValueError):
@@ -207,11 +209,11 @@ def _load_weights(
             )  # fmt: skip
     except ImportError as error:
         missing = "gguf" if source else "accelerate" if placement else "a package its code needs"
-        raise MissingExtra(f"{missing} ({_first_line(error)})", "hf", where=where) from None
+        raise MissingExtra(f"{missing} ({_in_one_line(error)})", "hf", where=where) from None
     except Exception as error:  # damaged files raise many kinds of exception
         _reraise_out_of_memory(error, where)
         fix = "check that the folder holds all *.safetensors files of one causal language model"
-        raise SourceError(f"its weights could not be read: {_first_line(error)}", where=where, fix=fix) from None
+        raise SourceError(f"its weights could not be read: {_in_one_line(error)}", where=where, fix=fix) from None
     if absent := sorted(loaded["missing_keys"]):  # transformers would answer with random numbers in their place
         what = f"{len(absent)} tensors of the model are not in its weights, such as {absent[0]}"
         raise SourceError(
@@ -221,13 +223,15 @@ def _load_weights(
         return (model if options.device_map else model.to(device)).eval()
     except RuntimeError as error:
         _reraise_out_of_memory(error, where)
-        raise SourceError(f"it could not be put on {device}: {_first_line(error)}", where=where) from None
+        raise SourceError(f"it could not be put on {device}: {_in_one_line(error)}", where=where) from None
 
 
 def _reraise_out_of_memory(error: Exception, where: str) -> None:
     if isinstance(error, torch.OutOfMemoryError):
         fix = "spread it with device_map=auto, or use a server model (openai:)"
-        raise SourceError(f"the weights do not fit on the device: {_first_line(error)}", where=where, fix=fix) from None
+        raise SourceError(
+            f"the weights do not fit on the device: {_in_one_line(error)}", where=where, fix=fix
+        ) from None
 
 
 # --- tokenizer ----------------------------------------------------------------------------------
@@ -256,7 +260,7 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
             shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
         fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"
-        raise SourceError(f"it has no usable tokenizer: {_first_line(error)}", where=str(folder), fix=fix) from None
+        raise SourceError(f"it has no usable tokenizer: {_in_one_line(error)}", where=str(folder), fix=fix) from None
     return kept
 
 
@@ -270,9 +274,9 @@ def stop_tokens(model: Any, folder: Path) -> list[int]:
             ends.append(json.loads(saved.read_text()).get("eos_token_id"))
         return sorted({int(i) for ids in ends for i in ([ids] if isinstance(ids, int) else ids or [])})
     except (ValueError, TypeError, AttributeError, OSError) as error:
-        what = f"its end-of-text tokens could not be read: {_first_line(error)}"
+        what = f"its end-of-text tokens could not be read: {_in_one_line(error)}"
         raise SourceError(what, where=str(saved), fix="repair eos_token_id in it, or delete the file") from None
 
 
-def _first_line(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300] or type(error).__name__

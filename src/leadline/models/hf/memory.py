@@ -11,9 +11,7 @@ model itself on a few tokens: matrix products of other shapes say little about i
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -22,7 +20,7 @@ import torch
 
 from leadline.core.errors import SourceError, UsageError
 from leadline.core.format import format_duration, format_flops
-from leadline.models.hf.host_memory import HOST_RESERVE, free_host_memory
+from leadline.models.hf.host_memory import HOST_RESERVE, device_memory, free_host_memory
 from leadline.models.hf.reader import shared_bases
 
 GIB = 1 << 30
@@ -124,6 +122,13 @@ class DecoderShape:
             tokens = sum(min(base, self.window) for base in bases) + 2 * self.window
         return self.local * tokens * self._layer_bytes(dtype, fp8=fp8)
 
+    def whole_layers(
+        self, dtype: str, tokens: int, bases: Collection[int], *, fp8: bool = False
+    ) -> tuple[int, int, int]:
+        """How many layers keep all tokens, the bytes of each, and the bytes of the windows that all others keep."""
+        windows, each = self.window_bytes(dtype, tokens, bases, fp8=fp8), tokens * self._layer_bytes(dtype, fp8=fp8)
+        return (self.full, each, windows) if windows < self.local * each else (self.full + self.local, each, 0)
+
     def row_bytes(self, dtype: str) -> int:
         """Keys and values of one token of a row, in all layers that have any."""
         return (self.full + self.local) * self._layer_bytes(dtype)
@@ -145,11 +150,6 @@ class DecoderShape:
         layers = self.full * (_pairs(tokens) - _pairs(start))
         layers += self.local * (_pairs(tokens, self.window) - _pairs(start, self.window))
         return 4.0 * self.heads * self.width * layers
-
-    @property
-    def flops_head(self) -> float:
-        """Operations for the logits of one position."""
-        return 2.0 * self.hidden * self.vocabulary
 
 
 def _pairs(tokens: int, window: int = 0) -> float:
@@ -174,7 +174,7 @@ def _first(values: Mapping[str, Any], *names: str, default: int | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class DocumentReading:
-    """One document and its probes as (cut, own tokens, new tokens). `kept` tokens are in the store already."""
+    """One document and its probes as (cut, own tokens, new tokens). `kept` tokens are in the KV cache already."""
 
     probes: tuple[tuple[int, int, int], ...]
     kept: int = 0
@@ -186,7 +186,7 @@ class DocumentReading:
     @property
     def bases(self) -> set[int]:
         """Where rows begin: cuts that are near each other share a prefix of the document."""
-        return set(shared_bases(cut if own else cut - 1 for cut, own, _ in self.probes).values())
+        return set(shared_bases(cut if own else cut - 1 for cut, own, _ in self.probes).values()) - {0}
 
     @property
     def longest(self) -> int:
@@ -224,10 +224,6 @@ class DeviceCost:
     def memory(self) -> int:
         return self.weights + self.cache + self.activations + self.rows + OVERHEAD
 
-    def spilled(self, memory: int | None) -> int:
-        """What of the cache is not on a device with this memory."""
-        return 0 if memory is None or self.memory <= memory else min(self.cache, self.memory + STAGING_BYTES - memory)
-
     def seconds(self, speed: Speed, spilled: int = 0) -> tuple[float, float]:
         """For reading, and for answers that use their whole allowance. Host memory is copied while attention works."""
         reading = (self.flops - self.attention) / speed.products
@@ -263,19 +259,37 @@ def cost(
     return DeviceCost(weights, cache, activations, rows, flops, attention, traffic, passes, steps)
 
 
+SMALLEST_CHUNK = 512
+"""Tokens of a pass, when memory runs out."""
 STAGING_BYTES = GIB
 """Room on the device for what comes back from host memory, and for dequantized keys and values."""
 ROWS_BYTES = 3 * GIB // 4
 """The limit for the rows' own keys and values in one batch; further rows go into the next batch."""
 
 
+def room_for_layers(
+    memory: int | None, held: int, activations: int, windows: int, *, resident: int | None = None, devices: int = 1
+) -> int | None:
+    """Bytes of keys and values that all layers that keep every token may have on devices with this memory; None for no
+    limit. The engine places layers by it, and the plan says how many go to host memory.
+
+    `held` is there before a document is read (the weights), `windows` is what layers with a window keep, and `resident`
+    the user's limit for each device.
+    """
+    limits = [] if resident is None else [devices * resident]
+    if memory is not None:
+        reserve = activations + ROWS_BYTES + STAGING_BYTES + OVERHEAD
+        limits.append(memory - held - windows - devices * reserve)
+    return max(0, min(limits)) if limits else None
+
+
 def longest_that_fits(
-    shape: DecoderShape, *, dtype: str, weights: int, memory: int, host: int = 0, chunk: int = 512, fp8: bool = False
+    shape: DecoderShape, *, dtype: str, weights: int, memory: int, host: int = 0, fp8: bool = False
 ) -> int:
-    """Tokens of the longest document that fits into the memory, with chunks of this size. `host` is what keys and
+    """Tokens of the longest document that fits into the memory, read in the smallest chunks. `host` is what keys and
     values may use of the host's memory."""
     windows = shape.window_bytes(dtype, 3 * shape.window, fp8=fp8)  # of any document that is longer
-    free = memory - weights - OVERHEAD - shape.activation_bytes(chunk, dtype) - windows
+    free = memory - weights - OVERHEAD - shape.activation_bytes(SMALLEST_CHUNK, dtype) - windows
     if free <= 0:
         return 0
     return max(free, free - STAGING_BYTES + host if host else 0) // (shape.kv_bytes(dtype, fp8=fp8) or 1)
@@ -299,7 +313,7 @@ def check_fits(
     if longest <= fits:
         return
     cache = longest * shape.kv_bytes(dtype, fp8=fp8)
-    need = weights + cache + shape.activation_bytes(512, dtype) + OVERHEAD
+    need = weights + cache + shape.activation_bytes(SMALLEST_CHUNK, dtype) + OVERHEAD
     inside = [n for n in sorted(lengths) if n <= fits]
     fix = f"lengths up to {fits} fit" + (f": --lengths {','.join(map(str, inside))}" if inside else "")
     if rounded > fits:
@@ -313,17 +327,6 @@ def check_fits(
         where=where,
         fix=fix,
     )
-
-
-def device_memory(device: torch.device) -> int | None:
-    """Memory that this process could use on the device, including what it uses now."""
-    if device.type == "cuda":
-        free, _ = torch.cuda.mem_get_info(device)
-        return int(free + torch.cuda.memory_reserved(device))
-    if device.type == "cpu":
-        with suppress(ValueError, OSError, AttributeError):
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return None
 
 
 def forecast(
@@ -354,11 +357,14 @@ def forecast(
             shape, lengths, dtype=dtype, weights=weights, memory=memory, where=where, host=host, fp8=fp8
         )  # fmt: skip
     total = cost(shape, readings, dtype=dtype, weights=weights, chunk=chunk, fp8=fp8)
-    spilled = total.spilled(memory) if host else 0
-    if resident is not None:
-        spilled = max(0, spilled, total.cache - resident * max(1, len(devices)))
-    layer = max(1, total.cache // max(1, shape.full))
-    spilled = min(total.cache, -(-spilled // layer) * layer)  # whole layers
+    spilled = 0
+    for one in readings:
+        layers, each, windows = shape.whole_layers(dtype, one.tokens, one.bases, fp8=fp8)
+        room = room_for_layers(
+            memory if host else None, weights, total.activations, windows, resident=resident, devices=len(devices) or 1
+        )
+        if room is not None and layers * each > room:
+            spilled = max(spilled, (layers - room // each) * each)
     of = f" of {memory / GIB:.0f}" if memory else ""
     of += f" on {len(devices)} devices" if len(devices) > 1 else ""
     needed = (

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from leadline.core.contracts import Continuation, ModelCard, TokenNLL
+from leadline.core.contracts import AskedPer, ModelCard
 from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
@@ -33,17 +33,41 @@ PLANNED_CHUNK = 2048
 _ANSWER_MARK = "\u2063answer\u2063"
 
 
-class HFModel:
+class _Texts:
+    """The tokenizer, chat template and frames of a model: its own, or those that the user named."""
+
+    asked_per: AskedPer = "document"
+
+    def __init__(self, options: HF, folder: Path) -> None:
+        self._options = options
+        self._folder = Path(options.tokenizer).expanduser() if options.tokenizer else folder
+        self._template = ChatTemplate.load(Path(options.template).expanduser() if options.template else self._folder)
+        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(self._folder))
+        adds = special_token(self._folder, "bos_token") if adds_bos(self._folder) else ""
+        self.plain: Frame = completion_frame(adds)
+        self.frame: Frame = self._find_frame()
+
+    def _find_frame(self) -> Frame:
+        options, template = self._options, self._template
+        if options.form == "chat" and template is None:
+            raise UsageError(
+                "this model has no chat template", where=str(self._folder), fix="give template=FILE or form=completion"
+            )
+        if template is None or options.form == "completion":
+            return self.plain
+        thinking = None if options.thinking is None else options.thinking == "on"
+        return template.frame(thinking=thinking, prefill=True)
+
+    def close(self) -> None:
+        pass
+
+
+class HFModel(_Texts):
     """One model in this process. Not thread-safe: one worker, one document at a time."""
 
     def __init__(self, name: str, options: HF, loaded: Loaded) -> None:
-        folder = Path(options.tokenizer).expanduser() if options.tokenizer else loaded.folder
-        template = ChatTemplate.load(Path(options.template).expanduser() if options.template else folder)
-        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(folder))
-        self.plain: Frame = _plain_frame(folder)
-        self.frame: Frame = _frame(options, template, folder, self.plain)
-        self.grain: Literal["probe", "document"] = "document"
-        stops = {*stop_tokens(loaded.model, folder), *_end_of_turn(template, self.tokenizer)}
+        super().__init__(options, loaded.folder)
+        stops = {*stop_tokens(loaded.model, self._folder), *_end_of_turn(self._template, self.tokenizer)}
         self.engine = Engine(
             loaded.model,
             sorted(stops),
@@ -54,7 +78,6 @@ class HFModel:
             resident=None if options.resident is None else int(options.resident * GIB),
             fp8=options.store == "fp8",
         )
-        self._options = options
         self._window_note = loaded.window_note
         self.card: ModelCard = self._describe(name, loaded)
 
@@ -118,7 +141,7 @@ class HFModel:
         self.engine.close()
 
     def _completion(self, request: EngineRequest, answer: Generated) -> Completion:
-        thinking, text = split_thinking(self.text_of(answer), opened=opens_thinking(self.frame.after))
+        thinking, text = split_thinking(self.tokenizer.decode(answer.ids), opened=opens_thinking(self.frame.after))
         return Completion(
             text=text,
             finish="stop" if answer.stopped else "length",
@@ -135,10 +158,6 @@ class HFModel:
                 where=self.card.name,
                 fix="give the tokenizer that belongs to this checkpoint with tokenizer=FOLDER",
             )
-
-    def text_of(self, answer: Generated) -> str:
-        """The generated tokens as text, without special tokens."""
-        return self.tokenizer.decode(answer.ids)
 
     def _too_long(self, tokens: int) -> Failure:
         each, free = self.engine.kv_bytes, self.engine.free_bytes()
@@ -213,18 +232,11 @@ class HFModel:
         )
 
 
-class UnloadedModel:
+class UnloadedModel(_Texts):
     """A folder with configuration and tokenizer and without weights: a run can be planned for it, and not made."""
 
-    grain: Literal["probe", "document"] = "document"
-
     def __init__(self, name: str, options: HF, folder: Path, config: Any) -> None:
-        texts = Path(options.tokenizer).expanduser() if options.tokenizer else folder
-        template = ChatTemplate.load(Path(options.template).expanduser() if options.template else texts)
-        self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(texts))
-        self.plain: Frame = _plain_frame(texts)
-        self.frame: Frame = _frame(options, template, texts, self.plain)
-        self._options = options
+        super().__init__(options, folder)
         self._shape = DecoderShape.of(config.to_dict())
         own = str(getattr(config.get_text_config(), "dtype", None) or "").removeprefix("torch.")
         self._dtype = options.dtype if options.dtype != "auto" else own if own in BYTES else "bfloat16"
@@ -266,24 +278,6 @@ class UnloadedModel:
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
         raise SourceError(self.card.plan_only, where=self.card.name)
-
-    def close(self) -> None:
-        pass
-
-
-def _plain_frame(folder: Path) -> Frame:
-    return completion_frame(special_token(folder, "bos_token") if adds_bos(folder) else "")
-
-
-def _frame(options: HF, template: ChatTemplate | None, folder: Path, plain: Frame) -> Frame:
-    if options.form == "chat" and template is None:
-        raise UsageError(
-            "this model has no chat template", where=str(folder), fix="give template=FILE or form=completion"
-        )
-    if template is None or options.form == "completion":
-        return plain
-    thinking = None if options.thinking is None else options.thinking == "on"
-    return template.frame(thinking=thinking, prefill=True)
 
 
 def _end_of_turn(template: ChatTemplate | None, tokenizer: FileTokenizer) -> list[int]:

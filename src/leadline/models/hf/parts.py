@@ -36,7 +36,7 @@ from leadline.models.hf.sdpa import (
 
 _SMALLEST_SPAN = 8192
 LARGEST_SPAN = 65536
-"""No attention is to more keys of a document at once, so that a store may keep them elsewhere."""
+"""No attention is to more keys of a document at once, so that a KV cache may keep them elsewhere."""
 _ALIGNED = 8
 MOST_PARTS = 6
 """Parts that are merged at once."""
@@ -130,7 +130,7 @@ def attend_band(
     column = torch.arange(block + reach, device=query.device)
     ends = torch.arange(reach, block + reach, device=query.device).repeat(heads // key_heads)[:, None]
     band = (column <= ends) & (column > ends - size)
-    # The windows of the first blocks may begin before the first key: what stands there is padding.
+    # The windows of the first blocks may begin before the first key, in the padding.
     short = min(count, max(0, -(-(missing - (reach - size + 1)) // block)))
     pieces = [(b, b + 1, band & (column >= missing - b * block)) for b in range(short)]
     pieces += [(short, count, band)] if short < count else []
@@ -153,7 +153,7 @@ def _attend_masked(query: Tensor, key: Tensor, value: Tensor, how: Scoring, seen
     kernel = masked_kernel_for(query.device.type, query.dtype, query.shape[-1], value.shape[-1])
     if kernel is not None and how.cap is None:
         try:
-            return kernel(query, key, value, how.scale, mask_bias(seen, query))
+            return kernel(query, key, value, how.scale, False, mask_bias(seen, query))
         except (RuntimeError, NotImplementedError) as error:
             _raise_unless_refused(error)
     one = (slice(b, b + 1) for b in range(len(query)))  # one block at a time: scores are in float32

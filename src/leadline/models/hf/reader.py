@@ -1,6 +1,6 @@
-"""Reading with a transformers model: a document once into the store, then rows of further tokens at its cuts.
+"""Reading with a transformers model: a document once into the KV cache, then rows of further tokens at its cuts.
 
-reader.read(ids)                     the document, into the store
+reader.read(ids)                     the document, into the KV cache
 batch = reader.open_rows(rows)       rows at cuts of it; batch.read_own() and batch.advance() give hidden states
 reader.logits(hidden)                logits of chosen positions only
 """
@@ -27,9 +27,8 @@ from leadline.models.hf.attention import (
     RowsPass,
     running,
 )
-from leadline.models.hf.scans import scan_chunks
-from leadline.models.hf.states import StateKeeper, rows_of_states
-from leadline.models.hf.store import Store
+from leadline.models.hf.kv_cache import KVCache
+from leadline.models.hf.states import StateKeeper, rows_of_states, scan_chunks
 from leadline.models.hf.windows import Windows
 
 if TYPE_CHECKING:
@@ -93,10 +92,10 @@ class Reader:
         self._last_layer = None if spread or layers is None else layers - 1
         self._takes = inspect.signature(self.body.forward).parameters
         self.chunk = chunk  # tokens in one forward pass; halved when memory runs out
-        self.new_store: Callable[[], Store] = Store
-        self.store: Store | None = None
+        self.new_kv_cache: Callable[[], KVCache] = KVCache
+        self.kv_cache: KVCache | None = None
         self.windows: Windows = {}  # layers with local attention
-        self.ids: Ids = np.zeros(0, np.int32)  # those in the store
+        self.ids: Ids = np.zeros(0, np.int32)  # those in the KV cache
         self.keeper: StateKeeper | None = None  # for a model that has states besides keys and values
         self.scans: list[Any] = []  # its modules whose scan has chunks, and the size of these if it is not their own
         self.scan_chunk: int | None = None
@@ -117,7 +116,7 @@ class Reader:
     @property
     def records_steps(self) -> bool:
         """Whether decoding steps are recorded as CUDA graphs."""
-        return self.records and self.store is not None and self.store.steady
+        return self.records and self.kv_cache is not None and self.kv_cache.steady
 
     @cached_property
     def recording_stream(self) -> torch.cuda.Stream:
@@ -125,7 +124,7 @@ class Reader:
         return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def read(self, ids: Ids, *, reuse: bool = True, cuts: Sequence[int] | None = None) -> None:
-        """Make the store hold exactly `ids`; a common beginning with its present content is reused. Rows will follow
+        """Make the KV cache hold exactly `ids`; a common beginning with its present content is reused. Rows will follow
         at `cuts` of it, or anywhere."""
         for _ in self.reading(ids, keep=len(ids) if reuse else 0, wanted=np.zeros(len(ids), bool), cuts=cuts):
             pass
@@ -134,29 +133,29 @@ class Reader:
         self, ids: Ids, *, keep: int, wanted: npt.NDArray[np.bool_], cuts: Sequence[int] | None = None
     ) -> Iterator[tuple[int, Tensor]]:
         """Read `ids`; yields start and hidden states of each chunk with a `wanted` token. At most `keep` tokens of the
-        store's present content are reused."""
-        store = self.store = self.store or self.new_store()
-        start = self._rewind(store, len(ids), min(common_prefix(self.ids, ids), keep), cuts)
+        KV cache's present content are reused."""
+        kv_cache = self.kv_cache = self.kv_cache or self.new_kv_cache()
+        start = self._rewind(kv_cache, len(ids), min(common_prefix(self.ids, ids), keep), cuts)
         self.ids = ids[:start]
-        while store.length < len(ids):
-            start, stop = store.length, self._end_of_chunk(store.length, len(ids), cuts)
-            hidden = self._read_chunk(store, ids[start:stop], wanted=bool(wanted[start:stop].any()))
+        while kv_cache.length < len(ids):
+            start, stop = kv_cache.length, self._end_of_chunk(kv_cache.length, len(ids), cuts)
+            hidden = self._read_chunk(kv_cache, ids[start:stop], wanted=bool(wanted[start:stop].any()))
             if self.keeper is not None:
                 self.keeper.read(stop, keep=stop == len(ids) or stop in (cuts or ()))
-            store.length = stop
+            kv_cache.length = stop
             self.ids = ids[:stop]
             self.tokens_read += stop - start
             if hidden is not None:
                 yield start, hidden[: stop - start]
 
-    def _rewind(self, store: Store, length: int, common: int, cuts: Sequence[int] | None) -> int:
-        """Go back to the last token within the first `common` from which store and states can both go on."""
+    def _rewind(self, kv_cache: KVCache, length: int, common: int, cuts: Sequence[int] | None) -> int:
+        """Go back to the last token within the first `common` from which KV cache and states can both go on."""
         while True:
-            store.length = store.prepare(length, common, cuts)
+            kv_cache.length = kv_cache.prepare(length, common, cuts)
             if self.keeper is None:
-                return store.length
-            common = self.keeper.rewind(store.length, cuts or ())
-            if common == store.length:
+                return kv_cache.length
+            common = self.keeper.rewind(kv_cache.length, cuts or ())
+            if common == kv_cache.length:
                 return common
 
     def _end_of_chunk(self, start: int, length: int, cuts: Sequence[int] | None) -> int:
@@ -164,15 +163,15 @@ class Reader:
         between = [cut for cut in cuts or () if start < cut < length] if self.keeper is not None else []
         return min([start + self.chunk, length, *between])
 
-    def _read_chunk(self, store: Store, ids: Ids, *, wanted: bool) -> Tensor | None:
+    def _read_chunk(self, kv_cache: KVCache, ids: Ids, *, wanted: bool) -> Tensor | None:
         size = len(ids)
         if self.device.type == "cuda" and STEP < size < self.chunk and self.keeper is None:
             size = -(-size // STEP) * STEP  # causal: nothing attends to padding after it
         tokens = torch.zeros(1, size, dtype=torch.long)
         tokens[0, : len(ids)] = torch.from_numpy(ids.astype(np.int64))
-        positions = torch.arange(store.length, store.length + size, device=self.device)
+        positions = torch.arange(kv_cache.length, kv_cache.length + size, device=self.device)
         early = None if wanted or self.keeper is not None else self._last_layer
-        chunk = DocumentPass(store, self.windows, len(ids), last_layer=early)
+        chunk = DocumentPass(kv_cache, self.windows, len(ids), last_layer=early)
         try:
             hidden = self.run(chunk, tokens.to(self.device), positions[None], *self._states())[0]
         except PassDone:
@@ -183,13 +182,13 @@ class Reader:
         return () if self.keeper is None else (self.keeper.current,)
 
     def forget(self) -> None:
-        self.store, self.ids = None, self.ids[:0]
+        self.kv_cache, self.ids = None, self.ids[:0]
         if self.keeper is not None:
             self.keeper.forget()
 
     def open_rows(self, rows: Sequence[PromptRow], *, room: int = 0) -> RowBatch:
         """A batch of rows, longest base first, with room for that many further columns."""
-        self.store = self.store or self.new_store()
+        self.kv_cache = self.kv_cache or self.new_kv_cache()
         return RowBatch(self, rows, room)
 
     def groups(self, rows: Sequence[PromptRow]) -> list[Sequence[PromptRow]]:
@@ -207,7 +206,7 @@ class Reader:
             return self.hidden_and_cache(self.keeper.name, **inputs, **{self.keeper.name: states})[0]
 
     def read_plain(self, ids: Ids) -> Tensor:
-        """Hidden states of one text in one ordinary forward pass, without the store."""
+        """Hidden states of one text in one ordinary forward pass, without the kv_cache."""
         self.use_own_attention()
         self.positions = torch.arange(len(ids))[None]
         return self._hidden(input_ids=torch.from_numpy(ids.astype(np.int64))[None].to(self.device))[0]
@@ -258,13 +257,13 @@ class RowBatch:
     """Rows in progress. `advance` reads further columns: the same number of tokens for every row."""
 
     def __init__(self, reader: Reader, rows: Sequence[PromptRow], room: int) -> None:
-        assert reader.store is not None
+        assert reader.kv_cache is not None
         self.reader = reader
         self.rows = list(rows)
         self.width = max(len(row.own) for row in rows)
         blank = [self.width - len(row.own) for row in rows]
         cuts = [row.base for row in rows]
-        self._pass = RowsPass(reader.store, reader.windows, cuts, blank, self.width + room)
+        self._pass = RowsPass(reader.kv_cache, reader.windows, cuts, blank, self.width + room)
         self._origin = torch.tensor([[r.base - b] for r, b in zip(rows, blank, strict=True)], device=reader.device)
         self._next = torch.zeros(1, dtype=torch.long, device=reader.device)
         self._blank = blank

@@ -21,7 +21,8 @@ SCORES_BYTES = 256 << 20
 AttentionPart = tuple[Tensor, Tensor]
 """Attention output [..., queries, width] and the log-sum-exp of its scores [..., queries] in float32."""
 Kernel = Callable[[Tensor, Tensor, Tensor, float, bool], AttentionPart]
-MaskedKernel = Callable[[Tensor, Tensor, Tensor, float, Tensor], AttentionPart]
+MaskedKernel = Callable[[Tensor, Tensor, Tensor, float, bool, Tensor | None], AttentionPart]
+"""With a bias [batch, heads, queries, keys] that is added to the scores."""
 
 
 # --- plain arithmetic ---------------------------------------------------------------------------
@@ -91,9 +92,11 @@ def overlapping_blocks(pieces: Sequence[Tensor], *, before: int, after: int, siz
 # --- kernels: the fastest that works for a device, dtype and width ------------------------------
 
 
-def _cudnn(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+def _cudnn(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, bias: Tensor | None = None
+) -> AttentionPart:
     attention = torch.ops.aten._scaled_dot_product_cudnn_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, False, scale=scale)
+    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, causal, False, scale=scale)
     return answer, lse.reshape(query.shape[:-1])
 
 
@@ -102,43 +105,26 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool
     return got[0], got[1]
 
 
-def _efficient(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+def _efficient(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, bias: Tensor | None = None
+) -> AttentionPart:
     attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    answer, lse, *_ = attention(query, key, value, None, True, 0.0, causal, scale=scale)
+    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, causal, scale=scale)
     return answer, lse[..., : query.shape[-2]]  # padded to whole blocks
 
 
-def _flash_cpu(query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool) -> AttentionPart:
+def _flash_cpu(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, causal: bool, bias: Tensor | None = None
+) -> AttentionPart:
     attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    answer, lse = attention(query, key, value, 0.0, causal, attn_mask=None, scale=scale)
-    return answer, lse
-
-
-def _cudnn_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_cudnn_attention
-    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, False, scale=scale)
-    return answer, lse.reshape(query.shape[:-1])
-
-
-def _efficient_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_efficient_attention
-    answer, lse, *_ = attention(query, key, value, bias, True, 0.0, False, scale=scale)
-    return answer, lse[..., : query.shape[-2]]
-
-
-def _flash_cpu_masked(query: Tensor, key: Tensor, value: Tensor, scale: float, bias: Tensor) -> AttentionPart:
-    attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
-    answer, lse = attention(query, key, value, 0.0, False, attn_mask=bias, scale=scale)
+    answer, lse = attention(query, key, value, 0.0, causal, attn_mask=bias, scale=scale)
     return answer, lse
 
 
 # Fastest first; the last one needs no plan. On an H200 in bfloat16 cuDNN reads 128k at 610-680 TFLOP/s, flash at 350,
 # but cuDNN takes about 75 ms to plan a new shape and is slower for few queries.
 _TRIED: dict[str, tuple[Kernel, ...]] = {"cuda": (_cudnn, _flash), "cpu": (_flash_cpu,)}
-_TRIED_MASKED: dict[str, tuple[MaskedKernel, ...]] = {
-    "cuda": (_efficient_masked, _cudnn_masked),
-    "cpu": (_flash_cpu_masked,),
-}
+_TRIED_MASKED: dict[str, tuple[MaskedKernel, ...]] = {"cuda": (_efficient, _cudnn), "cpu": (_flash_cpu,)}
 GROUPED = (_cudnn, _flash)
 """Kernels that take fewer key heads than query heads."""
 
@@ -173,7 +159,7 @@ def _masks_correctly(kernel: MaskedKernel, device: str, dtype: torch.dtype, widt
         seen = torch.ones(block, 2 * block, dtype=torch.bool, device=device).tril(block).triu(4)
         want = attend_where(query, key, value, Scoring(width**-0.5), seen)
         try:
-            got = kernel(query, key, value, width**-0.5, mask_bias(seen, query))
+            got = kernel(query, key, value, width**-0.5, False, mask_bias(seen, query))
         except (RuntimeError, NotImplementedError):
             return False
         if not _near(got, want, dtype):

@@ -24,8 +24,7 @@ from leadline.models.hf.decode import generate
 from leadline.models.hf.layer_trace import HALF, LayerTrace, Outputs, largest_errors
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.reader import Reader, rows_of
-from leadline.models.hf.scans import fit_scans, scan_modules
-from leadline.models.hf.states import StateKeeper, keeper_of
+from leadline.models.hf.states import StateKeeper, fit_scans, keeper_of, scan_modules
 from leadline.models.hf.windows import Windows, find_windows, small_windows
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def choose_reader(model: Any, reader: Reader, *, scan_bytes: int | None = None) 
     if reader.keeper is not None:
         reader.scans = scan_modules(model)
         if scan_bytes is not None:
-            with suppress(*REFUSALS):  # a model that cannot be read this way, as the trial will show
+            with suppress(Exception):  # a model that cannot be read this way, as the trial will show
                 fit_scans(reader, scan_bytes)
     support = shared_reading_support(model, reader)
     if support.max_tokens:
@@ -109,9 +108,9 @@ def _find_windows(model: Any, reader: Reader) -> str:
     """Why the masks of the model cannot be understood; empty where they can."""
     try:
         reader.windows = find_windows(model, reader.use_attention)
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # its code may be of any kind
         return f"its attention masks are not understood: {first_line(error)}"
     return ""
 
@@ -141,10 +140,6 @@ def _support_by_config(model: Any) -> SharedReadingSupport:
             # Up to the original length such an encoding does not change.
             return SharedReadingSupport(original, changing, nested_problem=changing)
     return SharedReadingSupport(math.inf)
-
-
-REFUSALS = (Exception,)
-"""What a model raises that cannot be read with another attention: its code may be of any kind."""
 
 
 def first_line(error: BaseException) -> str:
@@ -198,9 +193,9 @@ def _disagreement(model: Any, reader: Reader, *, tokens: int) -> str:
     chunk = reader.chunk
     try:
         return compare(model, reader, rows)
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # its code may be of any kind
         return f"shared reading does not work with it: {first_line(error)}"
     finally:
         reader.chunk = chunk
@@ -230,9 +225,9 @@ def _compare_layers(model: Any, reader: Reader, rows: _TrialRows) -> str:
         return problem
     try:
         return _compare_replayed(reader, rows, trace, torch.float32)
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # its code may be of any kind
         return ""  # code that needs 16 bits: the comparison in them is all there is
 
 
@@ -296,9 +291,9 @@ def fuse_if_equal(model: Any, reader: Reader) -> list[str]:
             replaced = fuse(model)
             reader.read_plain(ids)
             equal = bool(want) and not _difference(take(), want, model.dtype)
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # its code may be of any kind
         equal = False
     if not equal:
         unfuse(model)
@@ -318,9 +313,9 @@ def check_recording(reader: Reader) -> None:
         records, reader.records = reader.records, False
         plain = generate(reader, rows, [8, 8], [], batch=2)
         reader.records = records and first == again == plain
-    except REFUSALS as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except torch.OutOfMemoryError:
+        raise
+    except Exception:  # its code may be of any kind
         reader.records = False
     finally:
         reader.forget()

@@ -21,6 +21,8 @@ import torch
 from torch import Tensor
 from transformers import AttentionInterface, AttentionMaskInterface
 
+from leadline.models.hf.layer_trace import removed_after
+
 
 class UnsupportedAttention(Exception):
     """The model uses a kind of attention that shared reading does not implement."""
@@ -131,7 +133,7 @@ AttentionMaskInterface.register(_NAME, _describe)
 
 # Frequencies of dynamic NTK and of long and short factors are those of the longest position in a pass (of all passes so
 # far, for dynamic NTK). A prompt that is read in one pass gets those of its whole length. To read it in chunks, and for
-# several prompts of one length at once, every pass is told that length.
+# several prompts of one length at once, every pass gets that length.
 
 
 def reset_dynamic_rope(model: Any) -> None:
@@ -157,11 +159,8 @@ def positions_as_of(model: Any, length: int) -> Iterator[None]:
     encodings = [m for m in model.modules() if getattr(m, "rope_type", None) in ("dynamic", "longrope")]
     hooks = [m.register_forward_pre_hook(with_last_position, with_kwargs=True) for m in encodings]
     hooks += [m.register_forward_hook(without_it, with_kwargs=True) for m in encodings]
-    try:
+    with removed_after(hooks):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 _NAMES = ("x", "position_ids")

@@ -71,7 +71,7 @@ class ServerInfo:
     notes: tuple[str, ...] = ()
 
     def schema_fields(self, schema: Mapping[str, Any], *, chat: bool) -> dict[str, Any]:
-        """How this server is told to follow a JSON schema; nothing where no way is known.
+        """The fields that make this server follow a JSON schema; nothing where no way is known.
 
         Hosted servers may refuse a bound on the length of a string, so it is sent to the others only.
         """
@@ -98,8 +98,8 @@ def inspect_server(client: HttpClient, name: str) -> ServerInfo:
     model = str(entry.get("id") or name)
     weights = str(page.get("model_path") or entry.get("root") or "")
     tokenizer = str(page.get("tokenizer_path") or weights)
-    meta = entry.get("meta") if isinstance(entry.get("meta"), Mapping) else {}
-    assert isinstance(meta, Mapping)
+    found = entry.get("meta")
+    meta: Mapping[str, Any] = found if isinstance(found, Mapping) else {}
     return ServerInfo(
         kind=kind,
         model=model,
@@ -268,13 +268,17 @@ def _page_of(client: HttpClient, kind: ServerKind) -> dict[str, Any] | None:
         page = _page(client, f"{root}/props")
         return page if page is not None and "default_generation_settings" in page else None
     if kind == "sglang":
-        info = _page(client, f"{root}/get_server_info") or _page(client, f"{root}/server_info")
+        info = _sglang_info(client)
         if info is None or not {"context_length", "max_total_num_tokens", "tp_size"} & set(info):
             return None
         model = _page(client, f"{root}/get_model_info") or _page(client, f"{root}/model_info") or {}
         return {**info, **model}
     page = _page(client, f"{root}/version")
     return page if page is not None and "version" in page else None
+
+
+def _sglang_info(client: HttpClient) -> dict[str, Any] | None:
+    return _page(client, f"{client.root_url}/get_server_info") or _page(client, f"{client.root_url}/server_info")
 
 
 def _page(client: HttpClient, url: str) -> dict[str, Any] | None:
@@ -311,7 +315,9 @@ def ask_prefix_cache(client: HttpClient, server: ServerInfo) -> PrefixCache:
             reply = send_with_retries(client, "GET", f"{client.root_url}/metrics")
             return parse_vllm_metrics(reply.body.decode("utf-8", "replace")) if reply.status == 200 else PrefixCache()
         if server.kind == "sglang":
-            return _sglang(client)
+            page = _sglang_info(client) or {}
+            tokens, off = page.get("max_total_num_tokens"), page.get("disable_radix_cache") is True
+            return PrefixCache(tokens=tokens if type(tokens) is int and tokens > 0 else None, off=off)
     except ServerError:
         return PrefixCache()
     return PrefixCache(least=HOSTED_LEAST_TOKENS)
@@ -328,17 +334,6 @@ def parse_vllm_metrics(text: str) -> PrefixCache:
         off = labels.get("enable_prefix_caching", "").lower() == "false"
         found.append(PrefixCache(tokens=tokens or None, block=max(1, block), off=off))
     return min(found, key=lambda one: one.tokens or 0, default=PrefixCache())
-
-
-def _sglang(client: HttpClient) -> PrefixCache:
-    for name in ("get_server_info", "server_info"):
-        reply = send_with_retries(client, "GET", f"{client.root_url}/{name}")
-        page = decode_json(reply) if reply.status == 200 else None
-        if page is not None:
-            tokens = page.get("max_total_num_tokens")
-            off = page.get("disable_radix_cache") is True
-            return PrefixCache(tokens=tokens if type(tokens) is int and tokens > 0 else None, off=off)
-    return PrefixCache()
 
 
 def _count(text: str) -> int:

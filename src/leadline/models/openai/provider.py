@@ -22,13 +22,13 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
-from leadline.core.contracts import Continuation, ModelCard, ModelProvider, PrefixCache, Tokenizer, TokenNLL
+from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
 from leadline.core.records import Answer, Completion, Failure
 from leadline.core.secrets import remember
 from leadline.core.seeds import digest
 from leadline.core.spec import parse_length
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.openai.discovery import (
     ATTEMPTS,
     ServerInfo,
@@ -37,9 +37,14 @@ from leadline.models.openai.discovery import (
     send_with_retries,
 )
 from leadline.models.openai.http import HttpClient, RequestFailed
-from leadline.models.openai.logprobs import server_nll
 from leadline.models.openai.replies import decode_json, parse_reply, request_failure
-from leadline.models.openai.requests import CACHE_KEY_HOSTS, RequestWriter, checked_thinking, thinking_fields
+from leadline.models.openai.requests import (
+    CACHE_KEY_HOSTS,
+    RequestWriter,
+    checked_thinking,
+    server_nll,
+    thinking_fields,
+)
 from leadline.models.openai.template import FrameFinder, can_prefill
 from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
 from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
@@ -178,7 +183,7 @@ class Exchange:
 class OpenAIModel:
     """One model on one server. Thread-safe."""
 
-    grain: Literal["probe"] = "probe"
+    asked_per: AskedPer = "probe"
 
     def __init__(self, options: OpenAI, client: HttpClient, server: ServerInfo) -> None:
         self.server = server
@@ -241,7 +246,6 @@ class OpenAIModel:
         text: str | Sequence[int],
         prefix: str = "",
         *,
-        chat: bool | None = None,
         seconds: float | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Exchange:
@@ -250,11 +254,10 @@ class OpenAIModel:
         Token ids go to the completions endpoint as they are, without template or special tokens.
         """
         began = time.perf_counter()
-        chat = (self._chat if chat is None else chat) and isinstance(text, str)
+        chat = self._chat and isinstance(text, str)
         body = self._requests.with_fields(text, prefix, self.frame, chat=chat, fields=fields or {})
-        url = f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"
         try:
-            reply = self._client.send("POST", url, body, timeout=seconds)
+            reply = self._client.send("POST", self._url(chat), body, timeout=seconds)
         except RequestFailed as error:
             return Exchange(request_failure(error), {}, {}, time.perf_counter() - began)
         opened, key_name = self._opened_thinking if chat else False, self._options.api_key_env
@@ -302,7 +305,7 @@ class OpenAIModel:
 
     def _outcome(self, body: bytes, prefix: str) -> Completion | Failure:
         try:
-            reply = self._client.post(self._url, body)
+            reply = self._client.post(self._url(self._chat), body)
         except RequestFailed as error:
             return request_failure(error)
         return parse_reply(
@@ -313,9 +316,8 @@ class OpenAIModel:
             key_name=self._options.api_key_env,
         )
 
-    @property
-    def _url(self) -> str:
-        return f"{self._client.base_url}/{'chat/completions' if self._chat else 'completions'}"
+    def _url(self, chat: bool) -> str:
+        return f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"
 
     def _find_frame(self) -> Frame:
         options = self._options
@@ -351,9 +353,10 @@ class OpenAIModel:
     def _prompt_tokens(self, text: str, prefix: str) -> int | None:
         """The server's own count of a short prompt."""
         outcome: Completion | Failure = Failure("server", "")
+        url = self._url(self._chat)
         for _ in range(ATTEMPTS):
             body = self._requests.small(text, prefix)
-            reply = send_with_retries(self._client, "POST", self._url, body, seconds=FIRST_ANSWER_SECONDS)
+            reply = send_with_retries(self._client, "POST", url, body, seconds=FIRST_ANSWER_SECONDS)
             outcome = parse_reply(reply, chat=self._chat, key_name=self._options.api_key_env)
             if isinstance(outcome, Completion):
                 return outcome.prompt_tokens
@@ -361,7 +364,7 @@ class OpenAIModel:
                 break
         assert isinstance(outcome, Failure)
         raise ServerError(
-            f"the server does not answer a small request: {outcome.message}", where=self._url, fix=self._advice(outcome)
+            f"the server does not answer a small request: {outcome.message}", where=url, fix=self._advice(outcome)
         )
 
     def _advice(self, failure: Failure) -> str:

@@ -17,7 +17,7 @@ import msgspec
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import ServerError, TokenizerError
 from leadline.core.seeds import digest
-from leadline.core.turns import Role, Turn
+from leadline.core.turns import Turn, TurnRole
 from leadline.core.types import Frame
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
@@ -46,7 +46,7 @@ class ServerTemplate(ChatTemplate):
     ask: Callable[[Messages], str] = field(default=lambda messages: "")
     prefill: bool = False
     """Render with a prefilled answer, as in the requests: templates may write that differently."""
-    further_turns: ClassVar[tuple[tuple[Role, ...], ...]] = ()
+    further_turns: ClassVar[tuple[tuple[TurnRole, ...], ...]] = ()
 
     def render(self, messages: Messages, *, thinking: bool | None = None) -> str:
         if not self.prefill:

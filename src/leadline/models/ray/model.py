@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from leadline import __version__
-from leadline.core.contracts import Continuation, Forecasting, LogprobModel, Model, ModelCard, Tokenizer, TokenNLL
+from leadline.core.contracts import AskedPer, Forecasting, LogprobModel, Model, ModelCard, Tokenizer
 from leadline.core.errors import LeadlineError, RunStopped
 from leadline.core.records import Answer, Failure, Sent
 from leadline.core.registry import ModelName, provider
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.ray.cluster import WHERE, Reservation, SlotLayout
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class RayModel:
         self.card: ModelCard = pool.info.card.model_copy(update={"notes": tuple(note for note in notes if note)})
         self.tokenizer: Tokenizer = pool.info.tokenizer
         self.frame: Frame = pool.info.frame
-        self.grain: Literal["probe", "document"] = "document"
+        self.asked_per: AskedPer = "document"
 
     @property
     def replicas(self) -> int:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
-from leadline.core.contracts import Continuation, ModelCard, ModelProvider, Tokenizer, TokenNLL
+from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import UnknownName
+from leadline.core.format import format_list
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest, digest_text, rng
-from leadline.core.types import Document, Frame, Probe
+from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.sim.profiles import (
     ARCHETYPES,
     JUDGE,
@@ -115,7 +116,7 @@ class SimulatedModel:
         self.tokenizer: Tokenizer = open_tokenizer(options.tokenizer)
         self.frame: Frame = completion_frame()
         self.plain: Frame = self.frame
-        self.grain: Literal["probe", "document"] = "probe"
+        self.asked_per: AskedPer = "probe"
         self._lock = threading.Lock()
         self._failed_before: dict[str, int] = {}
 
@@ -291,18 +292,13 @@ def _say(probe: Probe, values: Sequence[str]) -> str:
     said = [value if value.startswith(probe.opening) else f"{probe.opening} {value}" for value in values if value]
     if probe.answer_form:
         return " " + probe.answer_form.format(answer=", ".join(said))
-    return f" {listed(said)}."
+    return f" {format_list(said)}."
 
 
 def without(targets: Sequence[str], draw: random.Random, phrases: Sequence[str]) -> str:
     """One of the phrases that contains no target."""
     harmless = [phrase for phrase in phrases if not _contains_any(phrase, targets)]
     return draw.choice(harmless) if harmless else _FALLBACK
-
-
-def listed(values: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return values[0] if len(values) == 1 else f"{', '.join(values[:-1])} and {values[-1]}"
 
 
 def _wrong(document: Document, probe: Probe, draw: random.Random) -> str:

@@ -28,8 +28,7 @@ from leadline.core.errors import UnknownName
 from leadline.core.spec import parse_length
 
 if TYPE_CHECKING:
-    from leadline.core.contracts import Continuation, Nats
-    from leadline.core.types import Ids
+    from leadline.core.types import Continuation, Ids, Nats
 
 Length = Annotated[int, BeforeValidator(parse_length)]
 _DEPTH_STEPS = 64
@@ -50,7 +49,7 @@ class Profile(Options):
 
 
 LENGTH_FACTORS = {"questions": 2, "tracing": 2, "counting": 4}
-"""With difficulty=by_task, a task of this family is as hard as a needle in a text so many times as long: aggregation
+"""With difficulty=by_task, a task of this family is as hard as a needle in a text this many times as long: aggregation
 falls first, as in published results (RULER, arXiv 2404.06654)."""
 
 

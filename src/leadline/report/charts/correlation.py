@@ -10,10 +10,9 @@ from typing import Any
 import altair as alt
 
 from leadline.core.format import NO_NUMBER, format_count, sanitise
-from leadline.report.charts.theme import QUIET, SERIES, DataRow, Figure, Spec, caption, layered
+from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, caption, layered
 from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on
-from leadline.stats.correlate import Correlation, Method
-from leadline.stats.task_correlation import TaskCorrelation
+from leadline.stats.correlate import Correlation, Method, TaskCorrelation
 
 # --- a proxy against a target -------------------------------------------------------------------
 
@@ -28,11 +27,10 @@ def scatter(
     *,
     proxy_name: str,
     target_name: str,
-    narrow: bool = False,
 ) -> Figure:
     """A named point for each model. Outliers, those that skipped Spearman leaves out, are hollow."""
     outliers = set(found["skipped spearman"].outliers)
-    rows: list[DataRow] = [
+    rows: list[ChartRow] = [
         {
             "name": sanitise(name, 40),
             "x": x,
@@ -42,12 +40,12 @@ def scatter(
         }
         for number, (name, x, y) in enumerate(zip(names, proxy, target, strict=True))
     ]
-    wide = 340 if narrow else 520
+    wide = 520
     plot = PlotArea(span_with_margin(proxy), span_with_margin(target), wide, wide * 0.72)
     plot.place_names(rows)
     text = format_correlations(found)
     drawn = layered(_layers(plot, proxy_name, target_name), plot.width, plot.height)
-    chart: Spec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(text, wide)], "spacing": 12}
+    chart: ChartSpec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(text, wide)], "spacing": 12}
     labels = "; ".join(row["label"] for row in rows)
     return Figure(
         chart, {"models": rows}, f"{sanitise(target_name, 60)} against {sanitise(proxy_name, 60)}. {text} {labels}."
@@ -66,12 +64,12 @@ def format_correlations(found: Mapping[Method, Correlation]) -> str:
     return f"{', '.join(parts)} over {first.n} models{marked}. Intervals: 95%, {first.resamples:,} resamples."
 
 
-Span = tuple[float, float]
+AxisRange = tuple[float, float]
 _LETTER, _LINE = 5.2, 11.0
 """Width of a letter and height of a line of names, in pixels."""
 
 
-def span_with_margin(values: Sequence[float]) -> Span:
+def span_with_margin(values: Sequence[float]) -> AxisRange:
     """Smallest and largest value, with some room around them."""
     low, high = min(values), max(values)
     room = 0.08 * (high - low) or 0.1 * abs(high) or 1.0
@@ -82,12 +80,12 @@ def span_with_margin(values: Sequence[float]) -> Span:
 class PlotArea:
     """The area inside the axes: the values it spans, and its size in pixels."""
 
-    x: Span
-    y: Span
+    x: AxisRange
+    y: AxisRange
     width: float
     height: float
 
-    def place_names(self, rows: list[DataRow]) -> None:
+    def place_names(self, rows: list[ChartRow]) -> None:
         """Puts each name where it covers no other name or point: right of its point, left of it, then further away."""
         points = [self._pixels(row["x"], row["y"]) for row in rows]
         taken = [(px - 5, py - 5, px + 5, py + 5) for px, py in points]
@@ -108,7 +106,7 @@ class PlotArea:
         across = (x - self.x[0]) / (self.x[1] - self.x[0]) * self.width
         return across, self.height - (y - self.y[0]) / (self.y[1] - self.y[0]) * self.height
 
-    def _number(self, pixels: float, span: Span, size: float) -> float:
+    def _number(self, pixels: float, span: AxisRange, size: float) -> float:
         return span[0] + pixels / size * (span[1] - span[0])
 
 
@@ -156,16 +154,16 @@ TREE_WIDTH = 130
 SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
 
 
-def task_tree(found: TaskCorrelation, *, narrow: bool = False) -> Figure:
+def task_tree(found: TaskCorrelation) -> Figure:
     """The correlation matrix in the order of the cluster tree, with the tree to its right."""
     names = [sanitise(task, 30) for task in found.tasks]
-    side = max(15.0, min(CELL, (300 if narrow else 560) / len(names)))
+    side = max(15.0, min(CELL, 560 / len(names)))
     wide = side * len(names)
     matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}
     tree = layered(_branches(found, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
     text = _tree_caption(found)
-    drawn: Spec = {"hconcat": [matrix, tree], "spacing": 6}
-    chart: Spec = {"vconcat": [drawn, caption(text, wide + TREE_WIDTH)], "spacing": 12}
+    drawn: ChartSpec = {"hconcat": [matrix, tree], "spacing": 6}
+    chart: ChartSpec = {"vconcat": [drawn, caption(text, wide + TREE_WIDTH)], "spacing": 12}
     groups = "; ".join(", ".join(cluster) for cluster in found.clusters)
     return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{text} Clusters: {groups}.")
 
@@ -185,8 +183,8 @@ def format_correlation(value: float) -> str:
     return f"{round(value, 2) + 0.0:.2f}".replace("0.", ".").replace("-", "−")  # + 0.0: no minus before a zero
 
 
-def _pairs(found: TaskCorrelation, names: list[str]) -> list[DataRow]:
-    rows: list[DataRow] = []
+def _pairs(found: TaskCorrelation, names: list[str]) -> list[ChartRow]:
+    rows: list[ChartRow] = []
     for i, down in enumerate(names):
         for j, right in enumerate(names):
             value = float(found.matrix[i, j])
@@ -230,9 +228,9 @@ def _names_axis(angle: int = 0) -> alt.Axis:
     return alt.Axis(title=None, labelLimit=200, labelAngle=angle, **QUIET)
 
 
-def _lines(found: TaskCorrelation) -> list[DataRow]:
+def _lines(found: TaskCorrelation) -> list[ChartRow]:
     """Each merge of two clusters is a bracket of three lines."""
-    rows: list[DataRow] = []
+    rows: list[ChartRow] = []
     at: dict[tuple[int, ...], tuple[float, float]] = {(i,): (i + 0.5, 0.0) for i in range(len(found.tasks))}
     for merge in found.merges:
         (one, near), (other, far) = at[merge.left], at[merge.right]

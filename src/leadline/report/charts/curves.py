@@ -1,4 +1,4 @@
-"""Curves of accuracy over length, the outcomes of samples, and the effective length beside the claimed one."""
+"""Curves of accuracy over length and against thinking, and the effective length beside the claimed one."""
 
 from __future__ import annotations
 
@@ -10,31 +10,28 @@ from typing import Any
 import altair as alt
 
 from leadline.core.format import (
-    format_count,
     format_length,
+    format_number,
     format_percent,
-    format_percent_range,
     format_tokens,
     sanitise,
 )
-from leadline.report.charts.heatmap import columns_for, length_columns
 from leadline.report.charts.theme import (
     QUIET,
     SERIES,
-    DataRow,
+    ChartRow,
+    ChartSpec,
     Figure,
-    Spec,
     caption,
     layered,
     panel_title,
-    rows_of,
     selectable,
 )
-from leadline.report.heatmap_data import ACCURACY, CLASS_COLOURS, HEAD, LINE, MUTED, colour_at, format_task, selection
+from leadline.report.heatmap_data import ACCURACY, HEAD, LINE, MUTED, colour_at, format_task, selection
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.sentences import length_range
-from leadline.results.table import FAILURE_CLASSES, Tally, format_class
+from leadline.results.table import Tally, format_mean
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate
 
@@ -70,8 +67,12 @@ class Sweep:
         count = len(self.values)
         if not self.is_ordered:
             return [SERIES[i % len(SERIES)] for i in range(count)]
-        steps = [DARKEST + (LIGHTEST - DARKEST) * i / max(count - 1, 1) for i in range(count)]
-        return [colour_at(ACCURACY, step) for step in steps]
+        return _dark_to_light(count)
+
+
+def _dark_to_light(count: int) -> list[str]:
+    steps = (DARKEST + (LIGHTEST - DARKEST) * i / max(count - 1, 1) for i in range(count))
+    return [colour_at(ACCURACY, step) for step in steps]
 
 
 def sweeps_of(tasks: Sequence[str]) -> list[Sweep]:
@@ -118,7 +119,7 @@ def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     lines, average = _task_points(run, table.tasks, at), _average_points(run, at)
     wide = 300 if narrow else 560
     layers, note = _plain(run, table.tasks)
-    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     shown = average if len(table.tasks) > MANY else lines
     return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_points_text(shown)}.")
 
@@ -137,8 +138,8 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
     asked = list(dict.fromkeys((s.task, s.label) for s in run.strata))
     columns = 1 if narrow or len(swept) + len(asked) + bool(others) == 1 else 2
     wide = 300 if narrow else 560 if columns == 1 else 360
-    data: dict[str, list[DataRow]] = {}
-    panels: list[Spec] = []
+    data: dict[str, list[ChartRow]] = {}
+    panels: list[ChartSpec] = []
     for number, sweep in enumerate(swept):
         name, values = f"sweep{number}", [sanitise(value, 40) for value in sweep.values]
         data[name] = [
@@ -161,15 +162,20 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
             layered(layers, wide, 240) | panel_title("other tasks" if len(others) > 1 else sanitise(others[0], 60))
         )
         note = f"{note} {about}" if "Grey" in about else note
-    drawn: Spec = {"concat": panels, "columns": columns, "spacing": 30, "resolve": {"scale": {"color": "independent"}}}
-    chart: Spec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
+    drawn: ChartSpec = {
+        "concat": panels,
+        "columns": columns,
+        "spacing": 30,
+        "resolve": {"scale": {"color": "independent"}},
+    }
+    chart: ChartSpec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
     titled = [(s.title, f"sweep{n}") for n, s in enumerate(swept)]
     titled += [(f"{task} by {label}", f"strata{n}") for n, (task, label) in enumerate(asked)]
     text = "; ".join(f"{title}: {_points_text(data[name])}" for title, name in titled)
     return Figure(chart, data, f"Accuracy over length, {sanitise(text, 4000)}.")
 
 
-def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[DataRow]:
+def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[ChartRow]:
     table = run.table
     return [
         _point(series or format_task(task), length, tally, selection(at, table.tasks.index(task), length))
@@ -178,18 +184,18 @@ def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -
     ]
 
 
-def _stratum_points(run: Run, stratum: Stratum, at: int) -> list[DataRow]:
+def _stratum_points(run: Run, stratum: Stratum, at: int) -> list[ChartRow]:
     place = run.table.tasks.index(stratum.task)
     return [
         _point(sanitise(stratum.value, 40), n, found, selection(at, place, n)) for n, found in stratum.by_length.items()
     ]
 
 
-def _average_points(run: Run, at: int) -> list[DataRow]:
+def _average_points(run: Run, at: int) -> list[ChartRow]:
     return [_point("average", n, t, selection(at, None, n)) for n, t in sorted(run.table.by_length.items())]
 
 
-def _points_text(rows: Sequence[DataRow]) -> str:
+def _points_text(rows: Sequence[ChartRow]) -> str:
     return "; ".join(f"{p['series']} {p['length']} {format_percent(p['mean'])}%" for p in rows if p["mean"] is not None)
 
 
@@ -204,7 +210,7 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     wide = 300 if narrow else 560
     layers = _banded(lengths, list(names), "lines")
     note = f"Average over tasks. Bands: {format_interval_kind(*runs)}."
-    chart: Spec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
     return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_points_text(lines)}.")
 
 
@@ -250,82 +256,60 @@ def length_axis(lengths: list[str], title: str = "context length (tokens)") -> a
     return alt.X("length:O", sort=lengths, scale=alt.Scale(type="point", padding=0.3, domain=lengths), axis=axis)
 
 
-def _point(series: str, length: int, tally: Tally | Estimate, select: str) -> DataRow:
+def _point(series: str, length: int, tally: Tally | Estimate, select: str) -> ChartRow:
     interval, done = tally.interval, tally.done if isinstance(tally, Tally) else tally.n
-    value = f"{format_percent(tally.mean)}%, 95% interval {format_percent_range(interval)}%, {done} answered"
     return {
         "series": series,
         "length": format_length(length),
         "mean": tally.mean,
         "low": interval.low if interval else None,
         "high": interval.high if interval else None,
-        "label": selectable(select, f"{series}, length {format_length(length)}: {value}"),
+        "label": selectable(select, f"{series}, length {format_length(length)}: {format_mean(tally)}, {done} answered"),
     }
 
 
-# --- outcomes of samples ------------------------------------------------------------------------
+# --- accuracy against thinking ------------------------------------------------------------------
+
+THINKING_NOTE = "Each point is a run at one length; thinking is the mean over its answers, cut-off ones too."
 
 
-def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
-    """The share of each outcome for every task and length, failed samples included."""
-    table = run.table
-    rows: list[DataRow] = []
-    for (task, length), tally in table.by_task_and_length.items():
-        rows += _segments(table.tasks.index(task), sanitise(task, 60), length, tally, at)
-    seen = [c for c in FAILURE_CLASSES if any(r["class"] == format_class(c) for r in rows)]
-    columns = columns_for(len(table.tasks), narrow=narrow)
-    wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
-    lengths = [format_length(n) for n in table.lengths]
-    panels = []
-    for number, task in enumerate(table.tasks):
-        names, colours = [format_class(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
-        panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
-        title = sanitise(task, 60) if len(table.tasks) > 1 else ""
-        panels.append(panel | rows_of("classes", number) | panel_title(title))
-    chart: Spec = {"concat": panels, "columns": columns, "spacing": 26}
-    counts = ", ".join(f"{format_class(c)} {n}" for c, n in table.whole.classes.items())
-    return Figure(chart, {"classes": rows}, f"Outcomes of samples: {counts}.")
-
-
-def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[DataRow]:
-    """Stacked here rather than by Vega, to keep the order of the classes: correct at the bottom."""
-    total, start, rows = tally.done + tally.failed, 0.0, []
-    for name in FAILURE_CLASSES:
-        count = tally.classes.get(name, 0)
-        if not count:
-            continue
-        end = start + count / total
-        length_name, class_name = format_length(length), format_class(name)
-        label = f"{task}, length {length_name}: {class_name}, {count} of {format_count(total, 'sample')}"
-        select = selection(at, number, length, failure_class=name)
-        rows.append(
-            {"panel": number, "length": length_name, "class": class_name, "start": start, "end": end,
-             "label": selectable(select, label)}
-        )  # fmt: skip
-        start = end
-    return rows
-
-
-def _bars(
-    lengths: list[str], names: list[str], colours: list[str], wide: float, height: float, *, narrow: bool
-) -> Spec:
-    title = "share of samples" if height >= 200 else None
-    axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
-    legend = alt.Legend(
-        title=None, orient="bottom", columns=4 if narrow else 6, symbolType="square", symbolStrokeWidth=0
+def thinking_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False) -> Figure:
+    """Whether more thinking helps, and at which lengths."""
+    rows = [
+        _thinking_point(name, length, run, at)
+        for at, (run, name) in enumerate(zip(runs, names, strict=True))
+        for length in sorted(run.totals.thinking)
+        if run.totals.thinking[length].answers
+    ]
+    lengths = [format_length(n) for n in sorted({n for run in runs for n in run.totals.thinking})]
+    colours = alt.Scale(domain=lengths, range=_dark_to_light(len(lengths)))
+    legend = alt.Legend(title="length", orient="bottom", columns=7, symbolType="circle", symbolOpacity=1)
+    axis = alt.Axis(title="thinking tokens per answer", format="~s", tickCount=6, **QUIET)
+    base = alt.Chart(alt.NamedData("points")).encode(
+        alt.X("tokens:Q", scale=alt.Scale(zero=True, nice=True), axis=axis),
+        alt.Y("mean:Q", scale=ACCURACY_SCALE, axis=ACCURACY_AXIS),
+        alt.Color("series:N", scale=colours, legend=legend),
     )
-    bar = (
-        alt.Chart()
-        .mark_rect(stroke=LINE, strokeWidth=0.5, ariaRoleDescription="share")
-        .encode(
-            length_columns(lengths),
-            alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
-            alt.Y2("end:Q"),
-            alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
-            alt.Description("label:N"),
-        )
-    )
-    return layered([bar], wide, height)
+    layers = [
+        base.mark_line(strokeWidth=2, aria=False).encode(alt.Order("tokens:Q")),
+        base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(alt.Description("label:N")),
+    ]
+    wide = 300 if narrow else 560
+    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(THINKING_NOTE, wide)], "spacing": 12}
+    return Figure(chart, {"points": rows}, f"Accuracy against thinking: {'; '.join(str(r['label']) for r in rows)}.")
+
+
+def _thinking_point(name: str, length: int, run: Run, at: int) -> ChartRow:
+    use = run.totals.thinking[length]
+    shown = f"{format_percent(use.accuracy)}% with {format_number(use.mean_tokens)} tokens of thinking"
+    return {
+        "series": format_length(length),
+        "run": name,
+        "tokens": use.mean_tokens,
+        "mean": use.accuracy,
+        "label": f"{name}, {format_length(length)}: {shown}",
+        "select": selection(at, None, length),
+    }
 
 
 # --- effective length ---------------------------------------------------------------------------
@@ -339,7 +323,7 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
     end = float(max(longest, run.window or 0))  # JSON has no integers as large as a damaged manifest may state
     start = shortest / 2
     reached = start if found.bound == "below" else found.length
-    row: DataRow = {
+    row: ChartRow = {
         "start": start, "end": end, "reached": reached,
         "low": start if found.low_open else found.low,
         "high": end if found.high_open else found.high,

@@ -1,4 +1,4 @@
-"""Grids of cells: tasks by lengths with effective lengths, and the differences between two runs."""
+"""Grids by task and length: accuracy with effective lengths, outcomes of samples, differences between two runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from leadline.core.format import (
     format_depth,
     format_length,
     format_percent,
-    format_percent_range,
-    format_span,
     sanitise,
 )
 from leadline.report.charts.heatmap import (
@@ -29,8 +27,19 @@ from leadline.report.charts.heatmap import (
     length_columns,
     named_rows,
 )
-from leadline.report.charts.theme import QUIET, DataRow, Figure, Spec, caption, layered, panel_title, rows_of
+from leadline.report.charts.theme import (
+    QUIET,
+    ChartRow,
+    ChartSpec,
+    Figure,
+    caption,
+    layered,
+    panel_title,
+    rows_of,
+    selectable,
+)
 from leadline.report.heatmap_data import (
+    CLASS_COLOURS,
     DIFFERENCE,
     HEAD,
     LINE,
@@ -42,11 +51,10 @@ from leadline.report.heatmap_data import (
     tasks_heatmap,
 )
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.sentences import length_range
-from leadline.results.table import Place
+from leadline.results.sentences import format_comparison, format_points, length_range
+from leadline.results.table import FAILURE_CLASSES, Place, Tally, format_class, format_mean, format_place
 from leadline.results.verdict import Verdict
 from leadline.stats.compare import Comparison, Difference
-from leadline.stats.intervals import FEW_CLUSTERS
 
 # --- tasks by lengths ---------------------------------------------------------------------------
 
@@ -67,7 +75,7 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
         for cell in (_average_cells(run, at) if number == len(bands) else _task_cells(run, tasks, at))
     ]
     layers = CellLayers.needed(rows)
-    parts: list[Spec] = []
+    parts: list[ChartSpec] = []
     for number, (category, tasks) in enumerate(groups):
         names = list(map(format_task, tasks))
         size = CellSize.exactly(len(lengths), len(tasks), wide, 26.0, narrow=narrow)
@@ -87,7 +95,7 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
         notes += " Effective length with its 95% interval."
     if run.rule:
         notes += f" Intervals: {format_interval_kind(run)}."
-    chart: Spec = {
+    chart: ChartSpec = {
         "vconcat": [*parts, caption(notes, max(330.0, wide * len(lengths)))],
         "spacing": 8,
         "resolve": {"scale": {"fill": "shared"}},
@@ -111,38 +119,37 @@ def _average_cells(run: Run, at: int) -> list[HeatmapCell]:
 def _over_lengths(run: Run, task: str, select: str) -> HeatmapCell:
     """The average over all lengths, of one task or of all."""
     tally = run.table.whole if task == AVERAGE else run.table.by_task[task]
-    interval = format_percent_range(tally.interval)
-    label = f"{format_task(task)}, all lengths: {format_percent(tally.mean)}%, 95% interval {interval}%"
+    label = f"{format_task(task)}, all lengths: {format_mean(tally)}"
     cell = HeatmapCell.of(Place(task, 0, None), tally, select, format_task(task))
     return replace(cell, column=AVERAGE, note="", label=label)
 
 
-def _average_column(names: list[str], size: CellSize, optional: CellLayers, number: int, *, axis: bool) -> Spec:
+def _average_column(names: list[str], size: CellSize, optional: CellLayers, number: int, *, axis: bool) -> ChartSpec:
     bottom = alt.Axis(title=None, labelAngle=0, **QUIET) if axis else None
     x = alt.X("length:O", scale=CELL_SCALE, axis=bottom)
     y = alt.Y("row:O", sort=names, scale=CELL_SCALE, axis=None)
     return heatmap_cells(x, y, size, optional) | _rows_where(number, f"datum.length === '{AVERAGE}'")
 
 
-def _effective_column(names: list[str], height: float, number: int, *, titled: bool) -> Spec:
+def _effective_column(names: list[str], height: float, number: int, *, titled: bool) -> ChartSpec:
     text = alt.Chart().mark_text(align="left", fontSize=11, color=HEAD, ariaRoleDescription="effective length")
     y = alt.Y("row:O", sort=names, scale=CELL_SCALE, axis=None)
     spec = layered([text.encode(y, alt.Text("effective:N"), x=alt.value(6))], 150, height)
     return spec | (_small_title("effective length") if titled else {}) | rows_of("effective", number)
 
 
-def _rows_where(number: int, test: str) -> Spec:
+def _rows_where(number: int, test: str) -> ChartSpec:
     rows = rows_of("cells", number)
     rows["transform"].append({"filter": test})
     return rows
 
 
-def _small_title(text: str) -> Spec:
+def _small_title(text: str) -> ChartSpec:
     return panel_title(sanitise(text, 40), fontSize=11, fontWeight="normal", color=MUTED, offset=4, frame="group")
 
 
-def _effective_rows(bands: Mapping[str, Sequence[str]], found: Verdict) -> list[DataRow]:
-    rows: list[DataRow] = [
+def _effective_rows(bands: Mapping[str, Sequence[str]], found: Verdict) -> list[ChartRow]:
+    rows: list[ChartRow] = [
         {"panel": number, "row": format_task(task), "effective": length_range(found.by_task[task])}
         for number, tasks in enumerate(bands.values())
         for task in tasks
@@ -159,6 +166,71 @@ def _alternative(run: Run, found: Verdict) -> str:
         effective = f", effective length {length_range(found.by_task[task])}" if task in found.by_task else ""
         rows.append(f"{format_task(task)} {format_percent(tally.mean)}%{effective}")
     return f"Accuracy by task and length for {sanitise(run.label, 60)}. {'; '.join(rows)}."
+
+
+# --- outcomes of samples ------------------------------------------------------------------------
+
+
+def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
+    """The share of each outcome for every task and length, failed samples included."""
+    table = run.table
+    rows: list[ChartRow] = []
+    for (task, length), tally in table.by_task_and_length.items():
+        rows += _segments(table.tasks.index(task), sanitise(task, 60), length, tally, at)
+    seen = [c for c in FAILURE_CLASSES if any(r["class"] == format_class(c) for r in rows)]
+    columns = columns_for(len(table.tasks), narrow=narrow)
+    wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
+    lengths = [format_length(n) for n in table.lengths]
+    panels = []
+    for number, task in enumerate(table.tasks):
+        names, colours = [format_class(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
+        panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
+        title = sanitise(task, 60) if len(table.tasks) > 1 else ""
+        panels.append(panel | rows_of("classes", number) | panel_title(title))
+    chart: ChartSpec = {"concat": panels, "columns": columns, "spacing": 26}
+    counts = ", ".join(f"{format_class(c)} {n}" for c, n in table.whole.classes.items())
+    return Figure(chart, {"classes": rows}, f"Outcomes of samples: {counts}.")
+
+
+def _segments(number: int, task: str, length: int, tally: Tally, at: int) -> list[ChartRow]:
+    """Stacked here rather than by Vega, to keep the order of the classes: correct at the bottom."""
+    total, start, rows = tally.done + tally.failed, 0.0, []
+    for name in FAILURE_CLASSES:
+        count = tally.classes.get(name, 0)
+        if not count:
+            continue
+        end = start + count / total
+        length_name, class_name = format_length(length), format_class(name)
+        label = f"{task}, length {length_name}: {class_name}, {count} of {format_count(total, 'sample')}"
+        select = selection(at, number, length, failure_class=name)
+        rows.append(
+            {"panel": number, "length": length_name, "class": class_name, "start": start, "end": end,
+             "label": selectable(select, label)}
+        )  # fmt: skip
+        start = end
+    return rows
+
+
+def _bars(
+    lengths: list[str], names: list[str], colours: list[str], wide: float, height: float, *, narrow: bool
+) -> ChartSpec:
+    title = "share of samples" if height >= 200 else None
+    axis = alt.Axis(format=".0%", values=[0, 0.5, 1], title=title, **QUIET)
+    legend = alt.Legend(
+        title=None, orient="bottom", columns=4 if narrow else 6, symbolType="square", symbolStrokeWidth=0
+    )
+    bar = (
+        alt.Chart()
+        .mark_rect(stroke=LINE, strokeWidth=0.5, ariaRoleDescription="share")
+        .encode(
+            length_columns(lengths),
+            alt.Y("start:Q", scale=alt.Scale(domain=[0, 1]), axis=axis),
+            alt.Y2("end:Q"),
+            alt.Fill("class:N", scale=alt.Scale(domain=names, range=colours), legend=legend),
+            alt.Description("label:N"),
+        )
+    )
+    return layered([bar], wide, height)
 
 
 # --- differences between two runs ---------------------------------------------------------------
@@ -183,9 +255,9 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
     most = max((len(d) for d in depths.values()), default=1)
     size = CellSize.fitting(len(lengths), most, columns, narrow=narrow)
     wide = size.width if deep else (330.0 if narrow else 500.0)
-    parts: list[Spec] = [_length_strip(lengths, wide, _widest(found.of("length")))]
+    parts: list[ChartSpec] = [_length_strip(lengths, wide, _widest(found.of("length")))]
 
-    def cells(rows: Sequence[str], title: str | None, panel: int) -> Spec:
+    def cells(rows: Sequence[str], title: str | None, panel: int) -> ChartSpec:
         x, y = length_columns(lengths), named_rows(rows, title)
         return heatmap_cells(x, y, size, CellLayers(), DIFFERENCE_COLOUR) | rows_of("cells", panel)
 
@@ -200,7 +272,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
         size = CellSize.exactly(len(lengths), len(flat), wide / len(lengths), 31.0, narrow=narrow)
         parts.append(cells(list(map(format_task, flat)), None, TASKS_PANEL))
     parts.append(caption(NOTE, max(300.0, columns * wide)))
-    chart: Spec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
+    chart: ChartSpec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
     base, candidate = (sanitise(name, 60) for name in names)
     if titled:  # two names in the width of a column
         chart["title"] = {"text": candidate, "subtitle": f"minus {base}", "fontSize": 13}
@@ -212,47 +284,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
         ],
         "lengths": [_length_row(d) for d in found.of("length")],
     }
-    return Figure(chart, data, f"Map of differences, {candidate} minus {base}. {sentence(found)}")
-
-
-def sentence(found: Comparison) -> str:
-    """The overall difference, and every part that differs after correction."""
-    overall = found.overall
-    total = f"{points(overall)} points overall on {format_pairs(found.pairs, found.documents)}"
-    # With one task, the task is the whole.
-    parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
-    changed = [d for d in parts if d.verdict in ("worse", "better")]
-    if overall.verdict == "not significant" and not changed:
-        interval = overall.estimate.interval
-        if interval.low <= 0 <= interval.high:
-            return f"No difference seen: {total}."
-        # With few documents or many tests, an interval without zero can still be chance.
-        return f"Not settled: {total}, which may still be chance (p {overall.adjusted:.2g} after correction)."
-    listed = "".join(f"; {d.verdict} {_part(d)}, {points(d)}" for d in changed)
-    verdict = "mixed" if overall.verdict == "not significant" else overall.verdict
-    return f"{verdict.capitalize()}: {total}{listed}."
-
-
-def format_pairs(pairs: int, documents: int) -> str:
-    """`220 paired prompts of 30 documents`, or `... (3 documents: too few to rely on)`."""
-    of = f" of {format_count(documents, 'document')}" if FEW_CLUSTERS <= documents < pairs else ""
-    return f"{pairs:,} paired prompts{of}{format_few(documents)}"
-
-
-def format_few(documents: int) -> str:
-    """` (3 documents: too few to rely on)`; empty from five documents on."""
-    return f" ({format_count(documents, 'document')}: too few to rely on)" if documents < FEW_CLUSTERS else ""
-
-
-def points(d: Difference) -> str:
-    """`-4.2 (95%: -6.0 to -2.4)`."""
-    interval = d.estimate.interval
-    return f"{100 * d.estimate.mean:+.1f} (95%: {format_span(100 * interval.low, 100 * interval.high, '+.1f')})"
-
-
-def _part(d: Difference) -> str:
-    name = sanitise(d.name.partition(":")[2], 60)
-    return {"length": f"at {name}", "task": f"on {name}", "depth": f"in the {name} of the document"}.get(d.scope, name)
+    return Figure(chart, data, f"Map of differences, {candidate} minus {base}. {format_comparison(found)}")
 
 
 def _tested_title(task: str, found: Comparison) -> str:
@@ -260,7 +292,7 @@ def _tested_title(task: str, found: Comparison) -> str:
     return sanitise(task, 50) + (f": {own.verdict}" if own and own.verdict in ("worse", "better") else "")
 
 
-def _length_strip(lengths: list[str], wide: float, limit: float) -> Spec:
+def _length_strip(lengths: list[str], wide: float, limit: float) -> ChartSpec:
     base = alt.Chart().encode(length_columns(lengths, axis=False))
     axis = alt.Axis(format="+d", values=[-limit, 0, limit], title="all", **QUIET)
     scale = alt.Scale(domain=[-limit, limit])
@@ -281,27 +313,25 @@ def _widest(differences: Sequence[Difference]) -> float:
 
 
 def _difference_cell(d: Difference, *, in_depth: bool) -> HeatmapCell:
-    task, length, depth = str(d.key[0]), format_length(int(d.key[1] or 0)), d.key[2]
+    task, length, depth = str(d.key[0]), int(d.key[1] or 0), None if d.key[2] is None else float(d.key[2])
     mean = 100 * d.estimate.mean
-    where = f"{sanitise(task, 60)}, length {length}" + (
-        "" if depth is None else f", depth {format_depth(float(depth))}"
-    )
     cell = HeatmapCell(
-        row=format_depth(float(depth or 0.0)) if in_depth else format_task(task),
-        column=length,
+        row=format_depth(depth or 0.0) if in_depth else format_task(task),
+        column=format_length(length),
         mean=mean,
         value=f"{mean:+.0f}" if mean else "0",
         note="",
-        label=f"{where}: {points(d)} points, {d.lost} lost and {d.gained} gained of {d.estimate.n}; not tested",
+        label=f"{format_place(task, length, depth)}: {format_points(d)} points, {d.lost} lost and {d.gained} gained of "
+        f"{d.estimate.n}; not tested",
     )
     return cell.coloured(DIFFERENCE, 0.5 + mean / (2 * FULL_POINTS))
 
 
-def _length_row(d: Difference) -> DataRow:
+def _length_row(d: Difference) -> ChartRow:
     interval = d.estimate.interval
     name = format_length(int(d.key[0] or 0))
     return {
         "length": name, "mean": 100 * d.estimate.mean, "low": 100 * interval.low, "high": 100 * interval.high,
         "colour": HEAD if d.verdict in ("worse", "better") else LINE,
-        "label": f"length {name}, all tasks and depths: {points(d)} points, {d.verdict}",
+        "label": f"length {name}, all tasks and depths: {format_points(d)} points, {d.verdict}",
     }  # fmt: skip

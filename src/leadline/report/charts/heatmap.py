@@ -12,9 +12,9 @@ import numpy as np
 from leadline.core.format import format_count, format_depth, format_length, format_percent, sanitise
 from leadline.report.charts.theme import (
     QUIET,
-    DataRow,
+    ChartRow,
+    ChartSpec,
     Figure,
-    Spec,
     caption,
     layered,
     panel_title,
@@ -53,14 +53,14 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
     deep = [panel for panel in panels if panel.means]
     columns = columns_for(len(deep), narrow=narrow)
     size = CellSize.fitting(len(table.lengths), max((len(p.rows) for p in deep), default=1), columns, narrow=narrow)
-    cells: list[DataRow] = []
-    means: list[DataRow] = []
+    cells: list[ChartRow] = []
+    means: list[ChartRow] = []
     for number, panel in enumerate(panels):
         place = {"panel": number if panel.means else TASKS_PANEL}
         cells += [cell_row(cell) | place for cell in panel.cells]
         means += [cell_row(mean) | place for mean in panel.means]
     layers = CellLayers.needed(cells)
-    parts: list[Spec] = []
+    parts: list[ChartSpec] = []
     for start in range(0, len(deep), columns):
         row = [
             _task_panel(
@@ -73,7 +73,7 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
     notes, alternative = _caption(run), _alternative(run)
     if smoothed:
         notes, alternative = f"{SMOOTHED} {notes}", f"{SMOOTHED} {alternative}"
-    chart: Spec = {
+    chart: ChartSpec = {
         "vconcat": [*parts, caption(notes, columns * size.width if deep else 500)],
         "spacing": 20,
         "resolve": {"scale": {"fill": "shared"}},
@@ -123,7 +123,7 @@ class CellLayers(NamedTuple):
     noted: bool = False
 
     @classmethod
-    def needed(cls, cells: Iterable[DataRow]) -> CellLayers:
+    def needed(cls, cells: Iterable[ChartRow]) -> CellLayers:
         seen = [(cell["mean"] is None, bool(cell["note"])) for cell in cells]
         return cls(any(empty for empty, _ in seen), any(noted and not empty for empty, noted in seen))
 
@@ -146,7 +146,7 @@ DIFFERENCE_COLOUR = CellColour(
 )
 
 
-def cell_row(cell: HeatmapCell) -> DataRow:
+def cell_row(cell: HeatmapCell) -> ChartRow:
     return {
         "length": cell.column, "row": cell.row, "mean": cell.mean, "low": cell.low, "high": cell.high,
         "value": cell.value, "note": cell.note, "colour": cell.colour, "ink": cell.ink,
@@ -175,7 +175,7 @@ def named_rows(rows: Sequence[str], title: str | None) -> alt.Y:
 
 def heatmap_cells(
     x: alt.X, y: alt.Y, size: CellSize, optional: CellLayers, colour: CellColour = ACCURACY_COLOUR
-) -> Spec:
+) -> ChartSpec:
     """Coloured cells with their numbers, and dashed outlines for cells without data. The caller joins the rows."""
     base = alt.Chart().encode(x, y)
     known, unknown = base.transform_filter(f"!({_NO_DATA})"), base.transform_filter(_NO_DATA)
@@ -216,7 +216,7 @@ def _numbers(known: alt.Chart, unknown: alt.Chart, size: float, optional: CellLa
 
 def _task_panel(
     table: Table, number: int, data: HeatmapData, size: CellSize, optional: CellLayers, *, first: bool, last: bool
-) -> Spec:
+) -> ChartSpec:
     """The means over all depths above, the cells below. Only outer panels have axis titles."""
     lengths = [format_length(n) for n in table.lengths]
     # A title longer than the panel is tall would push the rows of the figure out of line.
@@ -225,18 +225,18 @@ def _task_panel(
         length_columns(lengths, titled=last), named_rows(data.rows, depth if first else None), size, optional
     )
     means = _mean_strip(lengths, size, titled=first)
-    panel: Spec = {"vconcat": [means | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
+    panel: ChartSpec = {"vconcat": [means | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
     return panel | (panel_title(data.title) if len(table.tasks) > 1 else {})
 
 
-def _tasks_panel(data: HeatmapData, optional: CellLayers, *, narrow: bool) -> Spec:
+def _tasks_panel(data: HeatmapData, optional: CellLayers, *, narrow: bool) -> ChartSpec:
     wide = min(62.0, max(13.0, (330 if narrow else 620) / len(data.columns)))
     size = CellSize.exactly(len(data.columns), len(data.rows), wide, 31.0, narrow=narrow)
     cells = heatmap_cells(length_columns(data.columns), named_rows(data.rows, None), size, optional)
     return cells | rows_of("cells", TASKS_PANEL)
 
 
-def _mean_strip(lengths: Sequence[str], size: CellSize, *, titled: bool) -> Spec:
+def _mean_strip(lengths: Sequence[str], size: CellSize, *, titled: bool) -> ChartSpec:
     """All depths together with their intervals, which single cells have no room for."""
     tall = 62 if size.height >= 240 else 40
     known = alt.Chart().transform_filter(f"!({_NO_DATA})").encode(length_columns(lengths, axis=False))
@@ -282,7 +282,7 @@ def _smoothed_cells(surface: SmoothSurface, data: HeatmapData) -> dict[tuple[str
 # --- titles and captions ------------------------------------------------------------------------
 
 
-def _heading(run: Run) -> Spec:
+def _heading(run: Run) -> ChartSpec:
     """Model, tasks, reading mode, number of samples and date."""
     table, whole = run.table, run.table.whole
     tasks = ", ".join(table.tasks) if len(table.tasks) <= 4 else f"{len(table.tasks)} tasks"

@@ -13,7 +13,17 @@ import altair as alt
 
 from leadline.core.format import format_length, format_percent, sanitise
 from leadline.report.charts.curves import MANY, band_layers, length_axis
-from leadline.report.charts.theme import QUIET, SERIES, DataRow, Figure, Spec, caption, layered, panel_title, rows_of
+from leadline.report.charts.theme import (
+    QUIET,
+    SERIES,
+    ChartRow,
+    ChartSpec,
+    Figure,
+    caption,
+    layered,
+    panel_title,
+    rows_of,
+)
 from leadline.results.run import MetricName, Run
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import metric_of
@@ -57,16 +67,16 @@ def distance_curves(run: Run, *, narrow: bool = False) -> Figure:
 def _figure(panels: Sequence[MetricPanel], x_title: str, title: str, *, narrow: bool) -> Figure:
     places = [format_length(n) for n in sorted({n for panel in panels for n in panel.found})]
     wide = 300 if narrow else 270
-    parts: list[Spec] = []
-    rows: list[DataRow] = []
+    parts: list[ChartSpec] = []
+    rows: list[ChartRow] = []
     for number, panel in enumerate(panels):
         rows += [_row(number, panel, n, found) for n, found in sorted(panel.found.items())]
         drawn = layered(_layers(places, panel.unit, x_title, SERIES[number % MANY]), wide, 120)
         named = panel_title(sanitise(panel.title, 60), fontSize=12, offset=6, frame="group")
         parts.append(drawn | rows_of("metrics", number) | named)
     resolve = {"scale": {"y": "independent"}}
-    grid: Spec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": resolve}
-    chart: Spec = {"vconcat": [grid, caption(NOTE, wide)], "spacing": 12}
+    grid: ChartSpec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": resolve}
+    chart: ChartSpec = {"vconcat": [grid, caption(NOTE, wide)], "spacing": 12}
     return Figure(chart, {"metrics": rows}, f"{title}. {'; '.join(row['label'] for row in rows)}.")
 
 
@@ -77,7 +87,7 @@ def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt
     return band_layers(alt.Chart().encode(length_axis(places, x_title), color=alt.value(colour)), scale, axis)
 
 
-def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> DataRow:
+def _row(number: int, panel: MetricPanel, place: int, found: Estimate) -> ChartRow:
     mean, low, high = found.mean, found.interval.low, found.interval.high
     if panel.is_loss:
         mean, low, high = (math.exp(min(nats, 700.0)) for nats in (mean, low, high))
@@ -109,13 +119,13 @@ def has_perplexity_and_retrieval(run: Run) -> bool:
     return bool(_of(run, "mean_nll")) and bool(run.table.tasks or _of(run, "retrieval_gain"))
 
 
-def perplexity_and_retrieval(run: Run, *, narrow: bool = False) -> Figure:
+def perplexity_and_retrieval(run: Run) -> Figure:
     """Perplexity on the left axis, accuracy and gain on the right one."""
     accuracy = {n: t.estimate for n, t in sorted(run.table.by_length.items()) if t.estimate is not None}
-    return perplexity_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"), narrow=narrow)
+    return perplexity_figure(_of(run, "mean_nll"), accuracy, _of(run, "retrieval_gain"))
 
 
-def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, narrow: bool = False) -> Figure:
+def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength) -> Figure:
     """From estimates by length: mean NLL in nats, share of needles found, gain in nats."""
     left = [_axis_row(PERPLEXITY, n, e, math.exp) for n, e in losses.items()]
     right = [_axis_row(ACCURACY, n, e, lambda share: share) for n, e in accuracy.items()]
@@ -125,7 +135,7 @@ def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, 
             _axis_row(GAIN, n, e, lambda nats: max(nats / most, 0.0), unit=" of its maximum") for n, e in gains.items()
         ]
     places = [format_length(n) for n in sorted({int(row["tokens"]) for row in [*left, *right]})]
-    wide = 300 if narrow else 520
+    wide = 520
     shown = [name for name in COLOURS if any(row["series"] == name for row in [*left, *right])]
     low = min(row["low"] for row in left)
     scale = alt.Scale(domainMin=min(1.0, low), domainMax=2 * max(row["mean"] for row in left), clamp=True)
@@ -135,13 +145,13 @@ def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength, *, 
         layered(_lines("left", places, shown, scale, axis), wide, 260),
         layered(_lines("right", places, shown, alt.Scale(domain=[0, 1], clamp=True), share), wide, 260),
     ]
-    both: Spec = {
+    both: ChartSpec = {
         "layer": [{"layer": chart["layer"]} for chart in charts],
         "width": wide,
         "height": 260,
         "resolve": {"scale": {"y": "independent"}},
     }
-    chart: Spec = {"vconcat": [both, caption(AXES_NOTE, wide)], "spacing": 12}
+    chart: ChartSpec = {"vconcat": [both, caption(AXES_NOTE, wide)], "spacing": 12}
     labels = "; ".join(row["label"] for row in [*left, *right])
     return Figure(chart, {"left": left, "right": right}, f"Perplexity and retrieval over length. {labels}.")
 
@@ -176,7 +186,7 @@ def _lines(data: str, places: list[str], names: list[str], scale: alt.Scale, axi
     return band_layers(alt.Chart(alt.NamedData(data)).encode(length_axis(places), colour), scale, axis)
 
 
-def _axis_row(series: str, tokens: int, found: Estimate, shown: Transform, *, unit: str = "") -> DataRow:
+def _axis_row(series: str, tokens: int, found: Estimate, shown: Transform, *, unit: str = "") -> ChartRow:
     low, high = found.interval.low, found.interval.high
     bounded = math.isfinite(low) and math.isfinite(high)
     mean = shown(found.mean)

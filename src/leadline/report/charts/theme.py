@@ -15,8 +15,8 @@ import altair as alt
 
 from leadline.report.heatmap_data import HEAD, INK, LINE, MUTED, TEXT
 
-DataRow = dict[str, Any]
-Spec = dict[str, Any]
+ChartRow = dict[str, Any]
+ChartSpec = dict[str, Any]
 
 FONT: Final = "Liberation Sans, Arial, Arimo, Helvetica, Nimbus Sans, sans-serif"
 SERIES: Final = ("#3174a7", "#e69f00", "#7b3294", "#009e73", "#d55e00", "#56b4e9")
@@ -49,11 +49,11 @@ _CONFIG: Final[dict[str, Any]] = {
 class Figure:
     """A Vega-Lite definition, the named rows it is drawn from, and a text alternative."""
 
-    chart: Spec
-    data: Mapping[str, list[DataRow]]
+    chart: ChartSpec
+    data: Mapping[str, list[ChartRow]]
     alternative: str
 
-    def spec(self, *, background: str = "white") -> Spec:
+    def spec(self, *, background: str = "white") -> ChartSpec:
         """The complete definition. Data sets are named, so that panels can share them."""
         return self.chart | {
             "$schema": alt.SCHEMA_URL,
@@ -65,7 +65,7 @@ class Figure:
         }
 
 
-def layered(layers: Sequence[alt.Chart], width: float, height: float) -> Spec:
+def layered(layers: Sequence[alt.Chart], width: float, height: float) -> ChartSpec:
     """Layers as a plain definition. Panels are combined as plain definitions too: altair copies a chart each time it
     is put into another, which takes seconds for a dozen panels."""
     plain = [layer.to_dict(validate=False, context={"top_level": False}) for layer in layers]
@@ -75,16 +75,16 @@ def layered(layers: Sequence[alt.Chart], width: float, height: float) -> Spec:
     return {"layer": plain, "width": width, "height": height}
 
 
-def rows_of(name: str, panel: int) -> Spec:
+def rows_of(name: str, panel: int) -> ChartSpec:
     """The rows of one panel, to be joined to its definition."""
     return {"data": {"name": name}, "transform": [{"filter": f"datum.panel === {panel}"}]}
 
 
-def panel_title(text: str, **changes: Any) -> Spec:
+def panel_title(text: str, **changes: Any) -> ChartSpec:
     return {"title": {"text": text, "fontSize": 13, "offset": 8} | changes} if text else {}
 
 
-def caption(text: str, width: float) -> Spec:
+def caption(text: str, width: float) -> ChartSpec:
     """Small print under a figure, wrapped to its width."""
     lines = textwrap.wrap(text, max(30, int(width / 4.7)))
     mark = alt.Chart().mark_text(

@@ -1,5 +1,5 @@
-"""Judges: rubrics, the prompt that a judge reads, its reply, the rules that need no judge, and known cases.
+"""Judges: rubrics, the prompt that a judge reads, its reply, what needs no judge, and which judge may grade.
 
 Pure functions of records and texts. Asking a judge is `leadline.run.judge`, what the verdicts say is
-`leadline.results.judged`.
+`leadline.results.judge_results`.
 """

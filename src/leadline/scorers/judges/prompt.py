@@ -1,8 +1,8 @@
-"""What a judge reads, and how its reply is read.
+"""What a judge reads, how its reply is read, and which answers need no judge.
 
 The rubric comes first and is the same for all samples, so that a server keeps it in its prefix cache; the sample comes
 last. The judge never sees the document: it gets the question, the targets, the evidence with some text around it, and
-the answer without its thinking. Every text of the sample stands between lines with a code. The code is a hash of all of
+the answer without its thinking. Every text of the sample is between lines with a code. The code is a hash of all of
 these texts, so that none of them can contain its own, and it is checked that none does.
 
 A reply is read only as JSON with exactly the keys that were asked for. Nothing is searched for in prose: a reply that
@@ -21,7 +21,9 @@ from typing import Any
 from leadline.core.records import Completion, Record
 from leadline.core.seeds import digest
 from leadline.core.types import Match
+from leadline.scorers.answer_forms import Words
 from leadline.scorers.judges.rubric import AskedItem, ItemAnswer, Rubric, score
+from leadline.scorers.normalise import bare
 from leadline.text.chat import TAGS, split_thinking
 
 REASON_CHARACTERS = 1000
@@ -248,3 +250,61 @@ def _verdict(value: dict[str, Any], prompt: JudgePrompt, *, alone: bool) -> Pars
     reason = value.get("reason")
     shown = reason[:REASON_CHARACTERS] if isinstance(reason, str) else ""
     return ParsedReply(answers, score(prompt.items, answers), shown)
+
+
+# --- what needs no judge: an exact answer is right; an empty, refused or cut-off one is wrong
+
+
+@dataclass(frozen=True, slots=True)
+class RuleVerdict:
+    rule: str
+    value: float
+
+
+def decide(record: Record, match: Match) -> RuleVerdict | None:
+    """What a rule says about an answer; None where it takes a judge."""
+    assert isinstance(record.outcome, Completion)
+    if not answer_text(record).strip() or record.failure_class == "empty":
+        return RuleVerdict("empty", 0.0)
+    if record.failure_class == "refused":
+        return RuleVerdict("refused", 0.0)
+    if record.failure_class == "cut_off":
+        return RuleVerdict("cut off", 0.0)
+    if is_exact(record.targets, record.outcome.text, match):
+        return RuleVerdict("exact match", 1.0)
+    return None
+
+
+def is_exact(targets: Sequence[str], answer: str, match: Match) -> bool:
+    """Whether the answer is the target, or the list of all targets, and nothing else."""
+    wanted = {bare(target) for target in targets} - {""}
+    if not wanted or not bare(answer):
+        return False
+    if match == "any" or len(wanted) == 1:
+        return bare(answer) in wanted
+    return {bare(part) for part in re.split(r"[,;\n]|\band\b", answer)} - {""} == wanted
+
+
+def plain_answers(sample: JudgedSample, items: Sequence[AskedItem], right: bool | None = None) -> dict[str, ItemAnswer]:
+    """What the words of the answer alone say to each item, or what is known about a known case (`right`).
+
+    A simulated judge starts from it.
+    """
+    words = Words(sample.answer)
+    found: dict[str, ItemAnswer] = {}
+    for asked in items:
+        targets = asked.targets or (sample.targets if asked.item.scale else ())
+        hits = sum(words.count(target) > 0 for target in targets)
+        stated = bool(targets) and (hits > 0 if sample.match == "any" else hits == len(targets))
+        if right is not None:
+            stated = right and asked.item.role == "credit"
+        if asked.item.scale is not None:
+            found[asked.key] = asked.item.scale[1 if stated else 0]
+        else:
+            found[asked.key] = "yes" if stated else "no"
+    return found
+
+
+def rubric_fits(rubric: Rubric, targets: Sequence[str]) -> bool:
+    """Whether a sample has what the rubric asks about."""
+    return bool(targets) or not any(item.each for item in rubric.items)

@@ -210,8 +210,8 @@ class CountedBank:
 
     @property
     def _trusts_others(self) -> bool:
-        """Whether so many joints of a bank in which all are alike are proven that the others are trusted, where the
-        tokenizer splits between their characters."""
+        """Whether enough joints of a bank in which all are alike are proven to trust the others, where the tokenizer
+        splits between their characters."""
         return self.bank.alike and self._proven >= ENOUGH and not self._failed
 
     def _judge(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:

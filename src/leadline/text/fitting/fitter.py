@@ -27,13 +27,12 @@ from leadline.core.errors import TokenizerError
 from leadline.core.format import format_list
 from leadline.core.types import Document, Frame, Match
 from leadline.text.corpora import Corpus, CorpusTokens
+from leadline.text.fillers import ShuffledFiller, Stretch
 from leadline.text.fitting.bank import CountedBank, count_bank
 from leadline.text.fitting.conversation import rendered_bank, rendered_draft, verbatim_conversation
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
 from leadline.text.fitting.verbatim import verbatim_document
-from leadline.text.shuffled import Shuffled
-from leadline.text.sources import Stretch
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -81,7 +80,7 @@ class Fitter:
             if draft.conversation:
                 return self._fitted_conversation(draft, filler)
             counted = self._bank(filler)
-            if isinstance(filler, Stretch | Shuffled):
+            if isinstance(filler, Stretch | ShuffledFiller):
                 filler = filler.placed(counted.starts, self.depths, self.added_depths)
             return self._fitted(replace(draft, filler=filler), counted, self._frame_for(draft))
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn, cast
 
 import numpy as np
 
-from leadline.core.drafts import Composer, Draft, Fact, Filler, Question, Room
+from leadline.core.drafts import Composer, Draft, Fact, Filler, Question, SegmentSize
 from leadline.core.errors import LengthError
 from leadline.core.types import Document, Frame, Planted, Probe
 from leadline.text.fitting.assembly import Assembly, Span
@@ -116,7 +116,7 @@ class DocumentSearch:
         self.writer = StretchWriter(counted, order, self.assembly, len(self.opening))
         self.used = 0
         """Pieces of the order that are used up."""
-        self.rooms: list[Room] = []
+        self.segments: list[SegmentSize] = []
         """What the composer was asked for, stretch by stretch."""
         self.composed: Counter[int] = Counter()
         """How often it was asked for a number of tokens in this stretch."""
@@ -186,7 +186,7 @@ class DocumentSearch:
         """Fills the document up to where `asks` end it, so that all their prompts are exact; False if no layout did."""
         begun = self.assembly.token_count
         room = asks[0].cut - begun - sum(f.tokens for f in facts)
-        first = not self.rooms or self.draft.conversation
+        first = not self.segments or self.draft.conversation
         least = self.composer.least(self.counted.counts) if self.composer and first else 0
         if room < least and not (room == 0 and self.draft.conversation):
             self._fail_for_room(asks[0], len(facts), short=least - room)
@@ -196,7 +196,7 @@ class DocumentSearch:
         while (layout := self._choose(asks, tokens, wanted, attempt)) is not None:
             off = self._write(asks, layout, [f.fact for f in facts])
             if off == 0:
-                self.rooms.append(Room(tokens, self.composed[tokens] - 1))
+                self.segments.append(SegmentSize(tokens, self.composed[tokens] - 1))
                 return True
             self.assembly.restore(state)
             if self.composer and isinstance(self.composer, Filler) and (off is None or abs(off) > FEW):
@@ -215,9 +215,9 @@ class DocumentSearch:
         if self.composer is None:
             return self.writer.choose(self.used, tokens, [a.cut - asks[0].cut for a in asks], wanted, first)
         for attempt in range(first, COMPOSITIONS):
-            room = Room(tokens, self.composed[tokens])
+            size = SegmentSize(tokens, self.composed[tokens])
             self.composed[tokens] += 1
-            stretches = self.composer.compose([*self.rooms, room], self.counted.counts)
+            stretches = self.composer.compose([*self.segments, size], self.counted.counts)
             if stretches is not None:
                 pieces = stretches[-1]
                 sound = self.counted.joints(pieces) if len(pieces) else np.zeros(0, np.bool_)
@@ -272,7 +272,7 @@ class DocumentSearch:
             f"{ask.question.allowance} tokens for the answer need {short:,} more",
             where=f"{self.draft.id} at length {ask.length:,}",
             fix=f"the shortest length that can hold it is about {ask.length + short:,}",
-            floor=ask.length + short,
+            shortest=ask.length + short,
         )
 
     def fail(self, ask: _Ask | None = None) -> NoReturn:

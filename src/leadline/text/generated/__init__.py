@@ -66,17 +66,13 @@ class Grammar:
         self.digest = digest([VERSION, name, self.source])
         self.pieces_per_text = 250.0
         """Of the texts written last."""
-        self.waiting: WeakSet[Stream] = WeakSet()
+        self.waiting: WeakSet[GeneratedFiller] = WeakSet()
         """Streams without a text yet."""
         self.turn = threading.RLock()
 
-    @cached_property
+    @property
     def pieces(self) -> list[str]:
         return self._compiled[0]
-
-    @cached_property
-    def _tables(self) -> Tables:
-        return self._compiled[1]
 
     @cached_property
     def _compiled(self) -> tuple[list[str], Tables]:
@@ -93,23 +89,20 @@ class Grammar:
 
     @cached_property
     def _expander(self) -> Expander:
-        return Expander(self._tables)
+        return Expander(self._compiled[1])
 
-    def write(self, seed: int, first: int, count: int) -> Indices:
-        """The pieces of `count` texts from number `first` on, end to end. The texts of a seed have one voice: which
-        words are preferred of those that can stand for each other."""
-        return self._expander.write([seed], first, count)[0]
-
-    def write_several(self, seeds: Sequence[int], count: int) -> list[Indices]:
-        """The first `count` texts of each seed. Those of many seeds take little longer than those of one."""
-        return self._expander.write(seeds, 0, count)
+    def write(self, seeds: Sequence[int], first: int, count: int) -> list[Indices]:
+        """For each seed the pieces of `count` texts from number `first` on, end to end. Many seeds take little longer
+        than one. The texts of a seed have one voice: which words are preferred of those that can stand for each
+        other."""
+        return self._expander.write(seeds, first, count)
 
 
 class Tables(NamedTuple):
     """Of each variant: its alternatives, and how one is chosen. Of each alternative: its nodes."""
 
     pool: Indices
-    """Nodes of all alternatives, after all pieces: a piece stands for itself."""
+    """Nodes of all alternatives, after all pieces: a piece is its own expansion."""
     starts: Indices
     lengths: Indices
     first: Indices
@@ -282,7 +275,7 @@ def _occurrences(keys: Indices) -> Indices:
 # --- as haystacks -------------------------------------------------------------------------------
 
 
-class Stream:
+class GeneratedFiller:
     """The haystack of one document: texts of a seed, one after the other, as many as are needed.
 
     The first texts of short documents are written together with those of other streams that wait for theirs.
@@ -307,14 +300,14 @@ class Stream:
                 if self._texts == 0 and more <= FEW_TEXTS:
                     self._write_waiting(more)
                 else:
-                    self._add(self._grammar.write(self._seed, self._texts, more), more)
+                    self._add(self._grammar.write([self._seed], self._texts, more)[0], more)
                 self._grammar.pieces_per_text = len(self._order) / self._texts
         return self._order[:count]
 
     def _write_waiting(self, count: int) -> None:
         """Writes the first texts of this stream and of all that have none yet."""
         streams = list({self, *self._grammar.waiting})
-        orders = self._grammar.write_several([stream._seed for stream in streams], count)
+        orders = self._grammar.write([stream._seed for stream in streams], 0, count)
         for stream, order in zip(streams, orders, strict=True):
             stream._add(order, count)
 
@@ -346,13 +339,13 @@ class GeneratedText:
         return PieceBank(self.name, self.digest, pieces, False, closes, "\n" if lines else "", alike=True)
 
     def filler(self, *, seed: int) -> Filler:
-        return Stream(self.bank, self._grammar, seed)
+        return GeneratedFiller(self.bank, self._grammar, seed)
 
     def text(self, seed: int, characters: int) -> str:
-        """Whole texts of a seed, of at least so many characters together."""
+        """Whole texts of a seed, with at least this number of characters together."""
         written, number = "", 0
         while len(written) < characters:
-            order = self._grammar.write(seed, number, 8)
+            [order] = self._grammar.write([seed], number, 8)
             written += "".join([self.bank.pieces[i] for i in order.tolist()])
             number += 8
         return written

@@ -183,12 +183,6 @@ class _Synonyms:
 # --- compiling it -------------------------------------------------------------------------------
 
 
-class Slot(NamedTuple):
-    symbol: str
-    capital: bool
-    article: bool
-
-
 class Around(NamedTuple):
     """What an expansion is surrounded by: white space and text before its first word, text after its last."""
 

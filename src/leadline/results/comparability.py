@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from leadline.stats.compare import Pairs
+from leadline.results.run import Run
+from leadline.stats.compare import Pairs, pair
+from leadline.stats.observations import Failures
 
 TEMPLATE = "chat template"
 TOKENIZER = "tokenizer"
@@ -31,6 +33,14 @@ class Obstacle:
         verb = "differ" if self.what in ("lengths", "depths", "samples") else "differs"
         values = f" ({self.base} / {self.candidate})" if self.base or self.candidate else ""
         return f"{self.what} {verb}{values}: {self.why}"
+
+
+def pair_runs(base: Run, candidate: Run, *, failures: Failures = "excluded") -> tuple[Pairs, list[Obstacle]]:
+    """The prompts that both runs asked, and what differs between the runs. Questions without their document are left
+    out, as they are of every mean: what a model knows by heart would dilute what it reads."""
+    pairs = pair(base.table.as_asked, candidate.table.as_asked, failures=failures)
+    old, new = ({**run.manifest.compared(), "metrics": run.metrics} for run in (base, candidate))
+    return pairs, comparability(old, new, pairs)
 
 
 def comparability(base: Mapping[str, Any], candidate: Mapping[str, Any], pairs: Pairs | None = None) -> list[Obstacle]:

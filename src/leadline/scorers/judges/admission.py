@@ -1,40 +1,78 @@
-"""Twenty known cases that every judge grades before it grades anything else.
+"""Which judge may grade: not one of the tested model's own family, and none that fails twenty known cases.
 
-They say how often a judge accepts a right answer (sensitivity) and rejects a wrong one (specificity) where there is no
-doubt. A judge that fails here is refused: its verdicts on real answers cannot be better.
+The family of a model is its lineage: a judge of the tested model's own family prefers its own mistakes, so it is
+refused unless it is asked for. The known cases say how often a judge accepts a right answer (sensitivity) and rejects
+a wrong one (specificity) where there is no doubt. A judge that fails there is refused: its verdicts on real answers
+cannot be better.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
 from leadline.core.types import Cell
 from leadline.scorers.judges.prompt import JudgedSample
 
-CANARY = "canary"
+# --- families ---
+
+_FAMILIES: tuple[tuple[str, str], ...] = (
+    ("gpt", r"gpt|chatgpt|davinci|(?<![a-z])o[1345](?![a-z0-9])"),
+    ("claude", r"claude"),
+    ("gemini", r"gemini|gemma|palm"),
+    ("qwen", r"qwen|qwq"),
+    ("deepseek", r"deepseek"),
+    ("mistral", r"mistral|mixtral|ministral|magistral|codestral"),
+    ("llama", r"llama(?!cpp|\.cpp)|vicuna|alpaca|nemotron"),
+    ("smollm", r"smollm"),
+    ("phi", r"(?<![a-z])phi(?![a-z])"),
+    ("command", r"command-?[ra]|(?<![a-z])aya(?![a-z])|cohere"),
+    ("grok", r"grok"),
+    ("glm", r"glm"),
+    ("kimi", r"kimi|moonshot"),
+    ("minimax", r"minimax|abab"),
+    ("yi", r"(?<![a-z])yi(?![a-z])"),
+    ("olmo", r"olmo"),
+    ("falcon", r"falcon"),
+    ("granite", r"granite"),
+    ("jamba", r"jamba"),
+    ("internlm", r"internlm"),
+)
+"""Lineages by how their models are called. A distilled model carries two names; both count."""
+
+
+def families(*names: str) -> tuple[str, ...]:
+    """The families that the names of a model say; a model of no known family is a family of its own."""
+    simulated = [name for name in names if name.startswith("sim:")]
+    if simulated:
+        return ("sim-judge",) if simulated[0].startswith("sim:judge") else ("sim",)
+    bases = [name.partition("?")[0].rstrip("/").rpartition("/")[2].casefold() for name in names]
+    found = tuple(family for family, pattern in _FAMILIES if any(re.search(pattern, base) for base in bases))
+    return found or (re.sub(r"^[a-z]+:", "", bases[0]),)
+
+
+# --- known cases ---
+
+KNOWN_CASE = "canary"
 FLOOR = 0.6
 """The least sensitivity, and the least specificity, of a judge that may grade."""
-Kind = Literal["other words", "wrong value", "right plus wrong", "empty", "refusal", "injection"]
+CaseKind = Literal["other words", "wrong value", "right plus wrong", "empty", "refusal", "injection"]
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
-    kind: Kind
+class KnownAnswer:
+    kind: CaseKind
     sample: JudgedSample
     right: bool
 
     @property
-    def id(self) -> str:
-        return f"{self.kind} {CANARIES.index(self) + 1}"
-
-    @property
     def cell(self) -> Cell:
-        return Cell(CANARY, 0, None, CANARIES.index(self))
+        return Cell(KNOWN_CASE, 0, None, KNOWN_CASES.index(self))
 
 
-def _case(kind: Kind, question: str, targets: tuple[str, ...], evidence: str, answer: str) -> Canary:
-    return Canary(kind, JudgedSample(question, targets, answer, evidence=(evidence,)), kind == "other words")
+def _case(kind: CaseKind, question: str, targets: tuple[str, ...], evidence: str, answer: str) -> KnownAnswer:
+    return KnownAnswer(kind, JudgedSample(question, targets, answer, evidence=(evidence,)), kind == "other words")
 
 
 _NUMBER = (
@@ -63,7 +101,7 @@ _YEAR = (
     "The road was only a track then. The observatory on Mount Kell was built in 1927 and enlarged after the war.",
 )
 
-CANARIES: tuple[Canary, ...] = (
+KNOWN_CASES: tuple[KnownAnswer, ...] = (
     _case("other words", *_NUMBER, "For quiet-harbour the text gives 7,482,913 as the magic number."),
     _case("other words", *_NUMBER, "It is seven million four hundred eighty-two thousand nine hundred thirteen."),
     _case("other words", *_CITY, "Her second one? That was up in Trondheim, by the river."),

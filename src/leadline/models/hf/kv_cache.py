@@ -1,6 +1,6 @@
 """The keys and values of a document, as attention sees them: appended while reading, given back in spans.
 
-    Store          decides for every layer where its keys and values live, when the layer first writes
+    KVCache        decides for every layer where its keys and values live, when the layer first writes
     WindowLayer    a layer with local attention: only what the next token, or a row after a cut, still sees
     DeviceLayer    a layer in buffers on its device
     HostLayer      a layer in blocks of pinned host memory, brought back span by span (host_memory.py)
@@ -106,7 +106,7 @@ class WindowLayer:
         return sum(p.numel() * p.element_size() for _, planes in self.parts.values() for p in planes)
 
 
-class Store:
+class KVCache:
     """Keys and values of the document tokens read so far: windows and resident layers on the device, the others in host
     memory.
 
@@ -140,10 +140,6 @@ class Store:
         """Memory on the devices."""
         layers = sum(layer.bytes for layer in self._layers.values() if not isinstance(layer, HostLayer))
         return layers + sum(fetcher.bytes for fetcher in self._fetchers.values())
-
-    @property
-    def host_bytes(self) -> int:
-        return self.host.bytes
 
     @property
     def notes(self) -> tuple[str, ...]:

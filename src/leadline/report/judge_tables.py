@@ -4,53 +4,51 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
-from markupsafe import Markup
-from rich import box
 from rich.console import Console
-from rich.table import Table as Grid
 from rich.text import Text
 
-from leadline.core.format import format_depth, format_length, format_percent, format_tokens, sanitise
-from leadline.results.judged import Judged, read_judged
-from leadline.results.judged_means import JudgeScore
-from leadline.results.judged_summary import format_mean, judged_notes
+from leadline.core.format import (
+    format_depth,
+    format_length,
+    format_percent,
+    format_percent_range,
+    format_tokens,
+    sanitise,
+)
+from leadline.report.score_tables import TextTable, draw
+from leadline.results.judge_results import JudgeScore, RubricResults, read_judged
+from leadline.results.sentences import UNCORRECTED, judged_notes
 from leadline.stats.agreement import Agreement, Coefficient
-
-AGREEMENT_COLUMNS = ("n", "same verdict", "Krippendorff's α", "Gwet's AC1")
-
-
-class TextTable(NamedTuple):
-    """A table as texts: the terminal and the page draw the same one."""
-
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+from leadline.stats.intervals import Interval
 
 
-def judged_tables(judged: Judged) -> Iterator[TextTable]:
+def judged_tables(judged: RubricResults) -> Iterator[TextTable]:
+    table = partial(TextTable, wrapped=True)
     scores = [*zip(_letters(judged), judged.judges, strict=True)]
     shown = [*scores, *([("median", judged.panel)] if judged.panel else [])]
     columns = ("judge", "graded", "unparsed", "failed", "says yes", "naive mean", "corrected mean")
-    yield TextTable("judged means, with 95% intervals", columns, tuple(_mean_row(*named) for named in shown))
-    parts = ("part", "judge", "n", "says yes", "naive", "corrected", "tokens")
-    yield TextTable("judged means by length and depth", parts, tuple(_part_rows(shown)))
+    yield table("judged means, with 95% intervals", columns, [_mean_row(*named) for named in shown])
+    columns = ("part", "judge", "n", "says yes", "naive", "corrected", "tokens")
+    yield table("judged means by length and depth", columns, list(_part_rows(shown)))
     if judged.is_corrected:
         columns = ("judge", "corrected", "Rogan-Gladen", "accepts right", "rejects wrong", "labels", "worth")
-        yield TextTable("beside labels by people", columns, tuple(_correction_row(*named) for named in shown))
+        yield table("beside labels by people", columns, [_correction_row(*named) for named in shown])
     columns = ("judge", "accepts right", "rejects wrong", "unparsed", "worst kind", "requests", "tokens")
-    yield TextTable("known cases, and what the judge cost", columns, tuple(_known_row(*named) for named in scores))
+    yield table("known cases, and what the judge cost", columns, [_known_row(*named) for named in scores])
     if judged.agreement is not None:
         rows = [("all", *_agreement_cells(judged.agreement))]
         rows += [(format_length(at), *_agreement_cells(found)) for at, found in judged.by_length.items()]
         rows += [(_depth(at), *_agreement_cells(found)) for at, found in judged.by_depth.items()]
-        yield TextTable("agreement of judges, with 95% intervals", ("part", *AGREEMENT_COLUMNS), tuple(rows))
+        agreement = ("part", "n", "same verdict", "Krippendorff's α", "Gwet's AC1")
+        yield table("agreement of judges, with 95% intervals", agreement, rows)
         yield _map(judged)
 
 
-def judged_legend(judged: Judged) -> list[str]:
+def _legend(judged: RubricResults) -> list[str]:
     """Which judge each letter is, with its family."""
     return [
         f"{letter}: {sanitise(score.name, 120)} (family {', '.join(score.families) or 'unknown'}"
@@ -59,7 +57,7 @@ def judged_legend(judged: Judged) -> list[str]:
     ]
 
 
-def _letters(judged: Judged) -> list[str]:
+def _letters(judged: RubricResults) -> list[str]:
     return [chr(ord("A") + n) if n < 26 else str(n + 1) for n in range(len(judged.judges))]
 
 
@@ -71,8 +69,8 @@ def _mean_row(name: str, score: JudgeScore) -> tuple[str, ...]:
         f"{score.unparsed:,}",
         f"{score.failed:,}",
         _percent(score.yes_rate),
-        format_mean(score.naive.mean, score.naive.interval) if score.naive else "-",
-        format_mean(found.mean, found.interval) if found else "uncorrected",
+        _format_mean(score.naive.mean, score.naive.interval) if score.naive else "-",
+        _format_mean(found.mean, found.interval) if found else "uncorrected",
     )
 
 
@@ -96,8 +94,8 @@ def _correction_row(name: str, score: JudgeScore) -> tuple[str, ...]:
     found, rogan = score.corrected, score.rogan_gladen
     return (
         name,
-        format_mean(found.mean, found.interval) if found else "uncorrected",
-        format_mean(rogan.mean, rogan.interval) if rogan else "-",
+        _format_mean(found.mean, found.interval) if found else "uncorrected",
+        _format_mean(rogan.mean, rogan.interval) if rogan else "-",
         _percent(rogan.sensitivity) if rogan else "-",
         _percent(rogan.specificity) if rogan else "-",
         f"{found.labels}" if found else "-",
@@ -125,10 +123,14 @@ def _known_row(name: str, score: JudgeScore) -> tuple[str, ...]:
 def _agreement_cells(found: Agreement) -> tuple[str, ...]:
     return (
         f"{found.items:,}",
-        format_mean(found.raw.value, found.raw.interval),
+        _format_mean(found.raw.value, found.raw.interval),
         _coefficient(found.krippendorff),
         _coefficient(found.gwet),
     )
+
+
+def _format_mean(mean: float | None, interval: Interval | None) -> str:
+    return "-" if mean is None else f"{format_percent(mean)}% [{format_percent_range(interval)}]"
 
 
 def _coefficient(found: Coefficient) -> str:
@@ -141,7 +143,7 @@ def _percent(value: float) -> str:
     return f"{format_percent(value)}%" if math.isfinite(value) else "-"
 
 
-def _map(judged: Judged) -> TextTable:
+def _map(judged: RubricResults) -> TextTable:
     """Samples with different verdicts, by depth and length."""
     lengths = sorted({length for length, _ in judged.disagreement})
     depths = sorted({depth for _, depth in judged.disagreement}, key=lambda d: -1.0 if d is None else d)
@@ -150,7 +152,21 @@ def _map(judged: Judged) -> TextTable:
         found = [judged.disagreement.get((length, depth)) for length in lengths]
         rows.append((format_depth(depth), *(f"{f.differ} of {f.samples}" if f else "" for f in found)))
     title = "samples with different verdicts, depth down, length across"
-    return TextTable(title, ("depth", *map(format_length, lengths)), tuple(rows))
+    return TextTable(title, ("depth", *map(format_length, lengths)), rows, wrapped=True)
+
+
+def judged_section(judged: RubricResults) -> dict[str, Any]:
+    """What the page shows of one rubric."""
+    return {
+        "title": f"Rubric {judged.rubric}: {_state(judged)}",
+        "warning": UNCORRECTED,
+        "notes": [*judged_notes(judged), *_legend(judged)],
+        "tables": list(judged_tables(judged)),
+    }
+
+
+def _state(judged: RubricResults) -> str:
+    return f"corrected with {judged.labels} labels by people" if judged.is_corrected else "uncorrected"
 
 
 def show_judged(folder: Path, console: Console, labels: Path | None = None) -> bool:
@@ -158,56 +174,9 @@ def show_judged(folder: Path, console: Console, labels: Path | None = None) -> b
     plain = not console.is_terminal or console.no_color
     found = read_judged(folder, labels)
     for judged in found:
-        state = f"corrected with {judged.labels} labels" if judged.is_corrected else "uncorrected"
-        console.print(Text(f"\njudged, rubric {judged.rubric}: {state}", style="bold"))
-        for line in (*judged_notes(judged), *judged_legend(judged)):
+        console.print(Text(f"\njudged, rubric {judged.rubric}: {_state(judged)}", style="bold"))
+        for line in (*judged_notes(judged), *_legend(judged)):
             console.print(Text(line))
         for table in judged_tables(judged):
-            console.print(_grid(table, plain=plain))
+            console.print(draw(table, plain=plain))
     return bool(found)
-
-
-def _grid(table: TextTable, *, plain: bool) -> Grid:
-    grid = Grid(box=box.ASCII2 if plain else box.ROUNDED, header_style="bold", title=table.title, title_justify="left")
-    for number, column in enumerate(table.columns):
-        grid.add_column(column, justify="right" if number else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*map(Text, row))
-    return grid
-
-
-def judged_html(folder: Path, at: int) -> Markup:
-    """The section of the page; empty where nothing was judged."""
-    parts: list[Markup] = []
-    for judged in read_judged(folder):
-        state = f"corrected with {judged.labels} labels by people" if judged.is_corrected else "uncorrected"
-        parts.append(Markup("<h3>Rubric {}: {}</h3>\n").format(judged.rubric, state))
-        parts += [
-            Markup('<p class="{}">{}</p>\n').format("warning" if note.startswith("Uncorrected") else "small", note)
-            for note in (*judged_notes(judged), *judged_legend(judged))
-        ]
-        parts += [_html_table(table) for table in judged_tables(judged)]
-    if not parts:
-        return Markup("")
-    return Markup('<section id="judged-{}">\n<h2>Judged answers</h2>\n{}</section>\n').format(
-        at, Markup("").join(parts)
-    )
-
-
-def _html_table(table: TextTable) -> Markup:
-    head = Markup("").join(Markup('<th scope="col">{}</th>').format(column) for column in table.columns)
-    rows = Markup("").join(
-        Markup('<tr><th scope="row">{}</th>{}</tr>\n').format(row[0], _cells(row[1:])) for row in table.rows
-    )
-    return Markup(
-        '<h4>{}</h4>\n<div class="wide"><table>\n<thead><tr>{}</tr></thead>\n<tbody>\n{}</tbody></table></div>\n'
-    ).format(table.title, head, rows)
-
-
-def _cells(texts: Sequence[str]) -> Markup:
-    return Markup("").join(Markup("<td>{}</td>").format(text) for text in texts)
-
-
-def judged_link(folders: Sequence[Path]) -> list[tuple[str, str]]:
-    """The link to the section in the page's navigation, if it is there."""
-    return [("judged-0", "Judges")] if len(folders) == 1 and read_judged(folders[0]) else []

@@ -19,14 +19,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from leadline.stats.agreement import Agreement, Label, agreement
+from leadline.stats.agreement import Agreement, Rating, agreement
 from leadline.stats.intervals import Estimate, Interval, mean_interval, normal_quantile, t_quantile
-from leadline.stats.observations import FloatArray
-
-IntArray = npt.NDArray[np.int64]
-BoolArray = npt.NDArray[np.bool_]
+from leadline.stats.observations import BoolArray, FloatArray, IntArray
 
 UNSEEN = 0.5
 """Squared errors that two more labels in every stratum would have shown."""
@@ -254,7 +250,7 @@ class RaterQuality:
 
 
 def beside_truth(
-    ratings: Sequence[Label | None], truth: Sequence[Label | None], clusters: Sequence[str], resamples: int = 1000
+    ratings: Sequence[Rating | None], truth: Sequence[Rating | None], clusters: Sequence[str], resamples: int = 1000
 ) -> RaterQuality:
     """How right a rater is. The truth may be known for some items only: the mean is then corrected with those."""
     both = [(mine, known) for mine, known in zip(ratings, truth, strict=True) if mine is not None and known is not None]
@@ -320,7 +316,7 @@ def _partly_labelled(data: _Labelled) -> BoolArray:
 
 
 def _weights(data: _Labelled) -> FloatArray:
-    """How many samples of its stratum a labelled sample stands for."""
+    """How many samples of its stratum a labelled sample represents."""
     labelled = np.bincount(data.strata, data.where)
     return np.asarray((np.bincount(data.strata) / np.maximum(labelled, 1.0))[data.strata])
 
