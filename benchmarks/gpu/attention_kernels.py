@@ -87,7 +87,7 @@ def windows() -> None:
                     partial(kernel, q, first, second, width**-0.5, causal),
                     flops,
                 )
-        for masking in (sdpa._efficient_masked, sdpa._cudnn_masked):
+        for masking in (sdpa._efficient, sdpa._cudnn):
             setattr(parts, "masked_kernel_for", lambda *_, k=masking: k)  # noqa: B010
             pieces = [far[0][:, :, : size - 1], k], [far[1][:, :, : size - 1], v]
             band = partial(parts.attend_band, q, *pieces, sdpa.Scoring(width**-0.5), size)

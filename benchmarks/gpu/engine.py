@@ -26,7 +26,7 @@ import shapes
 import torch
 from shapes import DEPTHS, LENGTHS, NEW, Ids
 
-from leadline.core.contracts import Continuation
+from leadline.core.types import Continuation
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineRequest
 from leadline.models.hf.memory import GIB, DecoderShape
@@ -262,7 +262,7 @@ class Bench:
             assert nats is not None
             ratio = f"{seconds / self.prefill:.2f} of a prefill"
             row(f"NLL of {name}", f"{seconds:.2f} s, {self._extra():.2f} GiB extra", ratio)
-        # LongPPL's short contexts come after the whole document, whose store they take over.
+        # LongPPL's short contexts come after the whole document, whose KV cache they take over.
         starts = range(1024, 17 * 1024, 1024)
         peak_bytes(reset=True)
         seconds, _ = clock(lambda: [self.engine.nll(document[a : a + 5120], [], [(4096, 5120)]) for a in starts])
@@ -270,9 +270,9 @@ class Bench:
         row("LongPPL's short contexts, after all tokens of 128k", figure, f"{len(starts)} of 123 measured")
 
     def _extra(self) -> float:
-        """GiB at the peak beyond weights and store."""
-        store, keeper = self.engine.reader.store, self.engine.reader.keeper
-        held = (0 if store is None else store.bytes) + (0 if keeper is None else keeper.bytes)
+        """GiB at the peak beyond weights and KV cache."""
+        kv_cache, keeper = self.engine.reader.kv_cache, self.engine.reader.keeper
+        held = (0 if kv_cache is None else kv_cache.bytes) + (0 if keeper is None else keeper.bytes)
         return (peak_bytes() - self.weights - held) / GIB if GPU else 0.0
 
     def gain(self) -> None:

@@ -6,7 +6,7 @@
     PYTHONPATH=src python benchmarks/gpu/million.py llama-8b 1048576 fp8
 
 Random weights in bfloat16, 16 new tokens a probe. Prints the plan, progress every 65,536 tokens, then reading, probes,
-the memory of device and host, and with `resident=` whether the answers equal those of the resident store.
+the memory of device and host, and with `resident=` whether the answers equal those of the resident one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(
     shape: str, tokens: int = 1 << 20, resident: int | None = None, fp8: bool = False, *, twice: bool = True,
     tiny: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Returns what was measured. With `twice` the probes are asked again, when the document is in the store."""
+    """Returns what was measured. With `twice` the probes are asked again, when the document is in the KV cache."""
     begin = time.perf_counter()
     model = shapes.model_of(shape, "cuda" if GPU else "cpu", tiny=tiny)
     weights = torch.cuda.memory_allocated() if GPU else 0
@@ -80,19 +80,20 @@ def main(
     read = follow_reading(engine, 65536 if tokens > 65536 else 512)
     whole, answers = clock(lambda: engine.answer(document, asks))
     probing, again = clock(lambda: engine.answer(document, asks)) if twice else (float("nan"), answers)
-    store = engine.reader.store
-    assert store is not None
+    kv_cache = engine.reader.kv_cache
+    assert kv_cache is not None
     say(f"| {shape}, {tokens:,} tokens, {len(lengths)} x {DEPTHS} | {whole:.1f} s | probes alone {probing:.1f} s |")
     peak, most = peak_bytes() / GIB, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-    extra = peak - (weights + store.bytes) / GIB if GPU else 0.0
+    extra = peak - (weights + kv_cache.bytes) / GIB if GPU else 0.0
     say(
-        f"store {store.bytes / GIB:.1f} GiB on the device, {store.host_bytes / GIB:.1f} GiB on the host; peak "
-        f"{peak:.1f} GiB ({extra:.2f} beyond weights and store); host process {most:.1f} GiB"
+        f"KV cache {kv_cache.bytes / GIB:.1f} GiB on the device, {kv_cache.host.bytes / GIB:.1f} GiB on the host; peak "
+        f"{peak:.1f} GiB ({extra:.2f} beyond weights and KV cache); host process {most:.1f} GiB"
     )
     figures: dict[str, Any] = {
         "shape": shape, "tokens": tokens, "lengths": lengths, "depths": DEPTHS, "seconds": whole,
-        "probes_seconds": probing if twice else None, "read": list(read), "plan": plan, "store_gib": store.bytes / GIB,
-        "host_gib": store.host_bytes / GIB, "peak_gib": peak, "extra_gib": extra, "host_process_gib": most,
+        "probes_seconds": probing if twice else None, "read": list(read), "plan": plan,
+        "store_gib": kv_cache.bytes / GIB, "host_gib": kv_cache.host.bytes / GIB, "peak_gib": peak,
+        "extra_gib": extra, "host_process_gib": most,
         "notes": answers[0].notes, "answered": [sum(one.answer is not None for one in answers), len(answers)],
     }  # fmt: skip
     say(f"notes: {answers[0].notes}; answered {figures['answered'][0]} of {len(answers)}; "
@@ -102,7 +103,7 @@ def main(
         engine.resident = None
         same = sum(a.answer == b.answer for a, b in zip(answers, engine.answer(document, asks), strict=True))
         figures["equal_to_resident"] = [same, len(asks)]
-        say(f"answers equal to those of the resident store: {same} of {len(asks)}")
+        say(f"answers equal to those of the resident KV cache: {same} of {len(asks)}")
     return figures
 
 
