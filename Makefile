@@ -59,7 +59,7 @@ test: lint types
 
 test-real: setup
 	@$(PIP) install -e ".[ray]"
-	@$(BIN)/pytest -m real
+	@OMP_NUM_THREADS=$$(getconf _NPROCESSORS_ONLN) $(BIN)/pytest -m real
 
 coverage: setup
 	@$(BIN)/pytest -m "not real" -n auto --cov --cov-report=term:skip-covered --cov-report=xml

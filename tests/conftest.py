@@ -1,7 +1,9 @@
-"""Fixtures that several folders of tests share."""
+"""Fixtures that several folders of tests share, and the surroundings of all tests."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,12 @@ from support.commands import CommandResult, Say
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
+
+# Before numpy and torch are imported: threads of tiny models and matrices cost four times the CPU time they save.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Tests start hundreds of programs, each of which would compile all modules.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Hypothesis fails an example after 200 ms by default; on a busy machine any example can take that long.
 settings.register_profile("leadline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
