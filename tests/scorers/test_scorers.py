@@ -9,6 +9,9 @@ from hypothesis import strategies as st
 from leadline.core import registry
 from leadline.core.contracts import Scorer
 from leadline.core.types import Match
+from leadline.scorers.frontier import partial_credit
+from leadline.scorers.infinitebench import first_number, last_integer, leading_run
+from leadline.scorers.judges.rubric import AskedItem, load_rubric
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
 from leadline.scorers.normalise import bare, clean, post_process, visible
 from support.scorer_probes import make_probe, said
@@ -53,6 +56,16 @@ def test_the_normaliser_forgives_dress(given_text: str, cleaned: str) -> None:
 )
 def test_the_normaliser_does_not_forgive_another_spelling(one: str, other: str) -> None:
     assert clean(one) != clean(other)
+
+
+def test_an_answer_of_one_endless_number_is_wrong_and_no_error() -> None:
+    endless = "7" * 5000  # Python converts at most 4,300 digits
+    assert partial_credit(f"Answer: {endless}", "12") == 0.0
+    assert leading_run(f"12 {endless}", [12, 19]) == 0.5
+    assert last_integer(endless, 12) == first_number(endless, 12) == 0.0
+    grade = AskedItem("grade", load_rubric("scale").items[0])
+    assert grade.accepts("7") == 7
+    assert grade.accepts(endless) is None
 
 
 def test_visible_text_keeps_lines_and_letter_case() -> None:

@@ -24,7 +24,7 @@ from leadline.core.types import Probe
 from leadline.scorers.answer_forms import Words
 from leadline.scorers.denials import says_not_found
 from leadline.scorers.match import RuleScorer, listed
-from leadline.scorers.normalise import bare
+from leadline.scorers.normalise import bare, whole_number
 
 # --- graphwalks: sets of nodes ---------------------------------------------------------------------
 #
@@ -78,7 +78,6 @@ GRAPHWALKS_STRICT = RuleScorer("graphwalks.strict", _exact_node_set)
 SHORT_ANSWER_CHARACTERS = 20
 CREDIT = 0.75
 PHRASES = ("more common", "less common", "same frequency")
-_WHOLE = re.compile(r"\s*[-+]?\d+(?:_\d+)*\s*")
 
 
 def counted_answer(answer: str) -> str:
@@ -101,9 +100,10 @@ def partial_credit(answer: str, gold: str) -> float:
         return 1.0
     if said in PHRASES:
         return float(said in gold)
-    if _WHOLE.fullmatch(gold) and _WHOLE.fullmatch(said):
-        return float(CREDIT ** min(abs(int(gold) - int(said)), 1000))
-    return 0.0
+    right, given = whole_number(gold), whole_number(said)
+    if right is None or given is None:
+        return 0.0
+    return float(CREDIT ** min(abs(right - given), 1000))
 
 
 def _count(probe: Probe, answer: str) -> Score:

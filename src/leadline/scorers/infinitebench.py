@@ -15,6 +15,7 @@ from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.longbench import dataset_of, normalise_chinese, normalise_english
 from leadline.scorers.match import RuleScorer
+from leadline.scorers.normalise import whole_number
 from leadline.scorers.overlap import rouge_lsum_google, token_f1
 from leadline.store.benchmark_files import INFINITEBENCH
 
@@ -55,10 +56,7 @@ def character_named(prediction: str, label: GoldLabel) -> float:
 def last_integer(prediction: str, label: GoldLabel) -> float:
     """code_run: the last word is the label as a whole number."""
     words = prediction.strip().translate(_RUN_BREAKS).split()
-    try:
-        return float(bool(words) and int(words[-1]) == _first(label))
-    except ValueError:
-        return 0.0
+    return float(bool(words) and whole_number(words[-1]) == _first(label))
 
 
 def first_number(prediction: str, label: GoldLabel) -> float:
@@ -67,18 +65,15 @@ def first_number(prediction: str, label: GoldLabel) -> float:
     wanted = _first(label)
     if found is None:
         return 0.0
-    try:
-        return float((int if isinstance(wanted, int) else float)(found.group()) == wanted)
-    except ValueError:  # a decimal where a whole number is wanted
-        return 0.0
+    given = whole_number(found.group()) if isinstance(wanted, int) else float(found.group())
+    return float(given == wanted)
 
 
 def leading_run(prediction: str, label: GoldLabel) -> float:
     """math_calc: the share of the label that the answer's numbers begin with."""
-    numbers = [int(n) for n in re.findall(r"[0-9]+", prediction)]
     right = 0
-    for number, wanted in zip(numbers, label, strict=False):
-        if number != wanted:
+    for digits, wanted in zip(re.findall(r"[0-9]+", prediction), label, strict=False):
+        if whole_number(digits) != wanted:
             break
         right += 1
     return right / len(label)

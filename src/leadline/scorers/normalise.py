@@ -79,6 +79,15 @@ def bare(text: str) -> str:
     return clean(text).strip(_PUNCTUATION)
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text is, or None. Python converts no number of more than 4,300 digits, which an answer that
+    repeats one digit to its end can have."""
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
 def post_process(prediction: str) -> str:
     """What RULER does before it compares: strip, control characters to line breaks, strip again; nothing else."""
     return re.sub("[\x00-\x1f]", "\n", prediction.strip()).strip()

@@ -237,7 +237,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 def _verdict(value: dict[str, Any], prompt: JudgePrompt, *, alone: bool) -> ParsedReply:
     code = value.get("id")
-    if not (alone and code is None) and str(code).strip().casefold() != prompt.code and not (alone and code == ""):
+    if str(code).strip().casefold() != prompt.code and not (alone and code in (None, "")):
         return ParsedReply({}, None, problem="its id is not the code of the sample")
     answers: dict[str, ItemAnswer] = {}
     for asked in prompt.items:

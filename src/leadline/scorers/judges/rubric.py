@@ -24,6 +24,7 @@ from leadline.core.errors import UnknownName, UsageError
 from leadline.core.seeds import digest
 from leadline.core.spec import FrozenModel, validated
 from leadline.core.types import Match
+from leadline.scorers.normalise import whole_number
 
 ItemRole = Literal["credit", "veto", "note"]
 ItemAnswer = str | int
@@ -106,7 +107,7 @@ class AskedItem:
         """The answer that a value of the reply is, or None. Never a part of a longer word."""
         if self.item.scale is not None:
             low, high = self.item.scale
-            number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+            number = whole_number(value) if isinstance(value, str) and value.strip().isdecimal() else value
             whole = type(number) is int or (type(number) is float and number.is_integer())
             return int(number) if whole and low <= number <= high else None
         if isinstance(value, bool):
