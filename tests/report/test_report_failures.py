@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import run_command
+from leadline.results.run import load_run
+from leadline.results.verdict import verdict
 
 ASK = ["--lengths", "512,1k", "--depths", "3", "--samples", "6", "--attempts", "1", "--no-figure"]
 
@@ -27,6 +29,8 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
     assert found["excluded"]["mean"] == 1.0
     assert found["zero"]["mean"] == pytest.approx(found["excluded"]["mean_if_failed_were_wrong"])
     assert found["excluded"]["counting"] != found["zero"]["counting"]
+    assert "failed samples are in no mean." in verdict(load_run(folder)).not_measured[-1]
+    assert "failed samples count as wrong in means." in verdict(load_run(folder, "zero")).not_measured[-1]
 
 
 def test_the_report_names_the_shape_and_the_effective_length_of_its_parts(

@@ -159,6 +159,15 @@ def test_the_report_says_where_the_published_score_lies_above_the_headlines_inte
     assert [row["ruler.v1"] for row in summary(run)["lengths"]] == [1.0, 1.0]
 
 
+def test_a_published_score_inside_of_a_lopsided_interval_is_not_called_above_it() -> None:
+    """1 of 10 right is 2% to 40%: 35% lies inside, though further from the mean than half of the width."""
+    cells = [Cell("niah", 1024, 0.0, i) for i in range(10)]
+    records = [_scored(c, float(c.sample == 0), 1.0 if c.sample == 0 else 0.25 / 0.9) for c in cells]
+    table = tabulate(records, PLAN)
+    assert table.by_task_and_length["niah", 1024].mean == pytest.approx(0.1)
+    assert scorer_gaps(table) == []
+
+
 def test_a_small_difference_and_a_run_without_the_published_score_are_not_remarked_on(tmp_path: Path) -> None:
     cells = [Cell("niah", 1024, 0.0, i) for i in range(12)]
     close = [_scored(c, 0.0 if c.sample == 0 else 1.0, 1.0) for c in cells]

@@ -92,3 +92,12 @@ def test_an_end_that_nothing_decides_is_open() -> None:
     data = grid(values, (4096, 8192))
     found = anytime_effective(data, effective_length(data))
     assert (found.low_open, found.high_open) == (True, True)
+
+
+def test_a_length_that_answered_nothing_is_left_out_of_the_effective_length() -> None:
+    values = np.ones((3, 2, 40))
+    values[2] = np.nan
+    data = grid(values, (4096, 8192, 16384))
+    found = anytime_effective(data, effective_length(data))
+    assert [score.length for score in found.scores] == [4096, 8192]
+    assert (found.bound, found.length, found.low) == ("at least", 8192, 8192)

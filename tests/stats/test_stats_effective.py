@@ -52,6 +52,16 @@ def test_a_model_that_never_falls_reaches_at_least_the_longest_length() -> None:
     assert made.scores[-1].state == "above"
 
 
+def test_a_length_of_few_samples_is_not_surely_above_for_the_many_of_the_next() -> None:
+    """4 samples at 4k and 400 at 8k, both below the threshold: all four are right in half of the runs."""
+    wrong = 0
+    for seed in range(60):
+        data = falling_run([0.85, 0.80], 400, seed)
+        data = data.take((data.depth == 0) & ((data.length > LENGTHS[0]) | (data.sample < 4)))
+        wrong += effective_length(data).scores[0].state == "above"
+    assert wrong <= 4
+
+
 def test_a_model_that_never_clears_is_below_the_shortest() -> None:
     made = effective_length(falling_run([0.5] * 6))
     assert length_range(made) == "below 4k"

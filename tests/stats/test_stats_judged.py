@@ -149,6 +149,23 @@ def test_rogan_gladen_is_the_formula() -> None:
     assert found.interval.holds(found.mean)
 
 
+def test_rogan_gladen_counts_the_sampling_error_of_what_rules_decided() -> None:
+    """Rules decide four answers of five, which have no error of the judge and scatter all the same."""
+    draw, covered = np.random.default_rng(5), []
+    mean = float(np.clip(np.random.default_rng(0).normal(0.6, 0.25, 200_000), 0, 1).mean())
+    for _ in range(200):
+        truth, says, clusters = planted(draw)
+        sent = draw.choice(len(truth), len(truth) // 5, replace=False).tolist()
+        labelled = set(draw.choice(sent, 40, replace=False).tolist())
+        decided = [(truth[i], clusters[i]) for i in set(range(len(truth))) - set(sent)]
+        labels = [truth[i] if i in labelled else None for i in sent]
+        found = rogan_gladen([says[i] for i in sent], [clusters[i] for i in sent], labels, decided=decided)
+        if found is not None:
+            covered.append(found.interval.holds(mean))
+    assert len(covered) > 150
+    assert np.mean(covered) >= 0.92
+
+
 def test_too_few_labels_and_a_judge_that_guesses_are_not_corrected() -> None:
     clusters = [str(n) for n in range(40)]
     says = [float(n % 2) for n in range(40)]

@@ -252,6 +252,14 @@ def test_cells_that_stay_wide_at_the_cap_are_counted() -> None:
     assert step.more is not None
 
 
+def test_a_cell_with_failed_samples_is_not_asked_beyond_its_cap() -> None:
+    sampler, plan = Sampler(np.full((8, 11), 0.5)), design(cap=20, depths=2)
+    sampler.ask(tuple(Cell(*place, n) for place in plan.places for n in range(18)))
+    failed = sampler.data.sample >= 9
+    data = replace(sampler.data, failed=failed, value=np.where(failed, np.nan, sampler.data.value))
+    assert {cell.sample for cell in until_cells(data, plan, 0.10).next} == {18, 19}
+
+
 def test_a_verdict_stops_sampling_a_bad_candidate_early() -> None:
     base, bad = Sampler(np.full((8, 11), 0.95)), Sampler(np.full((8, 11), 0.6))
     plan = design(cap=40, depths=3)

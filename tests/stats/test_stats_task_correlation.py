@@ -111,6 +111,11 @@ def test_a_table_has_a_column_for_each_task_or_a_row(tmp_path: Path) -> None:
     assert alone == {("a", None): {"vt": 90, "cwe": 80}, ("b", None): {"vt": 60, "cwe": 50}}
 
 
+def test_the_column_of_models_is_found_wherever_it_is_and_however_it_is_written(tmp_path: Path) -> None:
+    found = read_task_table(table(tmp_path, "Task,Model,4k\nvt,a,90\ncwe,a,80\nvt,b,60\n"))
+    assert found == {("a", 4096): {"vt": 90, "cwe": 80}, ("b", 4096): {"vt": 60}}
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

@@ -310,30 +310,16 @@ def _means(
     return {
         "naive": mean_of(samples, value),
         "corrected": replace(corrected, labels=sum(s.key in labels for s in judged)) if corrected else None,
-        "rogan_gladen": _rogan_gladen(samples, judged, value, labels, strata) if has_labels else None,
+        "rogan_gladen": rogan_gladen(
+            [value(s) for s in judged],
+            [s.record.cluster for s in judged],
+            [labels.get(s.key) for s in judged],
+            [strata.get(s.key, "") for s in judged],
+            decided=[(value(s), s.record.cluster) for s in samples if s.rule is not None],
+        )
+        if has_labels
+        else None,
     }
-
-
-def _rogan_gladen(
-    samples: Sequence[JudgedAnswer],
-    judged: Sequence[JudgedAnswer],
-    value: Callable[[JudgedAnswer], float],
-    labels: Mapping[str, float],
-    strata: Mapping[str, str],
-) -> RoganGladen | None:
-    """Over the answers that were sent, as only these have the judge's errors; then with what rules decided."""
-    found = rogan_gladen(
-        [value(s) for s in judged],
-        [s.record.cluster for s in judged],
-        [labels.get(s.key) for s in judged],
-        [strata.get(s.key, "") for s in judged],
-    )
-    if found is None:
-        return None
-    share = len(judged) / len(samples)
-    certain = sum(value(s) for s in samples if s.rule is not None) / len(samples)
-    low, high = (certain + share * end for end in (found.interval.low, found.interval.high))
-    return replace(found, mean=certain + share * found.mean, interval=replace(found.interval, low=low, high=high))
 
 
 def mean_of(samples: Sequence[JudgedAnswer], value: Callable[[JudgedAnswer], float]) -> Estimate | None:

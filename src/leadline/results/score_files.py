@@ -168,7 +168,8 @@ def read_task_table(path: Path) -> ScoresByPoint:
     names = [name.lower() for name in header]
     lengths = {column: length for column, name in enumerate(header) if (length := length_of(name)) is not None}
     if "task" in names:
-        return _by_task(header, body, lengths, names.index("task"), path)
+        model = names.index("model") if "model" in names else 0
+        return _by_task(header, body, lengths, model, names.index("task"), path)
     if lengths:
         raise UsageError(
             "the table has a column for each length and none that says which task",
@@ -198,11 +199,10 @@ def _by_model(header: list[str], body: list[tuple[int, list[str]]], names: list[
 
 
 def _by_task(
-    header: list[str], body: list[tuple[int, list[str]]], lengths: dict[int, int], task: int, path: Path
+    header: list[str], body: list[tuple[int, list[str]]], lengths: dict[int, int], model: int, task: int, path: Path
 ) -> ScoresByPoint:
     if not lengths:
         raise UsageError("no column of the table is a length", where=str(path), fix="name columns 4k, 8k ...")
-    model = header.index("model") if "model" in header else 0
     scores: ScoresByPoint = {}
     for number, line in body:
         line += [""] * (len(header) - len(line))

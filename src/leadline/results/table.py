@@ -31,7 +31,9 @@ COUNTING_RULE = (
 )
 PUBLISHED = "ruler.v1"
 """The scorer whose numbers compare with published ones; the headline scorer is never above it."""
-COUNTING_RULE_ZERO = "Means count failed samples as wrong, because this was asked for."
+COUNTING_RULE_ZERO = (
+    "Means count failed samples as wrong, because this was asked for; effective lengths and shapes leave them out."
+)
 
 
 class Place(NamedTuple):
@@ -160,6 +162,11 @@ class Table:
     @property
     def counting_rule(self) -> str:
         return COUNTING_RULE if self.failures == "excluded" else COUNTING_RULE_ZERO
+
+    @property
+    def where_failures_count(self) -> str:
+        """How failed samples enter the means, after their number: `are in no mean`."""
+        return "are in no mean" if self.failures == "excluded" else "count as wrong in means"
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -313,6 +320,8 @@ def scorer_gaps(table: Table) -> list[ScorerGap]:
         for key, tally in table.by_task_and_length.items()
         if tally.estimate
         and key in published
+        and published[key] > tally.estimate.interval.high
+        # An interval near 100% ends close above its mean: a small difference is not worth a remark.
         and published[key] - tally.estimate.mean > tally.estimate.interval.half_width
     ]
 

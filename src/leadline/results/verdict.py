@@ -141,7 +141,8 @@ def format_truncation(run: Run) -> str:
         return ""
     return (
         f"{totals.truncated:,} of {format_count(totals.asked, 'prompt')} {'was' if totals.asked == 1 else 'were'} not "
-        f"read as sent ({totals.messages['input_truncated']}) and measure nothing: they are in no mean. "
+        f"read as sent ({totals.messages['input_truncated']}) and measure nothing: they "
+        f"{run.table.where_failures_count}. "
     )
 
 
@@ -343,7 +344,9 @@ def _not_measured(run: Run) -> list[str]:
         )
     if whole.failed:
         cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
-        lines.append(f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples are in no mean.")
+        lines.append(
+            f"{format_count(whole.failed, 'sample')} failed{cut}; failed samples {table.where_failures_count}."
+        )
     if whole.missing:
         lines.append(f"{format_count(whole.missing, 'sample')} not asked yet.")
     if run.totals.receipts.different:

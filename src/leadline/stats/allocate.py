@@ -212,7 +212,7 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
             continue
         # Grow by half at most: fewer samples may do when the share turns out to be more extreme than it is now.
         target = min(needed, max(4, math.ceil(1.5 * n)), design.cap)
-        follow += _missing(place, set(rows.sample.tolist()), max(1, target - n))
+        follow += _missing(place, set(rows.sample.tolist()), min(max(1, target - n), design.cap - len(rows)))
     widths = CellWidths(half_width, confidence, widest, stuck, len(design.places), design.cap)
     outcome: StepOutcome = "going on" if follow else "undecided" if stuck else "decided"
     missing = more if outcome == "undecided" else None

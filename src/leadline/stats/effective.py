@@ -195,7 +195,9 @@ class _LengthEvidence:
     def window(self, first: int, last: int) -> tuple[float, float]:
         """The mean over neighbouring lengths, and the number of answers it is worth."""
         part = slice(first, last + 1)
-        mean, n = float(self.groups.means[part].mean()), float(self.samples[part].sum())
+        n = float(self.samples[part].sum())
+        # By samples: in a plain mean of lengths, the few samples of one would count as many as the others have.
+        mean = float(np.average(self.groups.means[part], weights=self.samples[part]))
         # A document that serves several lengths counts once.
         distinct = float(self.documents[:, part].any(axis=1).sum() / self.documents[:, part].sum())
         return mean, self.shrink * self.answers_per_sample * n / self.design_effect * distinct

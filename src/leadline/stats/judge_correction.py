@@ -7,8 +7,8 @@ corrected_mean   a control variate. The labels' mean, moved by how far the judge
 rogan_gladen     from the judge's sensitivity and specificity on the labelled samples (Rogan and Gladen 1978; Lee et al.
                  2025, arXiv 2511.21140). Verdicts and labels that are yes or no.
 
-Both use cluster-robust variances: samples of one document count as one. Labels drawn by strata (verdict and length) are
-weighted by their strata.
+Variances of means over answers are cluster-robust: samples of one document count as one. Labels drawn by strata
+(verdict and length) are weighted by their strata.
 """
 
 from __future__ import annotations
@@ -121,12 +121,13 @@ def rogan_gladen(
     clusters: Sequence[str],
     labels: Sequence[float | None],
     strata: Sequence[str] | None = None,
-    confidence: float = 0.95,
+    decided: Sequence[tuple[float, str]] = (),
 ) -> RoganGladen | None:
     """The share of right answers from yes/no verdicts and the judge's errors; None where it cannot be computed.
 
-    The variances of sensitivity and specificity have one right and one wrong verdict added, as few labels may show no
-    error at all.
+    `decided` has the value and cluster of every further answer, which a rule decided and no judge can get wrong. The
+    variances of sensitivity and specificity have one right and one wrong verdict added, as few labels may show no error
+    at all.
     """
     data = _arrays(values, clusters, labels, strata)
     drawn = data.where > 0
@@ -142,18 +143,23 @@ def rogan_gladen(
     information = sensitivity + specificity - 1
     if information < LEAST_INFORMATION:
         return None
+    answers = len(data.values) + len(decided)
+    sent = len(data.values) / answers
     share = float(data.values.mean())
-    mean = min(max((share + specificity - 1) / information, 0.0), 1.0)
-    influence = data.by_group((data.values - share) / len(data.values))
-    variance = float(np.sum(influence**2))
-    for part, rate, factor in ((right, sensitivity, mean), (wrong, specificity, 1 - mean)):
+    judged = min(max((share + specificity - 1) / information, 0.0), 1.0)
+    mean = sent * judged + math.fsum(value for value, _ in decided) / answers
+    # What each answer adds to the mean, and how far the sums of documents are from it.
+    added = np.concatenate([judged + (data.values - share) / information, [value for value, _ in decided]])
+    group, groups = _numbered([*clusters, *(cluster for _, cluster in decided)])
+    variance = float(np.sum(np.bincount(group, (added - mean) / answers, minlength=groups) ** 2))
+    for part, rate, factor in ((right, sensitivity, judged), (wrong, specificity, 1 - judged)):
         effective = float(part.sum() ** 2 / np.sum(part**2))  # labels of equal weight that would vary as much
         smoothed = (rate * effective + 1) / (effective + 2)
-        variance += factor**2 * smoothed * (1 - smoothed) / effective
-    half = normal_quantile(confidence) * math.sqrt(variance) / information
+        variance += (sent * factor / information) ** 2 * smoothed * (1 - smoothed) / effective
+    half = normal_quantile(0.95) * math.sqrt(variance)
     return RoganGladen(
         mean=mean,
-        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), confidence, "Rogan-Gladen"),
+        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), 0.95, "Rogan-Gladen"),
         sensitivity=sensitivity,
         specificity=specificity,
         labels=int(drawn.sum()),

@@ -321,8 +321,8 @@ def anytime(data: Observations, estimate: Estimate, confidence: float = 0.95) ->
 def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLength:
     """The effective length with ends that hold at every look: the longest length that is surely above the threshold,
     and the first longer one that is surely below. Assumes that longer is not easier, as the search does."""
+    lengths = [score.length for score in found.scores]  # those with an answer
     rounds = rounds_by_length(data)
-    lengths = [one.length for one in rounds]
     status = [s.status for s in statuses_by_length(rounds, lengths, found.line, found.confidence)]
     below = min((i for i, s in enumerate(status) if s == "below"), default=len(status))
     last = max((i for i, s in enumerate(status) if s == "above"), default=-1)
