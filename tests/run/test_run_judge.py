@@ -88,6 +88,18 @@ def test_the_judge_never_sees_the_document(run: Path) -> None:
     assert list(schemas[0]["properties"])[:2] == ["id", "reason"]
 
 
+def test_the_judge_sees_the_text_around_the_evidence_of_a_model_that_was_allowed_to_think(tmp_path: Path) -> None:
+    spec = {
+        "model": "sim:perfect?tokenizer=bytes",
+        "tasks": [{"name": "niah", "haystack": "noise"}],
+        "lengths": "2k,3k",
+    }
+    run = record_run(tmp_path, bare_every=0, **spec, allowance="300")
+    result = judge_run(run, [GOOD])
+    assert result.sent == len(list(read_records(run)))
+    assert result.without_surroundings == 0
+
+
 def test_run_again_nothing_is_asked_twice_and_another_judge_or_rubric_reuses_nothing(run: Path) -> None:
     first = judge_run(run, [GOOD])
     lines = (run / VERDICTS).read_bytes()

@@ -18,7 +18,9 @@ from leadline.core.types import Cell
 from leadline.models.openai.requests import checked_thinking, thinking_fields
 from leadline.results.run import load_run
 from leadline.run.allowance import FILE, first_allowances, grown_allowance, next_step
-from leadline.store.runs import read_records
+from leadline.store.files import replace_file
+from leadline.store.manifest import MANIFEST, read_manifest
+from leadline.store.runs import RECORDS, decode, encode_pretty, read_records
 from support.commands import CommandResult, Say
 from support.leadline_process import write_haystack
 from support.plain_records import record as plain_record
@@ -170,6 +172,25 @@ def test_an_allowance_is_found_within_the_length_and_kept_for_a_resumed_run(
     again = run(say, server, tmp_path, "--thinking", "high")
     assert again.code == 0
     assert len(server.completions) == asked, "nothing is asked again"
+
+
+@pytest.mark.parametrize("setting", ["high", "high,off"])
+def test_answers_that_were_cut_off_are_asked_again_by_a_run_that_was_stopped_before_it_did(
+    say: Say, server: ThinkingServer, tmp_path: Path, setting: str
+) -> None:
+    words = ("--thinking", setting, "--lengths", "8000")
+    assert run(say, server, tmp_path, *words).code == 0
+    folder = tmp_path / "run" / ("" if setting == "high" else "thinking-high")
+    lines = (folder / RECORDS).read_bytes().splitlines(keepends=True)
+    cut_off, later = lines[0], [line for line in lines[-4:] if decode(line).cell != decode(lines[0]).cell]
+    (folder / RECORDS).write_bytes(b"".join([*later, cut_off]))
+    manifest = read_manifest(folder)
+    stopped = msgspec.structs.replace(manifest.sessions[-1], ended="")
+    replace_file(folder / MANIFEST, encode_pretty(msgspec.structs.replace(manifest, sessions=(stopped,))))
+    asked = len(server.completions)
+    assert run(say, server, tmp_path, *words).code == 0
+    assert len(server.completions) == asked + 1
+    assert {r.labels[EXTRA_ALLOWANCE] for r in read_records(folder)} == {"4096"}
 
 
 def test_a_length_that_has_no_room_for_the_thinking_is_said_and_nothing_is_asked_without_end(

@@ -20,8 +20,9 @@ from leadline.core.errors import LockedError, OtherRunError, StoreError, Unreada
 from leadline.core.records import Completion, Measurement, Outcome
 from leadline.core.secrets import redact
 from leadline.core.types import Cell
+from leadline.store.files import replace_file
 from leadline.store.manifest import command_line, read_manifest, session
-from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, open_run, read_records
+from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
 from support.plain_records import manifest, record
 
 
@@ -112,6 +113,36 @@ def test_a_line_that_cannot_be_read_is_named_set_aside_and_asked_again(tmp_path:
         assert (writer.torn_bytes, [one.number for one in writer.unreadable]) == (0, [2])
         writer.append(record(1))
     assert sorted(r.cell.sample for r in read_records(tmp_path)) == [0, 1, 2]
+
+
+def test_a_damaged_newer_line_does_not_hide_the_record_that_the_run_goes_on_with(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        writer.append(record(0))
+        writer.append(record(1))
+    path = tmp_path / RECORDS
+    newer = path.read_bytes().splitlines(keepends=True)[0].replace(b'"attempts":1', b'"attempts":true')
+    path.write_bytes(path.read_bytes() + newer)
+    with open_run(tmp_path, manifest()) as writer:
+        assert writer.done == {record(0).cell.key, record(1).cell.key}
+    unreadable: list[UnreadableLine] = []
+    assert [r.cell.sample for r in read_records(tmp_path, unreadable)] == [0, 1]
+    assert [one.number for one in unreadable] == [3]
+
+
+def test_records_that_are_replaced_while_they_are_read_are_read_as_they_were(tmp_path: Path) -> None:
+    with open_run(tmp_path, manifest()) as writer:
+        for sample in range(3):
+            writer.append(record(sample))
+    path = tmp_path / RECORDS
+    path.write_bytes(path.read_bytes() + b"{nonsense}\n")
+
+    class Rescoring(list[UnreadableLine]):
+        """Replaces the file when its last line has been looked at."""
+
+        def append(self, line: UnreadableLine) -> None:
+            replace_file(path, b"".join(encode(record(sample, text="another answer")) for sample in range(3)))
+
+    assert [r.outcome for r in read_records(tmp_path, Rescoring())] == [Completion("42")] * 3
 
 
 @pytest.mark.parametrize(

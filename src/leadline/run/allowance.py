@@ -86,7 +86,7 @@ def next_step(cells: Collection[Cell], records: Mapping[str, Record], allowances
             ask |= pilot - asked.keys()
         cut = {key for key, record in asked.items() if is_cut_off(record)}
         again = set(asked) if only_pilot else cut
-        stale = {key for key in again if _allowed(asked[key]) < grown[length]}
+        stale = {key for key in again if extra_allowance(asked[key]) < grown[length]}
         answered = sum(not record.failed for record in asked.values())
         if not stale and answered and len(cut) >= CUT_SHARE * answered:
             before, grown[length] = grown[length], grown_allowance(length, grown[length], fits)
@@ -142,7 +142,8 @@ def format_growth(tokens: int, again: int) -> str:
     return f"{tokens:,} tokens from now on, and {again} asked again"
 
 
-def _allowed(record: Record) -> int:
+def extra_allowance(record: Record) -> int:
+    """Tokens that the sample was allowed beyond the task's own allowance."""
     text = record.labels.get(EXTRA_ALLOWANCE, "")
     return int(text) if text.isdecimal() else 0
 

@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from leadline.core.errors import Interrupted, RunStopped, ServerError, Unreadabl
 from leadline.core.format import format_count
 from leadline.core.records import Completion, Failure, Record
 from leadline.core.spec import Spec
-from leadline.core.types import Cell, Document
+from leadline.core.types import Document
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO, find_allowance
 from leadline.run.documents import PlannedDocument, cells_of, documents_fit, drafted, planned_documents
@@ -35,7 +35,6 @@ from leadline.run.queue import Queue, Work
 from leadline.run.recording import Recorder
 from leadline.run.retry import Asked, LogprobAdapter, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
-from leadline.scorers.failure import classify
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.manifest import MANIFEST
 from leadline.store.run_prices import save_prices
@@ -65,22 +64,14 @@ def execute(
     Raises RunStopped when it had to stop early; `stop` ends it from another thread.
     """
     plan.fitter.share_text(plan.spec.depths, writer.manifest.added_depths)
-    done = writer.done if only is None else _AllBut(only)
+    done = writer.done
+    if only is not None:
+        done = frozenset(cell.key for cell in cells_of(plan.spec, plan.tasks)) - only
     if plan.tariff is not None:
         save_prices(writer.folder, {plan.spec.model: plan.tariff})
     engine = _Engine(plan, writer, listen, keep_prompts, done, stop or Stop())
     with stopping_on_signals(engine.stop, Interrupted("interrupted", where=str(writer.folder), fix=RESUME)):
         engine.run()
-
-
-class _AllBut:
-    """Contains every key except those of `only`."""
-
-    def __init__(self, only: Set[str]) -> None:
-        self._only = only
-
-    def __contains__(self, key: object) -> bool:
-        return key not in self._only
 
 
 class _Engine:
@@ -90,27 +81,26 @@ class _Engine:
         writer: RunWriter,
         listen: Listener,
         keep_prompts: bool,
-        done: Container[str],
+        done: Set[str],
         stop: Stop,
     ) -> None:
         self._plan = plan
-        self._done = done
         self._writer = writer
         self._listen = listen
         self._keep_prompts = keep_prompts
         self._events: deque[Event] = deque()
-        self._working = 0
-        self._finished = threading.Event()
-        self._guard = threading.Lock()
         self.stop = stop
         self._breaker = Breaker(plan.spec.limits.breaker)
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
-        self._recorder = Recorder(plan.spec.model, plan.spec.reading, classify)
+        self._recorder = Recorder(plan.spec.model, plan.spec.reading)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
         self._budget = budget_of(plan, writer.folder)
         self._limit = plan.document_limit()
+        planned = partial(planned_documents, plan.spec, plan.tasks, done)
+        self._missing = [cell for document in planned() for cell in document.missing]
+        """The cells to ask."""
         self._queue = Queue(
-            drafted(planned_documents(plan.spec, plan.tasks, done), plan.spec.seed),
+            drafted(planned(), plan.spec.seed),
             self._build,
             plan.model.asked_per,
             waits=counts_remotely,
@@ -125,7 +115,7 @@ class _Engine:
                 planned=plan.planned,
                 done=len(writer.done),
                 failed_before=len(writer.failed),
-                tokens_left=sum(cell.length for cell in self._missing()),
+                tokens_left=sum(cell.length for cell in self._missing),
                 torn_bytes=writer.torn_bytes,
                 notes=(
                     *plan.notes,
@@ -133,7 +123,7 @@ class _Engine:
                 ),
             )
         )
-        workers = min(plan.at_once, plan.planned - len(writer.done))
+        workers = min(plan.at_once, len(self._missing))
         if isinstance(plan.model, Remote) and (allowed := connections_allowed(workers)) < workers:
             fewer = f"{format_count(allowed, 'worker')} instead of {workers}"
             self._listen(Note(f"{fewer}: this process may open no more files (ulimit -n)"))
@@ -143,9 +133,7 @@ class _Engine:
         if said := self._limit.describe(max(plan.spec.lengths), workers):
             self._listen(Note(said))
         try:
-            self._start(workers)
-            if workers:
-                self._attend()
+            self._attend(self._start(workers))
         except BaseException as error:  # a second Ctrl-C, an error of the listener
             self.stop.because(error)
             self._queue.close()
@@ -154,56 +142,48 @@ class _Engine:
             raise self.stop.error
         self._compare_with_plan()
 
-    def _start(self, workers: int) -> None:
-        self._working = workers
+    def _start(self, workers: int) -> list[threading.Thread]:
+        """As many workers as can be started; at least one."""
+        started: list[threading.Thread] = []
         for number in range(workers):
             # Daemon threads, so that a second Ctrl-C does not wait for them.
             thread = threading.Thread(target=self._work, name=f"asker-{number}", daemon=True)
             try:
                 thread.start()
             except RuntimeError:  # no more threads
-                if not number:
+                if not started:
                     raise RunStopped(
                         "no thread can be started", where="ulimit -u, ulimit -v", fix="allow more memory or processes"
                     ) from None
-                with self._guard:
-                    self._working -= workers - number
-                    if not self._working:
-                        self._finished.set()
-                self._listen(
-                    Note(
-                        f"{format_count(number, 'worker')} instead of {workers}: no more threads (ulimit -u, ulimit -v)"
-                    )
-                )
-                return
-
-    def _missing(self) -> Iterator[Cell]:
-        """The cells to ask."""
-        for planned in planned_documents(self._plan.spec, self._plan.tasks, self._done):
-            yield from planned.missing
+                fewer = f"{format_count(number, 'worker')} instead of {workers}"
+                self._listen(Note(f"{fewer}: no more threads (ulimit -u, ulimit -v)"))
+                break
+            started.append(thread)
+        return started
 
     def _compare_with_plan(self) -> None:
         """Planned against recorded, so that no run with missing samples looks finished."""
-        wanted = {cell.key for cell in self._missing()}
-        if missing := wanted - self._writer.recorded:
+        if missing := {cell.key for cell in self._missing} - self._writer.recorded:
             raise RunStopped(
                 f"{len(missing):,} of {self._plan.planned:,} planned samples have no record",
                 where=str(self._writer.folder),
                 fix=RESUME,
             )
 
-    def _attend(self) -> None:
+    def _attend(self, workers: Sequence[threading.Thread]) -> None:
         """Passes events on until the last worker has ended. Polls, since waking for every record costs too much."""
         announced, watch = False, PendingWatch(self._listen)
-        while not self._finished.wait(SYNC_SECONDS):
-            if self._pass_on():
-                watch.reset()
-            watch.look()
-            if self.stop.is_set and not announced:
-                announced = True
-                self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
-                self._queue.close()
-            self._writer.sync()
+        for worker in workers:
+            while worker.is_alive():
+                worker.join(SYNC_SECONDS)
+                if self._pass_on():
+                    watch.reset()
+                watch.look()
+                if self.stop.is_set and not announced:
+                    announced = True
+                    self._listen(Stopping(str(self.stop.error).partition("\n")[0]))
+                    self._queue.close()
+                self._writer.sync()
         self._pass_on()
 
     def _pass_on(self) -> bool:
@@ -224,11 +204,6 @@ class _Engine:
             self._stop_because(RunStopped(error.what, where=error.where, fix=self._fix()))
         except BaseException as error:
             self._stop_because(error)
-        finally:
-            with self._guard:
-                self._working -= 1
-                if not self._working:
-                    self._finished.set()
 
     def _stop_because(self, error: BaseException) -> None:
         self.stop.because(error)
@@ -273,7 +248,7 @@ class _Engine:
                 self._writer.append(record)
             records.append(record)
             self._events.append(Answered(record, more=number < len(answers)))
-            if self._breaker.note(record):
+            if self._breaker.note(record.outcome):
                 self.stop.because(self._no_server(record))
         if self._budget is not None:
             self._budget.answered(work.probes, records)

@@ -23,7 +23,7 @@ from leadline.core import registry
 from leadline.core.contracts import Model, Remote, Replicated
 from leadline.core.drafts import Draft, Question
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
-from leadline.core.records import Completion, Failure
+from leadline.core.records import Completion, Failure, Outcome
 from leadline.core.secrets import holds_secret, redact, redact_used
 from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
@@ -33,7 +33,7 @@ from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictReque
 from leadline.run.money import JudgePayments, judge_budget, judge_tariffs
 from leadline.run.plan import open_model
 from leadline.run.retry import Asked, Retrier
-from leadline.run.stopping import RESUME, Stop, is_server_failure, stopping_on_signals
+from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.judges.admission import FLOOR, KNOWN_CASE, families
 from leadline.scorers.judges.prompt import ALLOWANCE, JudgedSample, JudgePrompt, make_prompt, parse_reply, plain_answers
 from leadline.scorers.judges.rubric import Rubric, load_rubric, reply_schema
@@ -62,6 +62,8 @@ class JudgeProgress:
 JudgeListener = Callable[[JudgeProgress], None]
 Prepared = tuple[str, VerdictRequest, JudgedSample, JudgePrompt]
 """A verdict to ask for: its key, the request, what the judge sees of the answer, and the prompt."""
+Graded = tuple[JudgeVerdict, Outcome]
+"""A verdict, and what the judge's last reply was."""
 
 
 def judge_run(
@@ -234,8 +236,9 @@ class _Grader:
         self._is_remote = isinstance(judge.model, Remote)
         self._stop = Stop()
         self._retrier = Retrier(judge.model, limits, self._stop, lambda waiting: None)
+        self._breaker = Breaker(limits.breaker)
         self._turn = threading.Lock()
-        self._streak = self._done = self._unparsed = self._failed = 0
+        self._done = self._unparsed = self._failed = 0
 
     def run(self, phase: str, wanted: Iterable[VerdictRequest], result: JudgeResult) -> int:
         """Asks for every verdict that is missing; returns how many were asked for."""
@@ -287,29 +290,27 @@ class _Grader:
     # --- in the workers
 
     def _work(self, queue: Iterator[tuple[str, VerdictRequest]]) -> None:
-        verdict: JudgeVerdict | None = None
+        graded: Graded | None = None
         try:
-            while (following := self._next(queue, verdict)) is not None:
-                verdict = self._grade(*following)
-                if verdict is None:
+            while (following := self._next(queue, graded)) is not None:
+                graded = self._grade(*following)
+                if graded is None:
                     return
         except BaseException as error:
             self._stop.because(error)
 
-    def _next(self, queue: Iterator[tuple[str, VerdictRequest]], verdict: JudgeVerdict | None) -> Prepared | None:
+    def _next(self, queue: Iterator[tuple[str, VerdictRequest]], graded: Graded | None) -> Prepared | None:
         """Stores a verdict and prepares the next request, under one lock; None when there is no more."""
         with self._turn:
-            if verdict is not None:
-                self._writer.append(verdict)
-                self._count(verdict)
+            if graded is not None:
+                self._writer.append(graded[0])
+                self._count(*graded)
             key, request = ("", None) if self._stop.is_set else next(queue, ("", None))
             if request is None:
                 return None
             return key, request, (sample := request.make()), make_prompt(self._rubric, sample)
 
-    def _grade(
-        self, key: str, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt
-    ) -> JudgeVerdict | None:
+    def _grade(self, key: str, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt) -> Graded | None:
         """The verdict after one reply, or after a second one if the first has none; None when the run stops."""
         judge, rubric = self._judge, self._rubric
         verdict = JudgeVerdict(
@@ -328,10 +329,7 @@ class _Grader:
             verdict, problem = _with_reply(verdict, asked, prompt)
             self._paying.pay(most, before, verdict)
             if verdict.status != "unparsed" or verdict.replies == 2:
-                failure = asked.answer.outcome
-                broken = isinstance(failure, Failure) and is_server_failure(failure)
-                self._streak = self._streak + 1 if broken else 0
-                return verdict
+                return verdict, asked.answer.outcome
             asked_prompt = prompt.again(problem)
 
     def _ask(self, request: VerdictRequest, sample: JudgedSample, prompt: JudgePrompt) -> Asked | None:
@@ -364,14 +362,15 @@ class _Grader:
     def _key(self, request: VerdictRequest) -> str:
         return _key(request.cell, request.question, request.targets, request.answer, self._rubric, self._judge.identity)
 
-    def _count(self, verdict: JudgeVerdict) -> None:
+    def _count(self, verdict: JudgeVerdict, outcome: Outcome) -> None:
         self._done += 1
         self._unparsed += verdict.status == "unparsed"
         self._failed += verdict.status == "failed"
-        if self._streak >= self._limits.breaker:
+        if self._breaker.note(outcome):
             self._stop.because(
                 RunStopped(
-                    f"{self._streak} requests in a row got no answer from the judge; the last one: {verdict.reason}",
+                    f"{self._limits.breaker} requests in a row got no answer from the judge; "
+                    f"the last one: {verdict.reason}",
                     where=self._judge.name,
                     fix=f"check the judge, then {RESUME}",
                 )

@@ -20,6 +20,7 @@ from leadline.core.spec import Spec, make_spec
 from leadline.core.types import Cell, Document, Frame, Match
 from leadline.results.judge_results import JudgedAnswer, judged_answers
 from leadline.results.run import kind_of
+from leadline.run.allowance import Allowances, extra_allowance, first_allowances, read_allowances
 from leadline.run.costs import Cost
 from leadline.run.documents import first_rows, planned_documents
 from leadline.run.plan import Plan
@@ -94,7 +95,7 @@ class AnswersToJudge:
         kinds = {title: kind_of(task) for title, task in manifest.tasks.items()}
         self.rubric = rubric
         self._result = result or JudgeResult()
-        self._evidence = _EvidenceFinder(manifest, self._result)
+        self._evidence = _EvidenceFinder(folder, manifest, self._result)
         found = [
             record
             for record in read_records(folder)
@@ -139,18 +140,20 @@ class _EvidenceFinder:
     tested model, the evidence is shown without its surroundings, or not at all if the task has changed.
     """
 
-    def __init__(self, manifest: Manifest, result: JudgeResult) -> None:
-        self._manifest = manifest
+    def __init__(self, folder: Path, manifest: Manifest, result: JudgeResult) -> None:
         self._result = result
         self._rows: dict[str, tuple[Task, tuple[Cell, ...]]] = {}
         self._seed = 0
         self._fitter: Fitter | None = None
+        self._allowances: Allowances = {}
         self._drafts: dict[tuple[Cell, ...], Draft] = {}
-        self._documents: dict[tuple[Cell, ...], Document] = {}
+        self._documents: dict[tuple[tuple[Cell, ...], int], Document] = {}
+        """By the cells of a document and the extra allowance it was made with."""
         try:
             spec = make_spec(manifest.spec, where="manifest")
             tasks = {t.title: registry.task(t) for t in spec.tasks}
             self._seed = spec.seed
+            self._allowances = first_allowances(spec.allowance, spec.lengths) | read_allowances(folder)
             same = {t for t, task in tasks.items() if manifest.tasks.get(t, {}).get("version") == task.version}
             for planned in planned_documents(spec, tasks):
                 if planned.cells[0].task in same and planned.task.request == "answer":
@@ -197,14 +200,16 @@ class _EvidenceFinder:
         row = self._rows.get(record.cell.key)
         if row is None or self._fitter is None:
             return None
-        draft, cells = self._draft(record), row[1]
-        if cells not in self._documents:
+        draft, made = self._draft(record), (row[1], extra_allowance(record))
+        if made not in self._documents:
+            if self._allowances:
+                self._fitter.extra_allowance = {**self._allowances, record.cell.length: made[1]}
             try:
                 assert draft is not None
-                self._documents = {cells: self._fitter.fit(draft)}
+                self._documents = {made: self._fitter.fit(draft)}
             except LeadlineError:
                 return None
-        document = self._documents[cells]
+        document = self._documents[made]
         places = {fact.id: fact.start for fact in document.facts}
         return document if all(places.get(fact.id) == fact.start for fact in record.facts) else None
 

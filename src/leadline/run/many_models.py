@@ -24,6 +24,7 @@ from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import Run, load_run
+from leadline.run.allowance import AUTO
 from leadline.run.engine import CheckModel, carry_out, checked
 from leadline.run.events import Event
 from leadline.run.plan import OpenModel, open_model, prepare
@@ -92,11 +93,14 @@ def measure_all(
 
 
 def is_complete(entrant: ModelRun) -> bool:
-    """Whether the folder has all answers of the spec, so that the model need not be opened."""
+    """Whether the folder has all answers of the spec, so that the model need not be opened. Where the allowance is
+    found, answers that were cut off may have to be asked again, unless the run has ended."""
     if not (entrant.folder / MANIFEST).exists():
         return False
     manifest = read_manifest(entrant.folder)
-    return manifest.digest == entrant.spec.digest and count_done(entrant.folder)[0] == manifest.planned
+    if manifest.digest != entrant.spec.digest or count_done(entrant.folder)[0] != manifest.planned:
+        return False
+    return entrant.spec.allowance != AUTO or any(session.ended for session in manifest.sessions[-1:])
 
 
 @contextmanager

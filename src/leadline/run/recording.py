@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,16 +54,12 @@ def receipt_for(probe: Probe, outcome: Outcome, cacheable: int = 0) -> Receipt:
     return Receipt(ours, outcome.prompt_tokens, cached, cacheable) if left_out else plain
 
 
-Classify = Callable[[Probe, Completion | Failure, dict[str, Score], Receipt, str], tuple[FailureClass, str]]
-
-
 class Recorder:
     """Makes the records of one run. Looks up each scorer once."""
 
-    def __init__(self, model: str, reading: Reading, classify: Classify) -> None:
+    def __init__(self, model: str, reading: Reading) -> None:
         self._model = model
         self._reading = reading
-        self._classify = classify
         self._scorers: dict[str, Scorer] = {}
 
     def record(self, document: Document, asked: Asked, *, cacheable: int = 0) -> Record:
@@ -123,7 +119,7 @@ class Recorder:
             else {registry.scorer_title(name): self._score(name, probe, outcome) for name in probe.scorers}
         )
         read = document.text[document.body_start_characters : probe.cut_characters]
-        return scores, *self._classify(probe, outcome, scores, receipt, read)
+        return scores, *classify(probe, outcome, scores, receipt, read)
 
     def regraded(self, record: Record, names: Sequence[str]) -> Record:
         """The record with the scores of these scorers. Its failure class stays unless right and wrong have changed."""
@@ -136,7 +132,7 @@ class Recorder:
         before, after = (next(iter(found.values())).value for found in (record.scores, scores))
         if record.failed or _degree(before) == _degree(after):
             return made
-        failure_class, detail = self._classify(probe, outcome, scores, record.receipt, "")
+        failure_class, detail = classify(probe, outcome, scores, record.receipt, "")
         return msgspec.structs.replace(made, failure_class=failure_class, detail=detail)
 
     def _score(self, name: str, probe: Probe, completion: Completion) -> Score:
@@ -251,7 +247,7 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) ->
                 fix="give a run of questions",
             )
         names = {title: _scorers_of(title, task, records, scorers, only=only) for title, task in tasks.items()}
-        recorder = Recorder("", "fresh", classify)
+        recorder = Recorder("", "fresh")
         made = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
         changed = _with_scorers(manifest, names, set_by_user=bool(scorers))
         saved = replace_records(folder, changed, made)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from leadline.core.records import Failure, FailureKind, Record
+from leadline.core.records import Failure, FailureKind, Outcome
 
 RESUME = "run the same command again to continue: only what is missing is asked"
 
@@ -59,26 +59,19 @@ LOCKED_OUT_STATUSES = frozenset({401, 402, 403, 404})
 
 
 class Breaker:
-    """Counts failures in a row that are due to the server."""
+    """Counts failures in a row that are due to the server. Used with a lock held."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._guard = threading.Lock()
         self._streak = 0
 
-    def note(self, record: Record) -> bool:
-        """Whether this record reaches the limit."""
-        outcome = record.outcome
-        with self._guard:
-            if isinstance(outcome, Failure) and is_server_failure(outcome):
-                self._streak += 1
-            else:
-                self._streak = 0
-            return self._streak >= self._limit
-
-
-def is_server_failure(failure: Failure) -> bool:
-    return failure.why in SERVER_FAILURES or failure.status in LOCKED_OUT_STATUSES
+    def note(self, outcome: Outcome) -> bool:
+        """Whether this outcome reaches the limit."""
+        is_broken = isinstance(outcome, Failure) and (
+            outcome.why in SERVER_FAILURES or outcome.status in LOCKED_OUT_STATUSES
+        )
+        self._streak = self._streak + 1 if is_broken else 0
+        return self._streak >= self._limit
 
 
 @contextmanager

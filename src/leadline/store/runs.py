@@ -14,12 +14,13 @@ again.
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import IO, Any, NamedTuple
 
 import msgspec
 
@@ -29,22 +30,11 @@ from leadline.core.types import Cell
 from leadline.store.files import LOCK, AppendFile, Lock, replace_file
 from leadline.store.manifest import MANIFEST, Manifest, now, read_manifest, refuse_other_run
 
-
-class RecordCell(msgspec.Struct, frozen=True):
-    """The part of a record that says which cell it is about; decoding only that makes finding the newest quick."""
-
-    cell: Cell
-
-
-AnyRecord = TypeVar("AnyRecord", RecordCell, Record)
-
-
 _encoder = msgspec.json.Encoder()
 _record_decoder = msgspec.json.Decoder(Record)
-_cell_decoder = msgspec.json.Decoder(RecordCell)
 
 DecodeError = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What `decode` and `decode_cell` raise for a line that is not a record."""
+"""What `decode` raises for a line that is not a record."""
 
 
 def encode(record: msgspec.Struct) -> bytes:
@@ -54,10 +44,6 @@ def encode(record: msgspec.Struct) -> bytes:
 
 def decode(line: bytes) -> Record:
     return _record_decoder.decode(line)
-
-
-def decode_cell(line: bytes) -> RecordCell:
-    return _cell_decoder.decode(line)
 
 
 def encode_pretty(value: Any) -> bytes:
@@ -104,72 +90,58 @@ class UnreadableLine(NamedTuple):
 def read_records(folder: Path | str, unreadable: list[UnreadableLine] | None = None) -> Iterator[Record]:
     """The newest record of every cell, in the order they were written. Works on a run that is being written.
 
-    Lines that cannot be read are left out and added to `unreadable`.
+    Lines that cannot be read are left out and added to `unreadable`. The file is read twice, so that a large one is
+    not held in memory, and opened once: `leadline rescore` may replace it meanwhile.
     """
-    path = Path(folder) / RECORDS
-    newest: dict[str, int] = {}
-    end = 0
-    for line in _lines(path, decode_cell, unreadable):
-        newest[line.record.cell.key] = line.start
-        end = line.end
-    current = set(newest.values())
-    for number, (start, text) in enumerate(_whole_lines(path, end), 1):
-        if start in current:
-            try:
-                yield decode(text)
-            except DecodeError as error:
-                if unreadable is not None:
-                    unreadable.append(UnreadableLine(number, str(error)))
+    with _opened(folder) as file:
+        newest = {record.cell.key: start for start, _, record in _lines(file, unreadable) if record is not None}
+        current = set(newest.values())
+        start = file.seek(0)
+        for line in file:
+            if start in current:
+                yield decode(line)
+            start += len(line)
 
 
 def every_record(folder: Path | str) -> Iterator[Record]:
     """All readable records, those that newer ones replaced too: each of them was asked and paid for."""
-    path = Path(folder) / RECORDS
-    return (line.record for line in _lines(path, decode)) if path.exists() else iter(())
+    with _opened(folder) as file:
+        yield from (record for _, _, record in _lines(file) if record is not None)
 
 
 def count_done(folder: Path | str) -> tuple[int, int]:
     """How many cells have an answer, and how many have only a failure."""
-    lines = _lines(Path(folder) / RECORDS, decode)
-    settled = {line.record.cell.key: line.record.settled for line in lines}
+    settled = {record.cell.key: record.settled for record in every_record(folder)}
     answered = sum(settled.values())
     return answered, len(settled) - answered
 
 
-class _Line(NamedTuple, Generic[AnyRecord]):
-    start: int
-    end: int
-    record: AnyRecord
+@contextmanager
+def _opened(folder: Path | str) -> Iterator[IO[bytes]]:
+    """The file of records; an empty one where there is none yet."""
+    path = Path(folder) / RECORDS
+    try:
+        with path.open("rb") if path.exists() else io.BytesIO() as file:
+            yield file
+    except OSError as error:
+        raise StoreError(f"cannot read the records: {error.strerror}", where=str(path)) from None
 
 
 def _lines(
-    path: Path, decoded: Callable[[bytes], AnyRecord], unreadable: list[UnreadableLine] | None = None
-) -> Iterator[_Line[AnyRecord]]:
-    """Every valid line. A last line without its line break is left out as incomplete, others go to `unreadable`."""
-    for number, (start, text) in enumerate(_whole_lines(path), 1):
+    file: IO[bytes], unreadable: list[UnreadableLine] | None = None
+) -> Iterator[tuple[int, bytes, Record | None]]:
+    """Every line with its offset and its record; None if it has none. A last line without its line break is
+    incomplete, others are added to `unreadable`."""
+    start = 0
+    for number, line in enumerate(file, 1):
+        record = None
         try:
-            record = decoded(text)
+            record = decode(line)
         except DecodeError as error:
-            if unreadable is not None and text.endswith(b"\n"):
+            if unreadable is not None and line.endswith(b"\n"):
                 unreadable.append(UnreadableLine(number, str(error)))
-        else:
-            yield _Line(start, start + len(text), record)
-
-
-def _whole_lines(path: Path, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """Lines with their start offsets; the last may lack its line break."""
-    try:
-        with path.open("rb") as file:
-            start = 0
-            for text in file:
-                if end is not None and start >= end:
-                    return
-                yield start, text
-                start += len(text)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StoreError(f"cannot read the records: {error.strerror}", where=str(path)) from None
+        yield start, line, record
+        start += len(line)
 
 
 # --- writing
@@ -195,11 +167,12 @@ class RunWriter:
         end = 0
         self.unreadable: list[UnreadableLine] = []
         """Lines that are not records; their cells are asked again."""
-        for start, text in _whole_lines(self._records.path):
-            end = start + len(text) if text.endswith(b"\n") else end
-        for line in _lines(self._records.path, decode, self.unreadable):
-            found[line.record.cell.key] = line.record.settled
-            end = max(end, line.end)
+        with _opened(self.folder) as file:
+            for start, line, record in _lines(file, self.unreadable):
+                if record is not None:
+                    found[record.cell.key] = record.settled
+                if record is not None or line.endswith(b"\n"):
+                    end = start + len(line)
         self.recorded = set(found)
         """The keys that have a record, updated by `append`."""
         self.torn_bytes = self._records.cut(end)
