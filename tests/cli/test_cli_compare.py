@@ -242,3 +242,20 @@ def test_a_run_without_digests_is_compared_by_its_fingerprints(
     said = capsys.readouterr()
     assert "tokenizer differs" in said.err
     assert "same text" not in said.out
+
+
+def test_junit_is_written_into_a_new_folder_and_markdown_escapes_names_of_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "spec.toml"
+    spec.write_text('lengths = "512,1k"\ntasks = [{name = "niah", label = "a|b"}, {name = "passkey"}]\ndepths = 2')
+    run = ["run", str(spec), "--model", "sim:perfect", "--samples", "2", "--no-figure", "--out", str(tmp_path / "run")]
+    assert run_command(run) == 0
+    capsys.readouterr()
+    junit = tmp_path / "new" / "folder" / "gate.xml"
+    words = ["compare", str(tmp_path / "run"), str(tmp_path / "run"), "--gate", "task:* >= -99", "--markdown"]
+    assert run_command([*words, "--junit", str(junit)]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| task:a")]
+    assert len(rows) == 2, "one in the table of the gate, one in that of the differences"
+    assert all(row.startswith("| task:a\\|b | 100.0 | 100.0 | +0.0 |") for row in rows)
+    assert "task:a|b (task:* >= -99)" in [case.get("name") for case in ElementTree.parse(junit).iter("testcase")]

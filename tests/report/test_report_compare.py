@@ -133,6 +133,17 @@ def test_runs_of_one_model_are_told_apart_by_their_folders(two: list[Run]) -> No
     assert titles(two) == ["sim:old", "sim:new"]
 
 
+def test_runs_in_folders_of_one_name_have_names_and_figures_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [made(tmp_path / parent, "same", surface) for parent, surface in (("a", steady), ("b", fallen))]
+    assert titles(runs) == ["sim:planted (a/same)", "sim:planted (b/same)"]
+    monkeypatch.setattr(gallery, "figures_of", lambda run: [("heatmap", heatmap(run, narrow=True))])
+    written = gallery.export_figures(runs, tmp_path / "figures")
+    assert len(set(written)) == len(written)
+    assert {path.parent.name for path in written} == {"a-same", "b-same", "figures"}
+
+
 def test_several_runs_share_a_page(two: list[Run]) -> None:
     text = page(two)
     for words in ("2 runs compared", "Leaderboard", "sim:new compared with sim:old", "Side by side", "Worse: "):
@@ -148,6 +159,12 @@ def test_markdown_holds_the_table_and_the_pictures(two: list[Run]) -> None:
     assert "| sim:old | at least 64k" in text
     assert text.count("](<") == 2
     assert "Means are over answered samples." in text
+
+
+def test_a_picture_in_markdown_is_that_of_its_run(two: list[Run]) -> None:
+    text = markdown(two, [two[1].folder / "heatmap.png", two[1].folder / "figures" / "heatmap.png"])
+    assert text.count("](<") == 1
+    assert f"depth, sim:new](<{two[1].folder.as_posix()}/heatmap.png>)" in text
 
 
 def test_a_name_cannot_break_markdown() -> None:

@@ -20,20 +20,22 @@ from leadline.cli.output import (
     warn,
 )
 from leadline.core.errors import UsageError
-from leadline.core.format import format_count, format_span, sanitise
+from leadline.core.format import format_count, sanitise
 from leadline.report.comparison import (
+    CORRECTIONS,
     ROLES,
     ComparedRun,
     compared_runs,
     compared_runs_markdown,
     comparison_markdown,
+    difference_row,
     format_check,
     gate_markdown,
     junit_xml,
 )
 from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, load_run
-from leadline.results.sentences import format_few, format_gate, format_pairs
+from leadline.results.sentences import format_gate, format_pairs
 from leadline.results.totals import refuse_unmeasured
 from leadline.stats.compare import Comparison
 from leadline.stats.compare import compare as compare_pairs
@@ -93,7 +95,9 @@ def compare(
     if junit is not None and result is not None:
         about = {role: str(side) for role, side in zip(ROLES, sides, strict=True)}
         about |= {sanitise(obstacle.what, 80): sanitise(str(obstacle), 300) for obstacle in obstacles}
-        junit.write_text(junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict))
+        made = junit_xml(result, suite=f"{sides[0].name} -> {sides[1].name}", about=about, strict=strict)
+        junit.parent.mkdir(parents=True, exist_ok=True)
+        junit.write_text(made, encoding="utf-8")
     if json:
         print_json(_as_json(found, result, cells, sides, obstacles))
     elif markdown:
@@ -138,30 +142,16 @@ def _show(found: Comparison, result: GateResult | None, cells: bool, sides: Sequ
         echo(f"{role:<9}  {side}")
     echo()
     header = ("part", "base", "candidate", "change", "95% interval", "lost", "gained", "p", "verdict")
-    rows = [
-        (
-            d.name,
-            f"{100 * d.base:.1f}",
-            f"{100 * d.candidate:.1f}",
-            f"{100 * d.estimate.mean:+.1f}",
-            format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f"),
-            str(d.lost),
-            str(d.gained),
-            "" if d.adjusted != d.adjusted else f"{d.adjusted:.2g}",
-            f"{d.verdict}{format_few(d.estimate.n_clusters) if d.scope != 'cell' else ''}",
-        )
-        for d in (*found.differences, *(found.cells if cells else ()))
-    ]
+    rows = [difference_row(d) for d in (*found.differences, *(found.cells if cells else ()))]
     print_table(rows, header, right=frozenset({1, 2, 3, 4, 5, 6, 7}))
-    correction = "Holm" if found.correction == "holm" else "Benjamini-Hochberg"
     failed = f", {found.failed:,} without an answer excluded" if found.failed else ""
     alone = found.only_base + found.only_candidate
     only = f", {alone:,} in one run only" if alone else ""
     text = ", all with the same text" if found.same_text == found.pairs else ""
     echo(
-        f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. "
-        f"p-values are corrected for multiple tests ({correction}), and the verdict is by them; each interval is for "
-        f"its row alone. The score of {100 * found.discordance:.1f}% of the prompts changed."
+        f"\n{format_pairs(found.pairs, found.documents)} in both runs{text}{failed}{only}. p-values are corrected for "
+        f"multiple tests ({CORRECTIONS[found.correction]}), and the verdict is by them; each interval is for its row "
+        f"alone. The score of {100 * found.discordance:.1f}% of the prompts changed."
     )
     if result is not None:
         echo()

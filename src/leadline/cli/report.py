@@ -80,7 +80,7 @@ def report(
             warn(sentence)
     written = _write(loaded, output, figures, data)
     if markdown:
-        echo(in_markdown(loaded, [path for path in written if path.name == "heatmap.png"]))
+        echo(in_markdown(loaded, written))
     else:
         for path in written:
             echo(path)

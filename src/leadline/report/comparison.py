@@ -3,6 +3,7 @@ JUnit XML for a build server and Markdown tables for a pull request."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -22,6 +23,7 @@ from leadline.core.format import (
 )
 from leadline.report.charts.grid import difference_map
 from leadline.report.charts.theme import Figure
+from leadline.report.score_tables import markdown_table
 from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, label_of, model_of
 from leadline.results.sentences import effective_interval, effective_point, format_comparison, format_few, format_pairs
@@ -33,6 +35,7 @@ from leadline.stats.gate import GateCheck, GateResult
 from leadline.store.manifest import Manifest
 
 ROLES = ("base", "candidate")
+CORRECTIONS = {"holm": "Holm", "bh": "Benjamini-Hochberg"}
 STOPPED_BY_RULE = (
     "A run that stopped by a rule is compared as if its number of samples had been fixed: the intervals of differences "
     "are somewhat too narrow. `leadline run --until verdict` takes the repeated looks into account."
@@ -60,7 +63,7 @@ def compared_runs(
     folders: tuple[Path, Path], manifests: tuple[Manifest, Manifest], truncated: Sequence[int] = (0, 0)
 ) -> list[ComparedRun]:
     """Base and candidate."""
-    names = distinct_names([label_of(m) for m in manifests], [folder.resolve().name for folder in folders])
+    names = distinct_names([label_of(m) for m in manifests], folder_names(folders))
     return [
         ComparedRun(name, sanitise(model_of(manifest), 200), sanitise(str(folder), 200), cut)
         for name, manifest, folder, cut in zip(names, manifests, folders, truncated, strict=True)
@@ -75,7 +78,16 @@ def compared_runs_markdown(runs: Sequence[ComparedRun], obstacles: Sequence[Obst
 
 def titles(runs: Sequence[Run]) -> list[str]:
     """A distinct name for every run."""
-    return distinct_names([run.label for run in runs], [run.name for run in runs])
+    return distinct_names([run.label for run in runs], folder_names([run.folder for run in runs]))
+
+
+def folder_names(folders: Sequence[Path]) -> list[str]:
+    """The name of each folder; of `a/run` and `b/run` as much of the path as tells them apart."""
+    paths = [folder.resolve().parts for folder in folders]
+    parts = 1
+    while len({path[-parts:] for path in paths}) < len(set(paths)):
+        parts += 1
+    return ["/".join(path[-parts:]) for path in paths]
 
 
 # --- leaderboards -------------------------------------------------------------------------------
@@ -87,6 +99,9 @@ class ValueCell:
 
     value: str
     interval: str
+
+    def __str__(self) -> str:
+        return f"{self.value} ({self.interval})" if self.interval else self.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +236,7 @@ def junit_xml(
         elif check.verdict == "undecided":
             tag = "error" if strict else "skipped"
             ElementTree.SubElement(case, tag, message=format_check(check), type="undecided")
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode()
 
 
 def format_check(check: GateCheck) -> str:
@@ -248,10 +263,9 @@ def gate_markdown(result: GateResult, about: Sequence[str] = ()) -> str:
         *([*about, ""] if about else ()),
         f"{format_pairs(result.pairs, result.documents)}; intervals are {100 * (1 - result.alpha):g}%.",
         "",
-        "| part | base | candidate | change | interval | bound | verdict |",
-        "|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *(_check_row(check) for check in result.checks)]) + "\n"
+    header = ("part", "base", "candidate", "change", "interval", "bound", "verdict")
+    return "\n".join([*lines, *markdown_table(header, map(_check_row, result.checks), len(header))]) + "\n"
 
 
 def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> str:
@@ -259,28 +273,41 @@ def comparison_markdown(comparison: Comparison, about: Sequence[str] = ()) -> st
     lines = [
         *([*about, ""] if about else ()),
         f"{format_pairs(comparison.pairs, comparison.documents)}, {comparison.failed} left out as failed; "
-        f"p-values corrected ({'Holm' if comparison.correction == 'holm' else 'Benjamini-Hochberg'}).",
+        f"p-values corrected ({CORRECTIONS[comparison.correction]}).",
         "",
-        "| part | base | candidate | change | interval | lost / gained | p | verdict |",
-        "|---|---|---|---|---|---|---|---|",
     ]
-    return "\n".join([*lines, *(_difference_row(d) for d in comparison.differences)]) + "\n"
+    header = ("part", "base", "candidate", "change", "interval", "lost / gained", "p", "verdict")
+    rows = []
+    for d in comparison.differences:
+        name, *numbers, lost, gained, p, found = difference_row(d)
+        rows.append((escape_markdown(name), *numbers, f"{lost} / {gained}", p, found))
+    return "\n".join([*lines, *markdown_table(header, rows, len(header))]) + "\n"
 
 
-def _check_row(check: GateCheck) -> str:
-    if check.name == "effective":
-        sides = f"{format_tokens(check.base)} | {format_tokens(check.candidate)}"
-    else:
-        sides = f"{100 * check.base:.1f} | {100 * check.candidate:.1f}"
-    unit = "%" if check.name == "effective" else ""
-    span = format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f")
-    change, bound = f"{100 * check.difference:+.1f}{unit}", f"{100 * check.bound:+.1f}{unit}"
-    return f"| {check.name} | {sides} | {change} | {span} | {bound} | {check.verdict}{format_few(check.documents)} |"
-
-
-def _difference_row(d: Difference) -> str:
-    span = format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f")
+def _check_row(check: GateCheck) -> tuple[str, ...]:
+    is_length = check.name == "effective"
+    sides = (format_tokens(side) if is_length else f"{100 * side:.1f}" for side in (check.base, check.candidate))
+    unit = "%" if is_length else ""
     return (
-        f"| {d.name} | {100 * d.base:.1f} | {100 * d.candidate:.1f} | {100 * d.estimate.mean:+.1f} | {span} "
-        f"| {d.lost} / {d.gained} | {d.adjusted:.2g} | {d.verdict}{format_few(d.estimate.n_clusters)} |"
+        escape_markdown(check.name),
+        *sides,
+        f"{100 * check.difference:+.1f}{unit}",
+        format_span(100 * check.interval.low, 100 * check.interval.high, "+.1f"),
+        f"{100 * check.bound:+.1f}{unit}",
+        f"{check.verdict}{format_few(check.documents)}",
+    )
+
+
+def difference_row(d: Difference) -> tuple[str, ...]:
+    """Name, both means, change, interval, prompts lost and gained, corrected p and verdict."""
+    return (
+        d.name,
+        f"{100 * d.base:.1f}",
+        f"{100 * d.candidate:.1f}",
+        f"{100 * d.estimate.mean:+.1f}",
+        format_span(100 * d.estimate.interval.low, 100 * d.estimate.interval.high, "+.1f"),
+        str(d.lost),
+        str(d.gained),
+        "" if math.isnan(d.adjusted) else f"{d.adjusted:.2g}",  # cells are not tested
+        f"{d.verdict}{format_few(d.estimate.n_clusters) if d.scope != 'cell' else ''}",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from leadline.core.format import escape_markdown, format_length
@@ -12,8 +12,8 @@ from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
 from leadline.report.charts.theme import Figure
-from leadline.report.comparison import differences_from_first, leaderboards, titles
-from leadline.report.score_tables import suite_markdown
+from leadline.report.comparison import differences_from_first, folder_names, leaderboards, titles
+from leadline.report.score_tables import markdown_table, suite_markdown
 from leadline.report.terminal import footnotes
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.verdict import verdict
@@ -27,17 +27,18 @@ def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
     """Png, svg and pdf of every figure, one column of a paper wide, or two for many tasks. Several runs get a folder
     each."""
     written = []
-    for run in runs:
-        place = folder if len(runs) == 1 else folder / slug(run.name)
+    places = [slug(name) for name in folder_names([run.folder for run in runs])]
+    for run, place in zip(runs, places, strict=True):
         for name, figure in figures_of(run):
-            written += write_figure(figure, place / name, column=True)
+            written += write_figure(figure, (folder if len(runs) == 1 else folder / place) / name, column=True)
     if len(runs) > 1:
         names = titles(runs)
         written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
         narrow = all(fits_column(run) for run in runs)
-        for run, item in zip(runs[1:], differences_from_first(runs, names, narrow=narrow, titled=True), strict=True):
+        differences = differences_from_first(runs, names, narrow=narrow, titled=True)
+        for place, item in zip(places[1:], differences, strict=True):
             if item.figure is not None:
-                written += write_figure(item.figure, folder / f"difference-{slug(run.name)}", column=True)
+                written += write_figure(item.figure, folder / f"difference-{place}", column=True)
     return written
 
 
@@ -66,19 +67,16 @@ def figures_of(run: Run) -> Iterator[tuple[str, Figure]]:
         yield "outcomes", class_bars(run, narrow=narrow)
 
 
-def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
-    """For a pull request: verdicts, leaderboards, differences from the first run, figures and footnotes."""
+def markdown(runs: Sequence[Run], written: Container[Path]) -> str:
+    """For a pull request: verdicts, leaderboards, differences from the first run, footnotes, and the heatmaps of runs
+    among the files `written`."""
     names, verdicts = titles(runs), [verdict(run) for run in runs]
     lines = ["### Leadline", ""]
     lines += [f"- {escape_markdown(found.headline)}" for found in verdicts]
     for board in leaderboards(runs, verdicts, names):
-        lengths = " | ".join(format_length(n) for n in board.lengths)
-        lines += ["", f"| {board.reading} reading | effective length | {lengths} | average |"]
-        lines.append("|---|---|" + "---:|" * (len(board.lengths) + 1))
-        for row in board.rows:
-            cells = (row.effective, *row.cells, row.average)
-            shown = [f"{c.value} ({c.interval})" if c.interval else c.value for c in cells]
-            lines.append(f"| {escape_markdown(row.name)} | {' | '.join(shown)} |")
+        header = (f"{board.reading} reading", "effective length", *map(format_length, board.lengths), "average")
+        rows = [(escape_markdown(row.name), *map(str, (row.effective, *row.cells, row.average))) for row in board.rows]
+        lines += ["", *markdown_table(header, rows, names=2)]
     lines += ["", f"Accuracy in percent with {format_interval_kind(*runs)}."]
     for run, name in zip(runs, names, strict=True):
         if len(run.table.tasks) > 1 and run.suite:
@@ -86,8 +84,9 @@ def markdown(runs: Sequence[Run], pictures: Sequence[Path]) -> str:
     for item in differences_from_first(runs, names):
         lines += ["", f"**{escape_markdown(item.name)}.** {escape_markdown(item.sentence)}"]
         lines += [f"> {escape_markdown(line)}" for line in item.warnings]
-    for path, name in zip(pictures, names, strict=False):
-        lines += ["", f"![Accuracy by length and depth, {escape_markdown(name)}](<{path.as_posix()}>)"]
+    for run, name in zip(runs, names, strict=True):
+        if (path := run.folder / "heatmap.png") in written:
+            lines += ["", f"![Accuracy by length and depth, {escape_markdown(name)}](<{path.as_posix()}>)"]
     notes = list(dict.fromkeys(line for run in runs for line in footnotes(run)))
     lines += ["", "<details><summary>How to read this</summary>", ""]
     lines += [f"- {escape_markdown(line)}" for line in notes]

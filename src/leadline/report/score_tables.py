@@ -3,7 +3,7 @@ Markdown and LaTeX; scores of published benchmarks; strata, wrong answers, wordi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Literal, NamedTuple
@@ -202,13 +202,15 @@ def _coloured(cell: ScoreCell, *, colour: bool) -> Text:
 def suite_markdown(run: Run) -> list[str]:
     """The lines of the table, and its notes."""
     table = suite_table(run)
-    lines = [f"| {' | '.join(table.header)} |", "|---|" + "---:|" * (len(table.header) - 1)]
-    for row in table.rows:
-        name, cells = escape_markdown(row.name), [cell.text for cell in row.cells]
-        if row.kind == "average":
-            name, cells = f"**{name}**", [f"**{text}**" for text in cells]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
-    return [*lines, "", *(escape_markdown(note) for note in table.notes)]
+    rows = [(row.kind, escape_markdown(row.name), *(cell.text for cell in row.cells)) for row in table.rows]
+    shown = [[f"**{text}**" if kind == "average" else text for text in texts] for kind, *texts in rows]
+    return [*markdown_table(table.header, shown, names=1), "", *map(escape_markdown, table.notes)]
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], names: int) -> list[str]:
+    """The lines of a table whose cells are Markdown. Columns after the first `names` are right-aligned."""
+    below = "|" + "---|" * names + "---:|" * (len(header) - names)
+    return [f"| {' | '.join(header)} |", below, *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 _LATEX = str.maketrans({c: f"\\{c}" for c in "&%$#_{}"} | {
