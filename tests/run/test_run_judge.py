@@ -266,6 +266,10 @@ def test_labels_are_drawn_over_verdicts_and_lengths_and_correct_a_lenient_judge(
     assert score.corrected.interval.holds(truth)
     assert score.rogan_gladen.interval.holds(truth)
     assert score.rogan_gladen.specificity < 0.8
+    # A filled copy of the draw is weighed by its strata like the run's own file.
+    (run / "labels.csv").write_bytes(labels.read_bytes())
+    (own,) = read_judged(run)[0].judges
+    assert (own.corrected, own.rogan_gladen) == (score.corrected, score.rogan_gladen)
 
 
 # --- files

@@ -148,7 +148,7 @@ def read_judged(folder: Path | str, labels: Path | None = None) -> list[RubricRe
             where=str(labels),
             fix="the column id has the keys of samples, as `leadline judge RUN --label 40` writes them",
         )
-    draw = read_draw(folder) if labels is None else None
+    draw = read_draw(folder)  # labels from elsewhere may be those of the draw, and others are none the worse for strata
     used = [v for v in by_rubric.values() if any(one.judge != RULE for one in v) and not all(one.canary for one in v)]
     return [_judged(found, kept, given, draw) for found in used]
 
