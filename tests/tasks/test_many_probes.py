@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leadline.core import registry
+from leadline.core.errors import UsageError
 from leadline.core.spec import TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.text.chat import completion_frame
@@ -92,3 +93,34 @@ def test_mrcr(needles: int) -> None:
         places = sorted((text.index(item.removeprefix(f"{probe.opening} ")), item) for item in items)
         assert len(places) == needles
         assert places[int(probe.labels["ordinal"]) - 1][1] == probe.targets[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "depths", "samples"),
+    [
+        ("aggregate", {"placement": "depth"}, 11, 100),
+        ("mrcr", {"needles": 1}, 11, 200),
+        ("vt", {"letters": 3, "chains": 64, "hops": 32}, 11, 1),
+    ],
+)
+def test_more_questions_than_one_document_has_names_for_are_an_error_that_says_so(
+    name: str, options: dict[str, Any], depths: int, samples: int
+) -> None:
+    task = registry.task(TaskSpec(name=name, options=options))
+    cells = [Cell(name, 1 << 20, n / 10, sample) for n in range(depths) for sample in range(samples)]
+    with pytest.raises(UsageError) as error:
+        task.write(cells, seed=0)
+    assert "fewer" in error.value.fix
+
+
+def test_a_conversation_has_items_of_its_own_when_most_kinds_and_topics_are_asked_for() -> None:
+    task = registry.task(TaskSpec(name="mrcr", options={"placement": "anywhere", "needles": 1, "per_document": 256}))
+    cells = [Cell("mrcr", 200_000, None, sample) for sample in range(1280)]
+    document = task.document(cells, seed=0, fitter=Fitter(WhitespaceTokenizer(), completion_frame()))
+    assert {len(document.prompt_ids(p)) + p.allowance for p in document.probes} == {200_000}
+
+
+def test_programs_of_four_million_tokens_have_names_left_for_the_chain() -> None:
+    task = registry.task(TaskSpec(name="code_run"))
+    draft = task.write([Cell("code_run", 4_000_000, 0.5, 0)], seed=0)
+    assert len(draft.facts) == 4

@@ -269,3 +269,9 @@ def test_a_shuffled_haystack_has_the_same_sentences_in_another_order(haystack: s
 def test_a_shuffled_haystack_is_not_read_nested() -> None:
     with pytest.raises(UsageError, match="another order at each length"):
         needle(order="shuffled").write([Cell("niah", n, 0.5, 0) for n in (2000, 4000)], seed=0)
+
+
+def test_there_are_no_more_keys_than_qualifiers() -> None:
+    assert len(Needle(hard="qualifier", keys=40).write([Cell("niah", 4096, 0.5, 0)], seed=0).facts) == 40
+    with pytest.raises(ValueError, match="40 qualifiers"):
+        Needle(hard="qualifier", keys=41)

@@ -301,3 +301,13 @@ def test_a_task_without_texts_is_refused_and_a_wrong_option_too(tmp_path: Path) 
         with_templates([TaskSpec(name="prompts")], path)
     with pytest.raises(UnknownName, match="placeholder 'what'"):
         registry.task(TaskSpec(name="vt", options={"wording": {"prefix": "{what}"}}))
+
+
+def test_a_file_and_the_number_of_a_wording_go_together(tmp_path: Path) -> None:
+    path = tmp_path / "texts.toml"
+    path.write_text('[niah]\ninstruction = "Read this.\\n\\n"\n')
+    [asked] = with_templates([TaskSpec(name="niah", options={"wording": "2"})], path)
+    task = registry.task(asked)
+    assert isinstance(task, WordedTask)
+    assert task.texts("instruction") == ("Read this.\n\n",)
+    assert task.texts("needle") == (task.parts()["needle"].default[1],)

@@ -17,6 +17,7 @@ from pydantic import Field
 
 from leadline.core.contracts import Placement
 from leadline.core.drafts import Draft, Fact, Question
+from leadline.core.errors import UsageError
 from leadline.core.seeds import rng, seed_of
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
@@ -112,6 +113,12 @@ class Aggregate(WordedTask):
             self.users, self.topics == "given", seed_of(seed, "records", *cluster.coordinates), self.split
         )
         users, others = records.names()
+        if self.has_depth and len(cells) > len(others):
+            raise UsageError(
+                f"one list has {len(others):,} users whose records can be around a depth, not {len(cells):,}",
+                where=cells[0].task,
+                fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
+            )
         counted = CountedRecords(4 if self.topics == "given" else 3)
         facts: list[Fact] = []
         questions, asked = [], set[tuple[int, str]]()

@@ -210,6 +210,8 @@ RUN = question_parts(
 )
 NAMES = 900_000
 """Functions are named by six digits: those of the haystack come first in a fixed order, those of a chain later."""
+MOST_FUNCTIONS = 1 << 19
+"""Of a haystack: enough for ten million tokens, and so many names are left for chains."""
 
 
 class CodeRun(Synthetic):
@@ -229,7 +231,7 @@ class CodeRun(Synthetic):
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         (cell,) = cells
         draw = rng(seed, "code_run", *cell.coordinates)
-        size = 1 << (cell.length // 5).bit_length()
+        size = min(1 << (cell.length // 5).bit_length(), MOST_FUNCTIONS)
         names = [_name(n) for n in draw.sample(range(size, NAMES), self.calls)]
         steps = [draw.choice((-1, 1)) * draw.randrange(2, 100) for _ in names]
         texts = [

@@ -16,11 +16,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from leadline.core.drafts import Draft, Fact, Question
-from leadline.core.seeds import Split, rng, seed_of, split_of
+from leadline.core.errors import UsageError
+from leadline.core.seeds import Split, rng, seed_of
 from leadline.core.turns import ASSISTANT, USER, closes, opens
 from leadline.core.types import Cell, Reading
 from leadline.tasks.mrcr_items import ORDINALS, ItemBank, ItemExchanges, Pair, draw_item, item_bank, request
 from leadline.tasks.wording import PromptPart, RetrievalTask
+from leadline.tasks.words import draw_new
 
 QUESTION = (
     "Repeat, word for word, the {ordinal} {kind} about {topic} that you wrote in this conversation. "
@@ -134,10 +136,9 @@ class Mrcr(RetrievalTask):
 
 def draw_code(draw: random.Random, split: Split) -> str:
     """A word of four syllables that no language has."""
-    while True:
-        code = "".join(draw.choice("bdfgklmnprstvz") + draw.choice("aeiou") for _ in range(4))
-        if split_of(code) == split:
-            return code
+    return draw_new(
+        lambda: "".join(draw.choice("bdfgklmnprstvz") + draw.choice("aeiou") for _ in range(4)), set(), split
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,13 @@ class _Taken:
     lines: set[str]
 
     def new_pair(self, items: ItemBank, draw: random.Random) -> Pair:
+        kinds_and_topics = len(items.kinds) * len(items.topics)
+        if len(self.pairs) + 1 >= kinds_and_topics:  # one is left for the items that nobody asks for
+            raise UsageError(
+                f"one conversation has {kinds_and_topics:,} kinds and topics, too few for these questions",
+                where="mrcr",
+                fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
+            )
         while True:
             pair = Pair(draw.randrange(len(items.kinds)), draw.randrange(len(items.topics)))
             if pair not in self.pairs:

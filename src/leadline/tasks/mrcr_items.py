@@ -285,7 +285,8 @@ class ItemExchanges:
         """Exchanges, one row of pieces each. A longer list begins with the shorter one."""
         items, at = self.items, self.items.blocks
         streams = bulk_rng(self.seed, "exchanges").spawn(3 + 2 * (self.lines - 1))
-        size = 1 << max(count, 1).bit_length()
+        pairs = len(items.kinds) * len(items.topics)
+        size = 1 << max(count * pairs // (pairs - len(self.excluded)), 1).bit_length()
         kinds = streams[0].integers(0, len(items.kinds), size)
         topics = streams[1].integers(0, len(items.topics), size)
         variants = streams[2].integers(0, items.first_lines, size)

@@ -27,7 +27,7 @@ from typing import Literal
 from leadline.core.errors import UsageError
 from leadline.core.seeds import Split, of_split
 from leadline.core.types import ValueKind
-from leadline.tasks.words import ADJECTIVES, NOUNS, draw_new_value, value_side
+from leadline.tasks.words import ADJECTIVES, NOUNS, draw_new, draw_new_value
 
 NeedleMatch = Literal["", "literal", "paraphrase", "association"]
 Hard = Literal["", "qualifier", "near_miss", "contradiction"]
@@ -269,12 +269,7 @@ def _used_up(entries: int) -> UsageError:
 
 def near_miss(key: str, kind: ValueKind, draw: random.Random, taken: set[str], split: Split) -> str:
     """A key that differs from this one in one half, or in one digit."""
-    for _ in range(4000):
-        other = _changed(key, kind, draw)
-        if other not in taken and value_side(other) == split:
-            taken.add(other)
-            return other
-    raise _used_up(len(taken))
+    return draw_new(lambda: _changed(key, kind, draw), taken, split)
 
 
 def _changed(key: str, kind: ValueKind, draw: random.Random) -> str:
@@ -308,7 +303,7 @@ class Distraction:
             names = [near_miss(asked[n % len(asked)].key, self.key_kind, draw, taken, self.split) for n in more]
             return [*asked, *map(self.needle, names)]
         if self.hard == "qualifier":
-            places = draw.sample(QUALIFIERS, min(len(asked) + len(more), len(QUALIFIERS)))
+            places = draw.sample(QUALIFIERS, keys)
             qualified = [replace(n, key=f"{n.key} at {place}") for n, place in zip(asked, places, strict=False)]
             names = [f"{asked[n % len(asked)].key} at {place}" for n, place in enumerate(places[len(asked) :])]
             return [*qualified, *map(self.needle, names)]

@@ -29,6 +29,7 @@ from leadline.tasks.needle_forms import (
     PIECE_PARTS,
     PREFIX,
     PREFIX_FOR_SEVERAL,
+    QUALIFIERS,
     QUESTIONS,
     QUESTIONS_FOR_SEVERAL,
     WORDINGS,
@@ -144,6 +145,8 @@ class Needle(TranslatedTask, RetrievalTask):
             raise ValueError("pieces, hard and key_kind are for keys that the question names: match=literal")
         if self.pieces > 1 and self.hard:
             raise ValueError("pieces and hard are two tests: set one of them")
+        if self.hard == "qualifier" and max(self.keys, self.queries) > len(QUALIFIERS):
+            raise ValueError(f"hard=qualifier has {len(QUALIFIERS)} qualifiers: set keys and queries to no more")
         if self.pieces == 3 and self.value_kind == "words":
             raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
         one = self.queries * self.values == 1 and self.value_kind != "words"

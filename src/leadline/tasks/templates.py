@@ -38,7 +38,10 @@ def with_templates(tasks: Sequence[TaskSpec], path: Path) -> list[TaskSpec]:
                 check_wording(task.parts(), sections[section], where=where)
                 own |= sections[section]
         used = used or bool(own)
-        options = {**asked.options, "wording": {**asked.options.get("wording", {}), **own}}
+        given = asked.options.get("wording", {})
+        if isinstance(task, WordedTask) and not isinstance(given, Mapping):  # the number of a default wording
+            given = task.wording
+        options = {**asked.options, "wording": {**given, **own}}
         made.append(asked.model_copy(update={"options": options}) if own else asked)
     if not used:
         raise UsageError(

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
-from leadline.core.seeds import rng, split_of
+from leadline.core.seeds import rng
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.wording import (
@@ -32,6 +32,7 @@ from leadline.tasks.wording import (
     noise_part,
     worded_source,
 )
+from leadline.tasks.words import draw_new
 from leadline.text.sources import Unit, stretch_of
 
 INSTRUCTION = (
@@ -135,18 +136,11 @@ class Tracing(WordedTask):
 
     def _chain(self, draw: random.Random, taken: set[str], letters: int) -> Chain:
         """A chain whose names and value occur nowhere else in the document."""
-
-        def new(text: str) -> bool:
-            return text not in taken and split_of(text) == self.split
-
-        names: list[str] = []
-        while len(names) <= self.hops:
-            name = "".join(draw.choices(ascii_uppercase, k=letters))
-            if new(name):
-                names.append(name)
-                taken.add(name)
-        value = next(v for v in iter(lambda: str(draw.randrange(10_000, 99_999)), "") if new(v))
-        taken.add(value)
+        names = [
+            draw_new(lambda: "".join(draw.choices(ascii_uppercase, k=letters)), taken, self.split)
+            for _ in range(self.hops + 1)
+        ]
+        value = draw_new(lambda: str(draw.randrange(10_000, 99_999)), taken, self.split)
         return Chain(value, tuple(names))
 
     def _plant(self, cell: Cell, seed: int, taken: set[str]) -> _CellChains:

@@ -14,7 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-from leadline.core.errors import SourceError
+from leadline.core.errors import SourceError, UsageError
 from leadline.core.seeds import Split, bulk_rng, of_split, split_of
 from leadline.core.types import ValueKind
 
@@ -77,7 +77,11 @@ def draw_new(draw: Callable[[], str], taken: set[str], split: Split) -> str:
         if value not in taken and value_side(value) == split:
             taken.add(value)
             return value
-    raise ValueError(f"cannot draw another: {len(taken)} are taken")
+    raise UsageError(
+        f"one document cannot have so many different names and values: {len(taken):,} are taken",
+        where="task options",
+        fix="ask for fewer (keys, chains), or use --reading fresh, where a document has fewer",
+    )
 
 
 def listed(names: Sequence[str]) -> str:

@@ -107,7 +107,7 @@ class AskedItem:
         """The answer that a value of the reply is, or None. Never a part of a longer word."""
         if self.item.scale is not None:
             low, high = self.item.scale
-            number = whole_number(value) if isinstance(value, str) and value.strip().isdecimal() else value
+            number: Any = whole_number(value) if isinstance(value, str) and value.strip().isdecimal() else value
             whole = type(number) is int or (type(number) is float and number.is_integer())
             return int(number) if whole and low <= number <= high else None
         if isinstance(value, bool):
