@@ -10,7 +10,7 @@ import pytest
 
 from leadline.core.records import Completion, Failure, Receipt, Record, Score, Sent
 from leadline.core.types import Cell, Reading
-from leadline.stats.marginals import DocumentShares, GroupMeans, design_effect, group_means, marginals
+from leadline.stats.marginals import design_effect, group_means, marginals
 from leadline.stats.observations import Observations, observations, parts_by_category, parts_by_depth, parts_by_task
 from support.planted import Archetype, archetype, planted
 
@@ -170,17 +170,3 @@ def test_what_share_of_documents_could_be_lost_unseen_is_the_rule_of_three(
     found = design_effect(replace(data, value=np.where(whole, 0.0, data.value)))
     assert found.lost == lost
     assert found.unseen == (None if unseen is None else pytest.approx(unseen, abs=1e-3))
-
-
-def test_the_covariance_of_means_is_the_same_from_a_whole_table_and_from_a_sparse_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draw = np.random.default_rng(4)
-    shares = DocumentShares(draw.integers(0, 50, 300), draw.integers(0, 4, 300), draw.normal(size=300))
-    zeros = np.zeros(4)
-    whole = np.zeros(4, np.int64)
-    means = GroupMeans(zeros, zeros, shares, zeros, zeros, whole, whole)
-    found = means.covariance
-    monkeypatch.setattr("leadline.stats.marginals.DENSE_CELLS", 0)
-    assert found == pytest.approx(means.covariance, rel=1e-12)
-    assert abs(found[0, 1]) > 0.1

@@ -63,10 +63,8 @@ class _RatingTable:
     pairs: FloatArray | None
 
 
-def agreement(
-    ratings: Ratings, *, level: Level = "nominal", resamples: int = 2000, seed: int = 0, confidence: float = 0.95
-) -> Agreement:
-    """Every coefficient with its interval."""
+def agreement(ratings: Ratings, *, level: Level = "nominal", resamples: int = 2000, seed: int = 0) -> Agreement:
+    """Every coefficient with its 95 % interval."""
     table = _table(ratings)
     items, raters = len(ratings), max(len(row) for row in ratings)
     drawn = bulk_rng(seed, "agreement").multinomial(items, np.full(items, 1 / items), size=resamples).astype(np.float64)
@@ -74,10 +72,12 @@ def agreement(
     def coefficient(measure: Callable[[_RatingTable, FloatArray], FloatArray]) -> Coefficient:
         draws = measure(table, drawn)
         fine = draws[np.isfinite(draws)]
-        tail = 50 * (1 - confidence)
-        low, high = np.percentile(fine, [tail, 100 - tail]) if len(fine) else (np.nan, np.nan)
+        low, high = np.percentile(fine, [2.5, 97.5]) if len(fine) else (np.nan, np.nan)
         value = float(measure(table, np.ones((1, items)))[0])
-        return Coefficient(value, Interval(float(low), float(high), confidence, "bootstrap over items"))
+        return Coefficient(value, Interval(float(low), float(high), 0.95, "bootstrap over items"))
+
+    def kappa(level: Level) -> Coefficient:
+        return coefficient(lambda t, weights: _kappa(t, weights, level))
 
     two, ordered = table.pairs is not None, not any(isinstance(label, str) for label in table.labels)
     return Agreement(
@@ -85,8 +85,8 @@ def agreement(
         raters,
         _shares(ratings, table),
         raw=coefficient(_raw),
-        cohen=coefficient(_cohen) if two else None,
-        quadratic=coefficient(_quadratic) if two and ordered else None,
+        cohen=kappa("nominal") if two else None,
+        quadratic=kappa("interval") if two and ordered else None,
         fleiss=coefficient(_fleiss),
         krippendorff=coefficient(lambda t, weights: _alpha(t, weights, level)),
         gwet=coefficient(_ac1),
@@ -105,23 +105,13 @@ def _raw(table: _RatingTable, weights: FloatArray) -> FloatArray:
     return _ratio(weights @ np.where(rated, together, 0.0), weights @ rated.astype(np.float64))
 
 
-def _cohen(table: _RatingTable, weights: FloatArray) -> FloatArray:
+def _kappa(table: _RatingTable, weights: FloatArray, level: Level) -> FloatArray:
+    """Cohen's kappa; at the level `interval` with squared distances between labels."""
     assert table.pairs is not None
     q = len(table.labels)
     both = (weights @ table.pairs).reshape(-1, q, q)
     both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1.0)
-    seen = np.trace(both, axis1=1, axis2=2)
-    expected = np.sum(both.sum(axis=2) * both.sum(axis=1), axis=1)
-    return _ratio(seen - expected, 1 - expected)
-
-
-def _quadratic(table: _RatingTable, weights: FloatArray) -> FloatArray:
-    assert table.pairs is not None
-    q = len(table.labels)
-    both = (weights @ table.pairs).reshape(-1, q, q)
-    both = both / np.maximum(both.sum(axis=(1, 2), keepdims=True), 1.0)
-    values = np.array([_number(label) for label in table.labels])
-    distance = (values[:, None] - values[None, :]) ** 2
+    distance = _distances(table, both.sum(axis=2), level)
     expected = both.sum(axis=2)[:, :, None] * both.sum(axis=1)[:, None, :]
     return 1 - _ratio(np.sum(both * distance, axis=(1, 2)), np.sum(expected * distance, axis=(1, 2)))
 

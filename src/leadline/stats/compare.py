@@ -78,16 +78,6 @@ def holm(p: FloatArray) -> FloatArray:
     return adjusted
 
 
-def benjamini_hochberg(p: FloatArray) -> FloatArray:
-    """Adjusted p-values that keep the share of false alarms among alarms (Benjamini and Hochberg 1995)."""
-    order = np.argsort(p)[::-1]
-    factors = len(p) / (len(p) - np.arange(len(p)))
-    stepped = np.minimum.accumulate(np.minimum(1.0, p[order] * factors))
-    adjusted = np.empty_like(p)
-    adjusted[order] = stepped
-    return adjusted
-
-
 Scope = Literal["overall", "length", "task", "depth", "cell"]
 Correction = Literal["holm", "bh"]
 SCOPES: tuple[Scope, ...] = ("overall", "length", "task", "depth")
@@ -206,7 +196,8 @@ def compare(
         made = _differences(pairs, scope, confidence, resamples, seed)
         # The only task or length of a run is the run: testing it again would only dilute the correction.
         found += made if scope == "overall" or len(made) > 1 else []
-    adjusted = (holm if correction == "holm" else benjamini_hochberg)(np.array([d.p for d in found]))
+    p = np.array([d.p for d in found])
+    adjusted = holm(p) if correction == "holm" else scipy.stats.false_discovery_control(p)
     judged = [_judged(d, float(q), 1 - confidence) for d, q in zip(found, adjusted, strict=True)]
     cells = _differences(pairs, "cell", confidence, 0, seed)
     return Comparison(

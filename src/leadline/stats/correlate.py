@@ -37,8 +37,6 @@ FEWEST = 4
 FEW_MODELS = 12
 """Up to this many models an interval is at least as wide as theory says."""
 
-_Batch = Callable[[FloatArray, FloatArray, BoolArray], FloatArray]
-
 
 def projection_outliers(x: FloatArray, y: FloatArray) -> BoolArray:
     """Which points are bivariate outliers, for each row of `x` and `y` (data sets x points)."""
@@ -149,23 +147,22 @@ def _paired(x: ScoreList, y: ScoreList) -> tuple[FloatArray, FloatArray]:
 
 
 def _estimate(method: Method, x: FloatArray, y: FloatArray) -> tuple[float, tuple[int, ...]]:
-    keep = np.ones((1, len(x)), dtype=np.bool_)
-    if method == "skipped spearman":
-        keep = ~projection_outliers(x[None], y[None])
-    return float(_BATCHES[method](x[None], y[None], keep)[0]), tuple(np.flatnonzero(~keep[0]).tolist())
+    """The correlation, and the places that were left out."""
+    values, keep = _batch(method, x[None], y[None])
+    return float(values[0]), tuple(np.flatnonzero(~keep[0]).tolist())
 
 
 def _resampled(method: Method, x: FloatArray, y: FloatArray) -> FloatArray:
     # Pairwise comparisons take n * n numbers a resample; a few megabytes at a time keep them in cache.
     step = max(1, 400_000 // x.shape[1] ** 2)
-    parts = []
-    for start in range(0, len(x), step):
-        xs, ys = x[start : start + step], y[start : start + step]
-        keep = np.ones(xs.shape, dtype=np.bool_)
-        if method == "skipped spearman":
-            keep = ~projection_outliers(xs, ys)
-        parts.append(_BATCHES[method](xs, ys, keep))
-    return np.concatenate(parts)
+    starts = range(0, len(x), step)
+    return np.concatenate([_batch(method, x[at : at + step], y[at : at + step])[0] for at in starts])
+
+
+def _batch(method: Method, x: FloatArray, y: FloatArray) -> tuple[FloatArray, BoolArray]:
+    """The correlation of each row of `x` and `y`, and which points are in it."""
+    keep = ~projection_outliers(x, y) if method == "skipped spearman" else np.ones(x.shape, dtype=np.bool_)
+    return _COEFFICIENTS[method](x, y, keep), keep
 
 
 def _percentile(drawn: FloatArray, confidence: float) -> Interval:
@@ -210,7 +207,7 @@ def _kendall(x: FloatArray, y: FloatArray, keep: BoolArray) -> FloatArray:
     return _over(np.sum(sx * sy, axis=(1, 2)), spread, np.zeros(len(x)))
 
 
-_BATCHES: dict[Method, _Batch] = {
+_COEFFICIENTS: dict[Method, Callable[[FloatArray, FloatArray, BoolArray], FloatArray]] = {
     "spearman": _spearman,
     "pearson": _pearson,
     "kendall": _kendall,
@@ -346,9 +343,6 @@ def _resampled_models(scores: TaskScores, resamples: int, seed: int) -> FloatArr
     rows = {model: [i for i, (name, _) in enumerate(scores.points) if name == model] for model in scores.models}
     groups = list(rows.values())
     draw = bulk_rng(seed, "task correlation")
-    if len({len(group) for group in groups}) == 1:
-        chosen = np.array(groups)[draw.integers(0, len(groups), (resamples, len(groups)))].reshape(resamples, -1)
-        return spearman_matrix(scores.values[chosen])
     picks = draw.integers(0, len(groups), (resamples, len(groups)))
     tables = (scores.values[[i for number in pick for i in groups[number]]] for pick in picks)
     return np.concatenate([spearman_matrix(table[None]) for table in tables])

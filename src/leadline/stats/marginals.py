@@ -11,13 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy  # loads its parts when they are first used
 
 from leadline.stats.intervals import Estimate, Interval, effective_wilson, mean_interval, t_quantile
 from leadline.stats.observations import CELL, Column, Failures, FloatArray, GroupKey, IntArray, Observations
-
-DENSE_CELLS = 1_000_000
-"""Documents times groups up to which a table of their shares is kept whole: importing scipy.sparse takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +60,9 @@ class GroupMeans:
     @property
     def covariance(self) -> FloatArray:
         shares, count = self.shares, len(self.means)
-        documents = int(shares.document.max(initial=-1)) + 1
-        if documents * count <= DENSE_CELLS:
-            dense = np.zeros((documents, count))
-            np.add.at(dense, (shares.document, shares.group), shares.amount)
-            return dense.T @ dense
-        table = scipy.sparse.csr_array((shares.amount, (shares.document, shares.group)), shape=(documents, count))
-        return np.asarray((table.T @ table).toarray(), dtype=np.float64)
+        table = np.zeros((int(shares.document.max(initial=-1)) + 1, count))
+        table[shares.document, shares.group] = shares.amount
+        return table.T @ table
 
 
 def marginals(
