@@ -206,6 +206,40 @@ def test_the_real_limit_is_bisected_and_the_tokens_read_whole_are_measured() -> 
     assert 1600 <= (found.numbers["tokens_read_whole"] or 0) <= 2100
 
 
+def test_a_refused_length_is_said_as_it_was_tried_where_no_window_is_claimed() -> None:
+    with ReadingServer(Planted(real_window=2000), kind="plain", window=None) as server:
+        model = open_model(server.base_url)
+        (found,) = examine(model, only=("window",), longest=6000, seed=1).findings
+        model.close()
+    assert "a prompt of 6,000 is refused" in found.evidence
+
+
+def test_an_address_that_comes_back_is_not_masked_whatever_is_around_it() -> None:
+    class Marking(ReadingServer):
+        """Puts a mark before every answer, and changes nothing else."""
+
+        def _generated(self, body: dict[str, Any], prompt: str, number: int) -> tuple[str | None, str, str]:
+            text, finish, reasoning = super()._generated(body, prompt, number)
+            return f"[ANSWER] {text}" if "Write it exactly" in prompt else text, finish, reasoning
+
+    with Marking(kind="plain", window=WINDOW) as server:
+        model = open_model(server.base_url, window=WINDOW)
+        assert not examine(model, only=("rewriting",), seed=1).findings
+        model.close()
+
+
+def test_replies_that_name_a_configuration_and_no_model_say_nothing_about_the_model() -> None:
+    class Nameless(ReadingServer):
+        def _page(self, body: dict[str, Any], prompt: str, sent: int, number: int) -> dict[str, Any]:
+            return {**super()._page(body, prompt, sent, number), "model": None, "system_fingerprint": "fp_1"}
+
+    with Nameless(kind="plain", window=WINDOW) as server:
+        model = open_model(server.base_url, window=WINDOW)
+        (result,) = examine(model, only=("model_name",), seed=1).results
+        model.close()
+    assert (result.status, result.evidence) == ("not_made", "the replies do not name a model")
+
+
 def test_every_field_of_the_planted_faults_is_used() -> None:
     used = {name for fault in EACH.values() for name in fault} | {name for *_, fault in OTHER_FORMS for name in fault}
     assert used | {"tiny_noise", "cached_noise", "weak", "most_finish", "beyond", "hangs"} == {

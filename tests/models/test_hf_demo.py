@@ -38,19 +38,25 @@ def test_the_reason_for_a_simulated_model_is_shown(
     assert "simulated" in said
 
 
-def test_a_model_folder_that_another_process_has_made_meanwhile_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(smollm2, "NEEDED", ("config.json",))
-    made, folder = tmp_path / "made", tmp_path / "folder"
-    for place in (made, folder):
-        place.mkdir()
-        (place / "config.json").write_text("{}")
-    (folder / "theirs").touch()
-    smollm2._put_in_place(made, folder)
+def test_a_model_folder_that_another_process_has_made_meanwhile_is_used(tmp_path: Path) -> None:
+    folder, needed = tmp_path / "folder", ("config.json",)
+    with smollm2.written_whole(folder, needed) as made:
+        (made / "config.json").write_text("{}")
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+        (folder / "theirs").touch()
     assert (folder / "theirs").exists()
     assert not made.exists()
-    (folder / "config.json").unlink()
-    made.mkdir()
-    with pytest.raises(OSError, match="not empty"):
-        smollm2._put_in_place(made, folder)
+
+
+def test_a_damaged_model_folder_is_replaced_and_one_that_was_not_finished_is_not_kept(tmp_path: Path) -> None:
+    folder, needed = tmp_path / "folder", ("config.json",)
+    folder.mkdir()
+    (folder / "leftover").touch()
+    with smollm2.written_whole(folder, needed) as made:
+        (made / "config.json").write_text("{}")
+    assert [file.name for file in folder.iterdir()] == ["config.json"]
+    stopped = smollm2.written_whole(tmp_path / "other", needed)
+    (stopped.__enter__() / "config.json").write_text("{}")
+    assert not stopped.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder"]

@@ -10,7 +10,7 @@ import pytest
 
 from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
-from leadline.models.hf import memory
+from leadline.models.hf import host_memory, memory
 from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, Speed, check_fits, cost, longest_that_fits
 from support.tiny_models import model_folder
 
@@ -31,6 +31,19 @@ def test_an_8b_model_has_the_published_sizes() -> None:
 def test_reading_the_rest_of_a_document_costs_the_difference() -> None:
     whole, half = LLAMA_8B.flops_read(8192), LLAMA_8B.flops_read(4096)
     assert LLAMA_8B.flops_read(8192, start=4096) == pytest.approx(whole - half)
+
+
+def test_files_that_were_read_count_as_free_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in {
+        "memory.max": f"{1 << 24}\n",
+        "memory.current": f"{15 << 20}\n",
+        "memory.stat": f"anon {3 << 20}\nfile {12 << 20}\ninactive_file {11 << 20}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(host_memory, "CONTROL_GROUP", tmp_path)
+    assert host_memory.free_host_memory() == 12 << 20
+    (tmp_path / "memory.max").write_text("max\n")
+    assert (host_memory.free_host_memory() or 0) > 1 << 24  # of the machine
 
 
 def test_a_nested_heatmap_costs_a_fraction_of_a_fresh_one() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,15 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from leadline.core.contracts import LogprobModel
-from leadline.core.errors import LeadlineError, MissingExtra, RunStopped, SourceError, UnknownName, UsageError
+from leadline.core.errors import (
+    LeadlineError,
+    MissingExtra,
+    RunStopped,
+    SourceError,
+    TokenizerError,
+    UnknownName,
+    UsageError,
+)
 from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
@@ -23,7 +33,7 @@ from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.memory import DecoderShape, DocumentReading, Speed
 from leadline.models.hf.model import HFModel
-from support.tiny_models import STOP, model_folder, random_ids, tiny
+from support.tiny_models import CHAT, STOP, model_folder, random_ids, tiny
 
 
 def opened(name: str) -> HFModel:
@@ -89,6 +99,45 @@ def test_a_model_without_a_template_is_asked_in_completion_form(tmp_path: Path) 
     assert "completion form: no chat template" in model.card.notes
     with pytest.raises(UsageError, match="no chat template"):
         opened(f"hf:{tmp_path}?form=chat")
+
+
+def test_a_template_that_is_not_there_is_an_error_and_not_completion_form(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model", chat=False)
+    for named in (tmp_path / "none.jinja", folder / "none.jinja", folder):
+        with pytest.raises(TokenizerError, match="no chat template"):
+            opened(f"hf:{folder}?template={named}")
+
+
+def test_a_text_without_template_has_an_answer_although_the_template_begins_with_thinking(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    (folder / "chat_template.jinja").write_text(CHAT.replace("assistant\n", "assistant\n<think>\n"))
+    model = opened(f"hf:{folder}")
+    doc = document(model, [50])
+    [thought] = model.answer(doc, doc.probes)
+    [said] = model.answer(replace(doc, frame=model.plain), doc.probes)
+    assert isinstance(thought.outcome, Completion)
+    assert isinstance(said.outcome, Completion)
+    assert (thought.outcome.text, said.outcome.thinking) == ("", "")
+    assert said.outcome.text.strip() == thought.outcome.thinking != ""
+
+
+def test_a_converted_tokenizer_comes_into_the_cache_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = model_folder(tmp_path / "model")
+    files = {name: (folder / name).read_bytes() for name in ("tokenizer.json", "tokenizer_config.json")}
+    (folder / "tokenizer.json").unlink()
+
+    class Converted:
+        def save_pretrained(self, place: Path) -> None:
+            for name, data in files.items():
+                (Path(place) / name).write_bytes(data)
+
+    def stopped(*_: Any, **__: Any) -> None:
+        raise OSError("stopped while files are copied into the cache")
+
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("leadline.models.hf.load.AutoTokenizer.from_pretrained", lambda *_, **__: Converted())
+    monkeypatch.setattr(shutil, "copyfile", stopped)
+    assert opened(f"hf:{folder}").frame.form == "chat"
 
 
 @pytest.mark.parametrize(
@@ -164,6 +213,7 @@ def test_models_without_attention_heads_open_answer_score_and_are_forecast(
         assert isinstance(outcome, Completion)
         assert outcome.text == model.tokenizer.decode(want.ids)
     assert isinstance(model.nll(doc.ids, [Continuation(50, random_ids(1, 4))], [(1, 50)]), TokenNLL)
+    assert isinstance(model.nll(doc.ids, [Continuation(0, random_ids(1, 4), 1)]), TokenNLL)  # nothing before it
     assert model.forecast([[(500, 10, 4)]])[0].startswith("memory")
     monkeypatch.setattr(model.engine, "answer", lambda ids, requests: [EngineAnswer(None)] * len(requests))
     assert isinstance(model.answer(doc, doc.probes)[0].outcome, Failure)  # out of memory, without a KV cache to blame

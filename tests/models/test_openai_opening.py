@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
 from leadline.core.records import Completion
+from leadline.models.openai.discovery import inspect_server
 from leadline.models.openai.provider import OpenAI
 from leadline.models.openai.tokenizer import ServerTokenizer
 from support.fake_kinds import TEMPLATE
@@ -288,6 +290,19 @@ def test_a_plain_server_needs_a_tokenizer() -> None:
 def test_a_tokenizer_or_template_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with FakeServer() as server:
         assert isinstance(open_error(server.base_url, tokenizer=str(tmp_path / "none")), TokenizerError)
+        assert isinstance(open_error(server.base_url, template=str(tmp_path / "none")), TokenizerError)
+
+
+def test_a_template_that_is_not_there_is_an_error_although_the_model_has_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "leadline.models.openai.provider.inspect_server",
+        lambda client, name: replace(inspect_server(client, name), folder=tmp_path),
+    )
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    with FakeServer() as server:
+        assert open_model(server.base_url).frame.before
         assert isinstance(open_error(server.base_url, template=str(tmp_path / "none")), TokenizerError)
 
 

@@ -7,6 +7,7 @@ import re
 import secrets
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -94,8 +95,8 @@ class Examiner:
         self.fitter = Fitter(model.tokenizer, model.frame)
         self.requests = 0
         self.prompt_tokens = 0
-        self.served_by: dict[str, int] = {}
-        """How often each model and configuration is named in the replies."""
+        self.served_by: Counter[tuple[str, str]] = Counter()
+        """How often each model and system_fingerprint is named in the replies."""
         self.limited: list[Failure] = []
         """Requests that were refused because there were too many."""
         self.headers: dict[str, str] = {}
@@ -161,8 +162,7 @@ class Examiner:
                 self.limited.append(outcome)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
-        who = f"{outcome.model} {outcome.system_fingerprint}".strip()
-        self.served_by[who] = self.served_by.get(who, 0) + 1
+        self.served_by[outcome.model, outcome.system_fingerprint] += 1
         choice = found.page.get("choices", [{}])[0]
         message = choice.get("message")
         content = message.get("content") if isinstance(message, Mapping) else choice.get("text")

@@ -68,6 +68,8 @@ class Accepted:
 
     length: int
     """Tokens, answer included."""
+    tried: int
+    """The length that was sent first."""
     claimed: int | None
     refusal: Failure | None = None
     """Why the claimed length was not answered."""
@@ -80,7 +82,7 @@ def accepted(examiner: Examiner) -> Accepted:
     wanted = min(examiner.longest or LONGEST, claimed or examiner.longest or UNKNOWN_WINDOW)
     failure = _refusal(examiner, wanted)
     if failure is None:
-        return Accepted(wanted, claimed)
+        return Accepted(wanted, wanted, claimed)
     low, high = 0, wanted
     for guess in _limits_named(failure, wanted):
         if guess > low and guess < high:
@@ -92,7 +94,7 @@ def accepted(examiner: Examiner) -> Accepted:
         low, high = (middle, high) if _refusal(examiner, middle) is None else (low, middle)
     if low == 0:
         raise CannotCheck(f"no prompt is answered: {failure.message}")
-    return Accepted(low, claimed, failure)
+    return Accepted(low, wanted, claimed, failure)
 
 
 def _refusal(examiner: Examiner, length: int) -> Failure | None:
@@ -314,10 +316,9 @@ def check_window(examiner: Examiner) -> Ok | Finding | NotMade:
     if found.refusal is not None:
         examiner.numbers["accepted_tokens"] = found.length
         claim = f"{found.claimed:,} tokens are claimed" if found.claimed else "no window is claimed"
-        wanted = min(examiner.longest or LONGEST, found.claimed or UNKNOWN_WINDOW)
+        why = f"{found.refusal.why}: {found.refusal.message[:160]}"
         return Finding(
-            f"{claim}, and a prompt of {wanted:,} is refused ({found.refusal.why}: {found.refusal.message[:160]}); "
-            f"about {found.length:,} are accepted",
+            f"{claim}, and a prompt of {found.tried:,} is refused ({why}); about {found.length:,} are accepted",
             f"measure up to {found.length:,} tokens, or start the server with a larger context",
         )
     if examiner.server is None and found.claimed is None:

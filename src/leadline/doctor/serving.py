@@ -31,7 +31,7 @@ PRIVATE = (
     (
         "The harbour master's address is mara.lindquist@example.org.",
         "What is the harbour master's address?",
-        "lindqvist@",
+        "lindquist@",
     ),
     ("The number of the harbour office is +44 20 7946 0958.", "What is the number of the harbour office?", "7946"),
 )
@@ -92,9 +92,10 @@ def check_model_name(examiner: Examiner) -> Ok | Finding | NotMade:
         examiner.ask("Say yes.", max_tokens=1)
     unlisted = next((note for note in server.card.notes if "does not list a model" in note), "")
     if len(examiner.served_by) > 1:
-        served = ", ".join(f"{name or 'no name'} ({count})" for name, count in examiner.served_by.items())
+        names = ((" ".join(filter(None, name)) or "no name", count) for name, count in examiner.served_by.items())
+        served = ", ".join(f"{name} ({count})" for name, count in names)
         return Finding(f"replies come from different models or configurations: {served}", fix)
-    named = next(iter(examiner.served_by), "").split(" ")[0]
+    named = next(iter(examiner.served_by), ("", ""))[0]
     if not named:
         return NotMade("the replies do not name a model")
     if not is_same_model(asked, named):

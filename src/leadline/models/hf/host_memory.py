@@ -20,6 +20,7 @@ BLOCK_TOKENS = 1 << 14
 ARENA_BYTES = 256 << 20
 """Pinned memory is taken in pieces of this size: torch rounds every piece up to a power of two."""
 
+CONTROL_GROUP = Path("/sys/fs/cgroup")
 HOST_RESERVE = 4 << 30
 """Host memory that keys and values do not use."""
 Planes = tuple[Tensor, ...]
@@ -32,9 +33,11 @@ def free_host_memory() -> int | None:
     with suppress(OSError, ValueError, IndexError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
         found.append(next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable")))
-    with suppress(OSError, ValueError):
-        group = Path("/sys/fs/cgroup")
-        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    with suppress(OSError, ValueError, KeyError):
+        limit, used = (int((CONTROL_GROUP / name).read_text()) for name in ("memory.max", "memory.current"))
+        parts = dict(line.split() for line in (CONTROL_GROUP / "memory.stat").read_text().splitlines())
+        # Files that were read, such as the weights, count as used, and make room when memory is asked for.
+        found.append(limit - used + int(parts["inactive_file"]))
     return min(found, default=None)
 
 

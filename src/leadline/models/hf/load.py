@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -250,14 +248,11 @@ def _tokenizer_folder(folder: Path, gguf: Path | None, trust_remote_code: bool) 
         say_damaged(kept, problem)
     source = {"gguf_file": gguf.name} if gguf else {}
     try:
-        kept.parent.mkdir(parents=True, exist_ok=True)
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=trust_remote_code, **source)
-        with tempfile.TemporaryDirectory(dir=kept.parent) as made:
+        with smollm2.written_whole(kept, ("tokenizer.json",)) as made:
             tokenizer.save_pretrained(made)
-            if not (Path(made) / "tokenizer.json").is_file():
+            if not (made / "tokenizer.json").is_file():
                 raise ValueError("transformers has no fast tokenizer for it")
-            smollm2.remove(kept)
-            shutil.copytree(made, kept, dirs_exist_ok=True)
     except Exception as error:  # conversion fails with many kinds of exception
         fix = "put a tokenizer.json beside the weights, or give tokenizer=FOLDER"
         raise SourceError(f"it has no usable tokenizer: {_in_one_line(error)}", where=str(folder), fix=fix) from None

@@ -41,7 +41,10 @@ class _Texts:
     def __init__(self, options: HF, folder: Path) -> None:
         self._options = options
         self._folder = Path(options.tokenizer).expanduser() if options.tokenizer else folder
-        self._template = ChatTemplate.load(Path(options.template).expanduser() if options.template else self._folder)
+        named = Path(options.template).expanduser() if options.template else self._folder
+        self._template = ChatTemplate.load(named) if named.exists() else None
+        if options.template and self._template is None:
+            raise TokenizerError(f"there is no chat template at {named}", where="template")
         self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(self._folder))
         adds = special_token(self._folder, "bos_token") if adds_bos(self._folder) else ""
         self.plain: Frame = completion_frame(adds)
@@ -91,7 +94,9 @@ class HFModel(_Texts):
         return [
             Answer(
                 sent=self._sent(document, request, found),
-                outcome=self._completion(request, found.answer) if found.answer else self._too_long(request.tokens),
+                outcome=self._completion(document.frame, request, found.answer)
+                if found.answer
+                else self._too_long(request.tokens),
                 seconds=seconds,
             )
             for request, found in zip(requests, answers, strict=True)
@@ -140,8 +145,8 @@ class HFModel(_Texts):
     def close(self) -> None:
         self.engine.close()
 
-    def _completion(self, request: EngineRequest, answer: Generated) -> Completion:
-        thinking, text = split_thinking(self.tokenizer.decode(answer.ids), opened=opens_thinking(self.frame.after))
+    def _completion(self, frame: Frame, request: EngineRequest, answer: Generated) -> Completion:
+        thinking, text = split_thinking(self.tokenizer.decode(answer.ids), opened=opens_thinking(frame.after))
         return Completion(
             text=text,
             finish="stop" if answer.stopped else "length",

@@ -58,11 +58,10 @@ class OwnCacheReader(Reader):
             self._kept[stop] = _without_growing(self._cache)
 
     def _passes(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        if self.stepwise:
+        if not self.stepwise:
+            yield from ((begin, min(begin + self.chunk, stop)) for begin in range(start, stop, self.chunk))
+        elif start < stop:
             yield 0, stop
-            return
-        for begin in range(start, stop, self.chunk):
-            yield begin, min(begin + self.chunk, stop)
 
     def _go_back(self, tokens: int, cuts: Sequence[int]) -> int:
         """Go back to the last cut within the first `tokens` from which reading can go on to all `cuts`; returns it."""

@@ -16,7 +16,8 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +98,26 @@ def ensure_folder(progress: Callable[[str], None] = lambda message: None) -> Pat
             say_damaged(folder, problem)
         gguf = fetch_gguf(progress)
         progress("converting the weights (once)")
-        remove(folder)
         convert(gguf, folder)
     return folder
 
 
-def remove(path: Path) -> None:
-    """A file or a folder, or nothing."""
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+@contextmanager
+def written_whole(folder: Path, needed: Sequence[str]) -> Iterator[Path]:
+    """A new folder to write into, which then becomes `folder`: nobody sees half of it. If another process has written
+    the same folder meanwhile, that one is used."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        yield made
+        if damage_in(folder, needed):
+            shutil.rmtree(folder) if folder.is_dir() else folder.unlink(missing_ok=True)
+        made.rename(folder)
+    except OSError:
+        if damage_in(folder, needed):
+            raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def damage_in(folder: Path, needed: Sequence[str]) -> str:
@@ -146,27 +159,10 @@ def convert(gguf: Path, folder: Path) -> Path:
         from gguf import GGUFReader
     except ImportError:
         raise MissingExtra("gguf", "hf", where="SmolLM2-135M-Instruct") from None
-    fields = GGUFReader(gguf).fields
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
-        _write_tokenizer(fields, made)
+    with written_whole(folder, NEEDED) as made:
+        _write_tokenizer(GGUFReader(gguf).fields, made)
         _write_weights(gguf, made)
-        _put_in_place(made, folder)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
     return folder
-
-
-def _put_in_place(made: Path, folder: Path) -> None:
-    """Another process may have put the same folder there meanwhile: then that one is used."""
-    try:
-        made.rename(folder)
-    except OSError:
-        if damage_in(folder, NEEDED):
-            raise
-        shutil.rmtree(made)
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:

@@ -321,10 +321,11 @@ class OpenAIModel:
 
     def _find_frame(self) -> Frame:
         options = self._options
-        named = options.template or options.tokenizer
-        folder = Path(named).expanduser() if named and Path(named).expanduser().exists() else self.server.folder
-        if options.template and folder is None:
+        named = Path(options.template or options.tokenizer).expanduser()
+        given = bool(options.template or options.tokenizer) and named.exists()
+        if options.template and not given:
             raise TokenizerError(f"there is no chat template at {options.template}", where="template")
+        folder = named if given else self.server.folder
         thinking = None if options.thinking is None else options.thinking != "off"
         finder = FrameFinder(
             self._client,
