@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from leadline.core import registry
 from leadline.core.contracts import Task
 from leadline.core.errors import LeadlineError, UnknownName, UsageError
+from leadline.core.files import cache_folder
 from leadline.core.registry import ModelName
 from leadline.core.seeds import bulk_rng, digest, rng, seed_of
 from leadline.core.spec import Spec, TaskSpec, load_spec, make_spec, parse_depths, parse_length, parse_lengths
@@ -112,6 +113,7 @@ def test_an_unknown_key_asks_what_was_meant() -> None:
         {"tasks": []},
         {"tasks": ["niah", "niah"]},
         {"lengths": []},
+        {"depths": []},
     ],
 )
 def test_a_wrong_value_is_one_clear_error(change: dict[str, object]) -> None:
@@ -255,3 +257,14 @@ def test_a_plugin_file_that_was_just_changed_is_read_anew(tmp_path: Path, monkey
         file.write_text(f"VALUE = {number}\n")
         os.utime(file, (1_700_000_000, 1_700_000_000))
         assert registry.find("scorers", f"{file}:VALUE") == number
+
+
+def test_a_chosen_cache_folder_needs_no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has none."""
+
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path

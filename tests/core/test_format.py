@@ -86,6 +86,9 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
 
 def test_large_numbers_are_abbreviated() -> None:
     assert format_number(999) == "999"
+    assert format_number(12_345) == "12.3 thousand"
     assert format_number(7_823_000) == "7.82 million"
+    assert format_number(999_600) == "1 million"
+    assert format_number(1.234e12) == "1.23 trillion"
     assert format_flops(2e12) == "2000 GFLOP/s"
     assert format_flops(9e14) == "900 TFLOP/s"

@@ -31,6 +31,7 @@ class FileServer:
     breaks_after: int | None = None
     ranges: bool = True
     status: int = 200
+    chunked: bool = False
     asked: list[str] = field(default_factory=list)
     url: str = ""
 
@@ -47,8 +48,16 @@ def server() -> Iterator[FileServer]:
             if wanted and kept.ranges and self.headers.get("If-Range") == kept.etag:
                 begin = int(wanted.removeprefix("bytes=").rstrip("-"))
             body = kept.data[begin:]
+            if begin and not body:
+                self.send_error(416)
+                return
             self.send_response(kept.status if kept.status != 200 else 206 if begin else 200)
             self.send_header("ETag", kept.etag)
+            if kept.chunked:
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"100\r\n" + body[:100])  # fewer bytes than the chunk should have
+                return
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body if kept.breaks_after is None else body[: kept.breaks_after])
@@ -91,6 +100,24 @@ def test_a_download_that_broke_off_is_resumed(server: FileServer, tmp_path: Path
     server.breaks_after = None
     assert got(item(Mirror(server.url, SHA)), tmp_path).path.read_bytes() == DATA
     assert server.asked == ["", "bytes=100000-"]
+
+
+def test_a_chunked_reply_that_breaks_off_is_an_error_of_ours(server: FileServer, tmp_path: Path) -> None:
+    server.chunked = True
+    with pytest.raises(ServerError, match="could not be fetched"):
+        got(item(Mirror(server.url, SHA)), tmp_path)
+
+
+def test_a_partial_download_with_nothing_left_to_resume_is_begun_anew(server: FileServer, tmp_path: Path) -> None:
+    """As after the process was killed between the last byte and the check."""
+    server.breaks_after = 5000
+    with pytest.raises(ServerError):
+        got(item(Mirror(server.url, SHA)), tmp_path)
+    server.breaks_after = None
+    (tmp_path / "thing.json.part").write_bytes(DATA)
+    with pytest.raises(ServerError, match="416"):
+        got(item(Mirror(server.url, SHA)), tmp_path)
+    assert got(item(Mirror(server.url, SHA)), tmp_path).path.read_bytes() == DATA
 
 
 @pytest.mark.parametrize("change", ["ranges", "etag"])
@@ -173,6 +200,21 @@ def test_the_next_mirror_is_tried_when_one_does_not_answer(server: FileServer, t
     with pytest.raises(ServerError, match="404") as caught:
         got(item(dead, Mirror(server.url, SHA)), tmp_path / "other")
     assert "thing.json" in caught.value.fix
+
+
+def test_a_folder_may_have_the_file_of_any_mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "cache"))
+    mirrors = Mirror("http://a.invalid/file.json", SHA), Mirror("http://b.invalid/file.json", "0" * 64)
+    monkeypatch.setitem(downloads.DOWNLOADS, "thing", item(*mirrors))
+    (tmp_path / "file.json").write_bytes(DATA)
+    pulled = pull("thing", source=str(tmp_path))
+    assert (pulled.checked, pulled.sha256) == ("pinned", SHA)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "~nobody-of-this-name/file.json"])
+def test_a_name_that_no_file_can_have_is_an_error_of_ours(name: str) -> None:
+    with pytest.raises(SourceError, match="no data file"):
+        find_data(name)
 
 
 def test_pinned_hashes_are_hashes_and_mirrors_are_urls() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.drafts import Draft, Fact, PieceBank, Question
-from leadline.core.errors import LeadlineError, LengthError, SourceError, TokenizerError
+from leadline.core.errors import LengthError, SourceError, TokenizerError
 from leadline.core.seeds import digest
 from leadline.core.types import Cell, Document, Frame
 from leadline.tasks.niah import Needle
@@ -197,10 +197,10 @@ class Empty(WhitespaceTokenizer):
         return np.empty(0, np.int32)
 
 
-@pytest.mark.parametrize("haystack", ["noise", "prose"])
+@pytest.mark.parametrize("haystack", ["noise", "prose", "needles"])
 def test_a_tokenizer_that_gives_no_tokens_is_refused(haystack: str) -> None:
     draft = Needle(haystack=haystack).draft([Cell("niah", 2000, 0.5, 0)], seed=0)
-    with pytest.raises(LeadlineError, match="no tokens"):
+    with pytest.raises(SourceError, match="no tokens"):
         fit(draft, Empty(), completion_frame())
 
 

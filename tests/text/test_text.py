@@ -44,6 +44,9 @@ def test_a_tokenizer_that_is_not_there_says_what_may_be_given(tmp_path: Path) ->
     with pytest.raises(TokenizerError, match="no tokenizer at") as caught:
         open_tokenizer(str(tmp_path / "nothing"))
     assert "tokenizer=server" in caught.value.fix
+    for name in ("x" * 300, "~nobody-of-this-name/model"):
+        with pytest.raises(TokenizerError, match="no tokenizer at"):
+            open_tokenizer(name)
     (tmp_path / "tokenizer.model").write_bytes(b"x")
     with pytest.raises(TokenizerError, match="sentencepiece") as caught:
         open_tokenizer(str(tmp_path))
@@ -144,6 +147,12 @@ def test_templates_are_found_in_a_model_folder(tmp_path: Path) -> None:
     newer = ChatTemplate.load(tmp_path)
     assert newer is not None
     assert newer.frame().before == "other "
+
+
+@pytest.mark.parametrize("hostile", ["'x' * 10**7", "('x' * 1000000) * 3000", "[1] * 999999 * 9", "9 ** 99"])
+def test_a_template_that_makes_something_huge_is_refused(hostile: str) -> None:
+    with pytest.raises(TokenizerError, match="large operands"):
+        ChatTemplate("{{ messages[0]['content'] }}{{ " + hostile + " }}").frame()
 
 
 def test_a_template_that_fails_or_drops_the_user_is_an_error_of_ours() -> None:
@@ -252,6 +261,28 @@ def test_unreadable_haystacks_say_why(tmp_path: Path) -> None:
         open_source(str(tmp_path / "empty.txt")).filler(seed=0)
     with pytest.raises(SourceError, match="weight"):
         open_source("prose:0,code:1")
+    for weight in ("1.2.3", ".", "9" * 400):
+        with pytest.raises(SourceError, match="weight"):
+            open_source(f"prose:{weight},code:1")
+    for name in ("x" * 300, "~nobody-of-this-name/text.txt"):
+        with pytest.raises(SourceError, match="there is no haystack"):
+            open_source(name)
+
+
+def test_one_text_is_opened_by_sentence_by_paragraph_and_for_repeated_use_in_any_order() -> None:
+    plain = open_source("python-docs")
+    size = len(plain.filler(seed=0).bank.pieces)
+    assert len(open_source("python-docs", unit="paragraph").filler(seed=0).bank.pieces) < size
+    assert open_source("python-docs", repeat=True).filler(seed=0).limit is None
+    assert open_source("python-docs") is plain
+
+
+def test_a_mixture_may_have_a_text_of_one_long_paragraph(tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text(" ".join(f"Sentence number {n} is about the sea." for n in range(3000)))
+    (tmp_path / "many.txt").write_text("\n\n".join(f"Paragraph number {n} is short." for n in range(3000)))
+    for repeat in (False, True):
+        mixture = open_source(f"{tmp_path}/one.txt:0.5,{tmp_path}/many.txt:0.5", repeat=repeat)
+        assert len(mixture.filler(seed=1).arrange(200)) == 200
 
 
 def test_a_haystack_s_digest_changes_with_its_text(tmp_path: Path) -> None:

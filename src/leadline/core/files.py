@@ -117,9 +117,9 @@ def _reason(problem: Exception) -> str:
 
 def cache_folder() -> Path:
     """$LEADLINE_CACHE, else the user's cache folder."""
-    chosen = os.environ.get("LEADLINE_CACHE")
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return Path(chosen) if chosen else base / "leadline"
+    if chosen := os.environ.get("LEADLINE_CACHE"):
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "leadline"
 
 
 def read_cache(file: Path, decode: Callable[[bytes], T]) -> T | None:

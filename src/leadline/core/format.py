@@ -87,11 +87,14 @@ def format_duration(seconds: float) -> str:
 
 
 def format_number(count: float) -> str:
-    """1,234 in full; above that 12.3 thousand, 4.5 million, 1.2 billion."""
-    for size, word in ((1e9, "billion"), (1e6, "million"), (1e4, "thousand")):
-        if count >= size:
-            return f"{count / (1e3 if word == 'thousand' else size):.3g} {word}"
-    return f"{count:,.0f}"
+    """1,234 in full; above 10,000 12.3 thousand, 4.5 million, 1.2 billion, 1.2 trillion."""
+    if count < 1e4:
+        return f"{count:,.0f}"
+    rounded = float(f"{count:.3g}")  # 999,999 is 1 million
+    for size, word in ((1e12, "trillion"), (1e9, "billion"), (1e6, "million")):
+        if rounded >= size:
+            return f"{rounded / size:.3g} {word}"
+    return f"{rounded / 1e3:.3g} thousand"
 
 
 def format_flops(per_second: float) -> str:

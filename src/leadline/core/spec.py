@@ -207,7 +207,9 @@ class Spec(FrozenModel):
     model: str
     tasks: Annotated[tuple[TaskSpec, ...], BeforeValidator(_as_list)] = Field(min_length=1)
     lengths: Annotated[tuple[int, ...], BeforeValidator(parse_lengths)] = Field(min_length=1)
-    depths: Annotated[tuple[float, ...], BeforeValidator(parse_depths)] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    depths: Annotated[tuple[float, ...], BeforeValidator(parse_depths)] = Field(
+        (0.0, 0.25, 0.5, 0.75, 1.0), min_length=1
+    )
     samples: int = Field(3, ge=1, le=MAX_SAMPLES, description="samples per cell, that is per length and depth")
     reading: Reading = "fresh"
     seed: int = 0

@@ -69,8 +69,9 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset(("*", "**"))
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        repeats = any(isinstance(x, (str, bytes, list, tuple)) for x in (left, right))
         sizes = [len(x) if isinstance(x, (str, bytes, list, tuple)) else abs(x) for x in (left, right)]
-        if max(sizes) > MAX_SIZE or (operator == "**" and max(sizes) > 64) or sizes[0] * sizes[1] > MAX_SIZE**2:
+        if max(sizes) > (64 if operator == "**" else MAX_SIZE) or (repeats and sizes[0] * sizes[1] > MAX_SIZE):
             raise SecurityError(f"{operator} with large operands")
         return super().call_binop(context, operator, left, right)
 

@@ -13,11 +13,15 @@ import os
 import tomllib
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+import msgspec
 
 from leadline.core.errors import ServerError, SourceError, UnknownName
 from leadline.core.files import cache_folder, say_damaged
@@ -78,10 +82,10 @@ def group_of(name: str) -> list[str]:
 def find_data(name: str, *, folders: bool = False) -> Path:
     """The local file of a name in DOWNLOADS, or of a path; with `folders` also a folder. Uses no network."""
     group = group_of(name)
-    known = name in DOWNLOADS or bool(group)
-    path = data_folder() / (name if group else DOWNLOADS[name].file) if known else Path(name).expanduser()
-    if path.is_file() or (folders and path.is_dir()):
-        for one in [name] if name in DOWNLOADS else group:
+    known = group or [name] if group or name in DOWNLOADS else []
+    path = data_folder() / (name if group else DOWNLOADS[name].file) if known else Path(os.path.expanduser(name))
+    if os.path.isfile(path) or (folders and os.path.isdir(path)):
+        for one in known:
             _refuse_damaged(DOWNLOADS[one])
         return path if known else path.resolve()
     if known:
@@ -99,7 +103,7 @@ def find_data(name: str, *, folders: bool = False) -> Path:
 
 def _refuse_damaged(download: Download) -> None:
     """Raises if a file that was fetched is no longer what it was then."""
-    file, sha256 = data_folder() / download.file, _lock_of(data_folder(), download.name).get("sha256")
+    file, sha256 = data_folder() / download.file, _locked(data_folder(), download.name).get("sha256")
     if not sha256 or not file.is_file():
         return
     if _known_sha256(file, file.stat().st_size, file.stat().st_mtime_ns) != sha256:
@@ -138,16 +142,15 @@ def pull(
         raise UnknownName("data", name, [*DOWNLOADS, *{n.partition("/")[0] for n in DOWNLOADS if "/" in n}])
     download = DOWNLOADS[name]
     if source:
-        base = source if "://" in source else Path(source).expanduser().resolve().as_uri()
-        files = {mirror.url.rpartition("/")[2]: mirror.sha256 for mirror in download.mirrors}
-        mirrors = tuple(Mirror(f"{base.rstrip('/')}/{file}", sha256) for file, sha256 in files.items())
-        download = replace(download, mirrors=mirrors)
+        base = source if "://" in source else Path(os.path.expanduser(source)).resolve().as_uri()
+        mirrors = [replace(m, url=f"{base.rstrip('/')}/{m.url.rpartition('/')[2]}") for m in download.mirrors]
+        download = replace(download, mirrors=tuple(mirrors))
     return fetch(download, data_folder(), progress=progress, again=again)
 
 
 def fetch(download: Download, folder: Path, *, progress: DownloadProgress, again: bool = False) -> Pulled:
     """The file in `folder`, fetched unless it is there with the expected hash. Its hash is kept in lock.json."""
-    target, locked = folder / download.file, _lock_of(folder, download.name)
+    target, locked = folder / download.file, _locked(folder, download.name)
     checked: HashCheck = "pinned" if download.pinned else "locked" if locked.get("sha256") else "trusted on first use"
     expected = download.pinned or set(filter(None, [locked.get("sha256")]))
     url, sha256 = locked.get("url", ""), sha256_of(target) if target.is_file() and not again else ""
@@ -168,7 +171,7 @@ def fetch(download: Download, folder: Path, *, progress: DownloadProgress, again
             )
         os.replace(part, target)
     entry = {"file": download.file, "sha256": sha256, "url": url}
-    _write_json(folder / LOCK, _read_json(folder / LOCK) | {download.name: entry})
+    _write_entries(folder / LOCK, _read_entries(folder / LOCK) | {download.name: entry})
     return Pulled(download.name, target, sha256, target.stat().st_size, url, checked, fetched)
 
 
@@ -176,15 +179,17 @@ def _download_first(download: Download, part: Path, progress: DownloadProgress) 
     """The URL of the first mirror that has the file, which is then in `part`."""
     part.parent.mkdir(parents=True, exist_ok=True)
     problems = []
-    for mirror in download.mirrors:
+    for url in dict.fromkeys(mirror.url for mirror in download.mirrors):
         try:
-            _download(mirror.url, part, progress)
-        except (OSError, EOFError) as error:
-            problems.append(f"{mirror.url}: {error}")
+            _download(url, part, progress)
+        except (OSError, EOFError, HTTPException) as error:
+            problems.append(f"{url}: {error}")
             if isinstance(error, urllib.error.HTTPError):
                 error.close()
+                if error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+                    part.unlink(missing_ok=True)  # nothing is left to resume: the next try begins anew
         else:
-            return mirror.url
+            return url
     raise ServerError(
         f"{download.name} could not be fetched: {'; '.join(problems)}",
         where=str(part.parent),
@@ -195,9 +200,8 @@ def _download_first(download: Download, part: Path, progress: DownloadProgress) 
 
 def _download(url: str, part: Path, progress: DownloadProgress) -> None:
     """Into `part`, after the bytes that are there already if the server still has the same file (by its ETag)."""
-    beside = part.with_name(f"{part.name}.json")
-    known = _read_json(beside)
-    validator = str(known.get("validator", "")) if known.get("url") == url else ""
+    state = part.with_name(f"{part.name}.json")
+    validator = _read_entries(state).get(url, {}).get("validator", "")
     done = part.stat().st_size if validator and part.is_file() else 0
     headers = {"User-Agent": "leadline", "Accept-Encoding": "identity"}
     if done:
@@ -208,7 +212,7 @@ def _download(url: str, part: Path, progress: DownloadProgress) -> None:
         length = reply.headers.get("Content-Length")
         total = done + int(length) if length else None
         validator = reply.headers.get("ETag") or reply.headers.get("Last-Modified") or ""
-        _write_json(beside, {"url": url, "validator": "" if validator.startswith("W/") else validator})
+        _write_entries(state, {url: {"validator": "" if validator.startswith("W/") else validator}})
         with part.open("ab" if done else "wb") as file:
             while chunk := reply.read(CHUNK_BYTES):
                 file.write(chunk)
@@ -216,7 +220,7 @@ def _download(url: str, part: Path, progress: DownloadProgress) -> None:
                 progress(done, total)
     if total is not None and done < total:
         raise EOFError(f"the connection ended after {done:,} of {total:,} bytes")
-    beside.unlink()
+    state.unlink()
 
 
 def sha256_of(file: Path) -> str:
@@ -230,21 +234,20 @@ def _known_sha256(file: Path, size: int, mtime_ns: int) -> str:
     return sha256_of(file)
 
 
-def _lock_of(folder: Path, name: str) -> dict[str, str]:
-    """What lock.json says of a download; empty if it says nothing that can be used."""
-    entry = _read_json(folder / LOCK).get(name)
-    return {k: v for k, v in entry.items() if isinstance(v, str)} if isinstance(entry, dict) else {}
+def _locked(folder: Path, name: str) -> dict[str, str]:
+    """What lock.json says of a download; empty if it says nothing."""
+    return _read_entries(folder / LOCK).get(name, {})
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_entries(path: Path) -> dict[str, dict[str, str]]:
+    """Empty if the file is absent or damaged."""
     try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, str]])
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
+def _write_entries(path: Path, entries: dict[str, dict[str, str]]) -> None:
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n")
     os.replace(draft, path)

@@ -172,7 +172,8 @@ class MixtureFiller:
         taken, known = max(FIRST_PIECES, count), -1
         while True:
             order = self._mixed(taken)
-            if len(order) >= count or len(order) == known:
+            is_all = len(order) == known and taken > 2 * len(self.bank.pieces)  # a paragraph may be as long as its text
+            if len(order) >= count or is_all:
                 return order[:count]
             taken, known = 2 * taken, len(order)
 

@@ -12,12 +12,13 @@ prose:0.5,code:0.3,PATH:0.2         a mixture: pages of each in turn, in fixed p
 from __future__ import annotations
 
 import glob
+import math
 import os
 import re
 import sys
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -194,12 +195,9 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
         if isinstance(made, str):  # a plugin may return the text itself
             made = TextSource(name, partial(str, made), split_sentences, where=name)
         if isinstance(made, TextSource):
-            changes: dict[str, object] = {}
-            if repeat:
-                changes["repeat"] = True
-            if unit == "paragraph" and made.split is split_sentences:
-                changes["split"] = split_paragraphs
-            return TextSource(**{**made.__dict__, **changes}) if changes else made
+            split = split_paragraphs if unit == "paragraph" and made.split is split_sentences else made.split
+            changed = replace(made, split=split, repeat=repeat or made.repeat)
+            return made if changed == made else changed  # the same one, so that its pieces are made once
         if isinstance(made, GeneratedText) and unit == "paragraph":
             return GeneratedText(made.name, by_paragraph=True)
         return made
@@ -207,9 +205,12 @@ def _single(name: str, unit: Unit, repeat: bool) -> Source:
 
 
 def _weight(text: str, where: str) -> float:
-    weight = float(text)
-    if weight <= 0:
-        raise SourceError(f"a part of a mixture has weight {text}", where=where, fix="weights are above 0")
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = 0.0
+    if not 0 < weight < math.inf:
+        raise SourceError(f"a part of a mixture has weight {text}", where=where, fix="weights are numbers above 0")
     return weight
 
 
@@ -229,10 +230,10 @@ def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
 
 def find_files(name: str) -> list[Path]:
     """The files of text or code at a path or glob."""
-    path = Path(name).expanduser()
-    if path.is_file():
+    path = Path(os.path.expanduser(name))  # unlike pathlib, os.path takes names that no file or user can have
+    if os.path.isfile(path):
         return [path]
-    if path.is_dir():
+    if os.path.isdir(path):
         return sorted(p for p in path.rglob("*") if p.is_file() and p.suffix in TEXT_ENDINGS + CODE_ENDINGS)
     plain = next((i for i, part in enumerate(path.parts) if glob.has_magic(part)), len(path.parts))
     root, pattern = Path(*path.parts[:plain]), "/".join(path.parts[plain:])

@@ -8,6 +8,7 @@ whitespace       one token per word
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections.abc import Callable, Sequence
@@ -37,15 +38,15 @@ def open_tokenizer(name: str) -> Tokenizer:
     kind, _, rest = name.partition(":")
     if kind == "tiktoken":
         return TiktokenTokenizer(rest or "o200k_base")
-    return FileTokenizer(find_tokenizer_file(Path(name).expanduser()))
+    return FileTokenizer(find_tokenizer_file(Path(os.path.expanduser(name))))
 
 
 def find_tokenizer_file(path: Path) -> Path:
     """The tokenizer.json of a model folder, or the file itself."""
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if file.is_file():
+    file = path / "tokenizer.json" if os.path.isdir(path) else path
+    if os.path.isfile(file):  # unlike pathlib, this takes names that no file can have
         return file
-    if (path / "tokenizer.model").is_file():
+    if os.path.isfile(path / "tokenizer.model"):
         raise TokenizerError(
             "this folder has a sentencepiece tokenizer.model but no tokenizer.json",
             where=str(path),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.drafts import PieceBank
+from leadline.core.errors import SourceError
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
 from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable
@@ -64,13 +65,22 @@ class CountedBank:
     """By piece, as `ContextTokenizer.anchored_ends` gives them."""
 
     def __post_init__(self) -> None:
+        if not len(self.ids):
+            raise self.no_tokens()
         self.counts: Indices = np.diff(self.starts)
-        self.mean_tokens = float(self.counts.mean()) if len(self.counts) else 0.0
+        self.mean_tokens = float(self.counts.mean())
         self.arranged_tokens = self.mean_tokens
         """Of a piece in the last document: in generated text some pieces are drawn more often than others."""
         closes = self.bank.closes
         self.closes = None if closes is None else np.asarray(closes, np.bool_)
         self._forget_groups()
+
+    def no_tokens(self) -> SourceError:
+        return SourceError(
+            f"the tokenizer gives no tokens for the haystack {self.bank.name!r}",
+            where=self.context.tokenizer.fingerprint,
+            fix="give the model's own tokenizer; this one may be damaged",
+        )
 
     def id_parts(self, order: Indices) -> list[bytes]:
         """The tokens of pieces in an order, in parts to join."""

@@ -121,8 +121,6 @@ def order_pieces(
 ) -> PieceOrder:
     """Pieces in the haystack's order for `room` tokens, of which facts take up `facts`. There are more of them, because
     attempts at a layout skip some in each stretch."""
-    if counted.mean_tokens <= 0:
-        raise _no_tokens(counted, where)
     if not filler.prefix_stable:
         return PieceOrder(counted, _order_of_fixed_count(filler, counted, room, where))
     mean = max(counted.mean_tokens, 0.5)
@@ -140,7 +138,7 @@ def order_pieces(
         if len(order) < wanted or reached[-1] >= goal:
             break
         if counts.sum() * share <= 0:
-            raise _no_tokens(counted, where)
+            raise counted.no_tokens()
         if counts.sum() * share >= MOST_TEXT * goal:  # long pieces only, however many are drawn
             break
         wanted = int(wanted * 1.5)
@@ -152,14 +150,6 @@ def order_pieces(
         raise _too_short(counted, tokens, room, where)
     without_long = int(counts[short].sum() * share)
     return PieceOrder(counted, order[short] if without_long >= room + mean and not short.all() else order)
-
-
-def _no_tokens(counted: CountedBank, where: str) -> SourceError:
-    return SourceError(
-        f"the tokenizer gives no tokens for the haystack {counted.bank.name!r}",
-        where=where,
-        fix="give the model's own tokenizer; this one may be damaged",
-    )
 
 
 def _share_of_counted(start: Indices, counted: CountedBank) -> float:
