@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from leadline.core.errors import SourceError
+from leadline.core.spec import make_spec
+from leadline.core.types import Reading
 from leadline.results.run import load_run
+from leadline.run.engine import plan
+from leadline.run.money import money
+from leadline.store.prices import Rates, Tariff
 from leadline.store.runs import read_records
 from leadline.store.verdicts import read_verdicts
 from support.commands import CommandResult, Say
@@ -121,6 +127,23 @@ def test_a_plan_has_the_money_of_every_reading_mode_side_by_side(say: Say, serve
     assert "the budget of 5.00 usd ends it after about" in shown
     batch = json.loads(say(*asked, "--tier", "batch", "--json").out)
     assert batch["money"] == pytest.approx(found["money"] / 2)
+
+
+@pytest.mark.parametrize("reading", ["shared", "nested"])
+@pytest.mark.parametrize("task", ["niah", "worlds"])
+def test_all_but_the_first_question_of_a_document_are_planned_at_the_price_of_cached_tokens(
+    task: str, reading: Reading
+) -> None:
+    values = {"model": "sim:perfect?tokenizer=bytes", "tasks": [task], "lengths": [6000, 12000], "depths": [0.0, 1.0]}
+    made = plan(make_spec({**values, "samples": 8, "reading": reading}))
+    free_cache = Tariff("sim", Rates(1e6, 0.0, cached=0.0))
+    assert money(made, free_cache, reading) == pytest.approx(made.cost.tokens_read)
+
+
+def test_prices_in_the_folder_of_nobody_are_a_file_that_is_not_there() -> None:
+    values = {"model": "sim:perfect", "tasks": ["niah"], "lengths": [1024]}
+    with pytest.raises(SourceError, match="No such file"):
+        plan(make_spec({**values, "limits": {"prices": "~nobody-of-that-name/prices.toml"}}))
 
 
 def wrong(say: Say, *words: str) -> CommandResult:

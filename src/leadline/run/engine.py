@@ -94,7 +94,7 @@ class _Engine:
         self._retrier = Retrier(LogprobAdapter(plan.model), plan.spec.limits, self.stop, self._events.append)
         self._recorder = Recorder(plan.spec.model, plan.spec.reading)
         counts_remotely = isinstance(plan.model.tokenizer, Remote)
-        self._budget = budget_of(plan, writer.folder)
+        self._budget = budget_of(plan.spec.limits, writer.folder, plan.spec.model, plan.tariff)
         self._limit = plan.document_limit()
         planned = partial(planned_documents, plan.spec, plan.tasks, done)
         self._missing = [cell for document in planned() for cell in document.missing]

@@ -7,8 +7,9 @@ ruler   ROOT/LENGTH/TASK/validation.jsonl with RULER's fields, for programs that
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal
@@ -31,8 +32,6 @@ from leadline.text.fitting import Fitter
 Form = Literal["jsonl", "ruler"]
 FORMS: tuple[Form, ...] = ("jsonl", "ruler")
 ABOUT = "about.json"
-
-
 RULER_NAMES = {"qa_fiction_1": "qa_1", "qa_fiction_2": "qa_2"}
 """RULER's predictor refuses tasks that are not in its own list."""
 
@@ -65,9 +64,10 @@ def write_prompts(
     notes = _ruler_notes(tasks) if form == "ruler" else ()
     total, done = count_cells(spec, tasks), 0
     with _Files(output, form) as files:
-        for document, task in _documents(spec, tasks, fitter):
+        for planned in planned_documents(spec, tasks):
+            document = planned.document(spec.seed, fitter)
             for probe in document.probes:
-                files.add(document, probe, task, fitter)
+                files.add(document, probe, planned.task, fitter)
                 done += 1
                 progress(done, total)
     about = output / ABOUT if form == "ruler" else output.with_name(f"{output.name}.{ABOUT}")
@@ -89,11 +89,6 @@ def _ruler_notes(tasks: Mapping[str, Task]) -> tuple[str, ...]:
     if unknown:
         notes.append(f"RULER's predictor refuses {', '.join(unknown)}: add an entry to its synthetic.yaml")
     return tuple(notes)
-
-
-def _documents(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> Iterator[tuple[Document, Task]]:
-    for planned in planned_documents(spec, tasks):
-        yield planned.task.document(planned.cells, seed=spec.seed, fitter=fitter), planned.task
 
 
 def _about(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter) -> dict[str, Any]:
@@ -182,22 +177,19 @@ class _Files:
         self._form = form
         self._stack = ExitStack()
         self._open: dict[Path, tuple[IO[bytes], Path]] = {}
-        self._counts: dict[Path, int] = {}
+        self._counts: Counter[Path] = Counter()
         self.finished: tuple[Path, ...] = ()
 
     def add(self, document: Document, probe: Probe, task: Task, fitter: Fitter) -> None:
-        path = self._output
-        if self._form == "ruler":
-            path = path / str(probe.cell.length) / slug(ruler_name(probe.cell.task)) / "validation.jsonl"
-        index = self._counts.get(path, 0)
-        self._counts[path] = index + 1
-        line = plain_line(document, probe, task) if self._form == "jsonl" else ruler_line(
-            document, probe, fitter, index
-        )  # fmt: skip
-        try:
+        if self._form == "jsonl":
+            path, line = self._output, plain_line(document, probe, task)
+        else:
+            folder = self._output / str(probe.cell.length) / slug(ruler_name(probe.cell.task))
+            path = folder / "validation.jsonl"
+            line = ruler_line(document, probe, fitter, self._counts[path])
+        self._counts[path] += 1
+        with _refusing(path):
             self._file(path).write(line)
-        except OSError as error:
-            raise StoreError(f"cannot write the prompts: {error.strerror}", where=str(path)) from None
 
     def _file(self, path: Path) -> IO[bytes]:
         if path not in self._open:
@@ -210,10 +202,21 @@ class _Files:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
-        self._stack.close()
-        for path, (_, draft) in self._open.items():
-            if kind is None:
-                os.replace(draft, path)
-            else:
+        try:
+            with _refusing(self._output):
+                self._stack.close()
+                if kind is None:
+                    for path, (_, draft) in self._open.items():
+                        os.replace(draft, path)
+                    self.finished = tuple(self._open)
+        finally:
+            for _, draft in self._open.values():
                 draft.unlink(missing_ok=True)
-        self.finished = tuple(self._open) if kind is None else ()
+
+
+@contextmanager
+def _refusing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot write the prompts: {error.strerror}", where=str(path)) from None

@@ -30,7 +30,7 @@ from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
-from leadline.run.money import JudgePayments, judge_budget, judge_tariffs
+from leadline.run.money import JudgePayments, budget_of, judge_tariffs
 from leadline.run.plan import open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
@@ -93,7 +93,7 @@ def judge_run(
             with _opened(name, limits) as judge:
                 own = _check_family((name, judge.model.card.name), tested, allowed=own_family)
                 tariff = tariffs.get(name)
-                paying = JudgePayments(tariff, judge_budget(limits, folder, tested[0], tariff), str(folder))
+                paying = JudgePayments(tariff, budget_of(limits, folder, tested[0], tariff), str(folder))
                 grader = _Grader(judge, rules, writer, own, limits, listen or (lambda progress: None), paying)
                 grader.run("known cases", list(canary_requests()), result)
                 grader.check_floor(floor)

@@ -16,15 +16,15 @@ from leadline.core.contracts import Task
 from leadline.core.errors import RunStopped
 from leadline.core.records import Record
 from leadline.core.spec import Limits
-from leadline.core.types import READINGS, Cell, Probe, Reading
-from leadline.run.documents import depths_of, samples_of
+from leadline.core.types import READINGS, Probe, Reading
+from leadline.run.documents import count_documents, depths_of, samples_of
 from leadline.run.plan import Plan
 from leadline.run.stopping import Stop
 from leadline.stats.allocate import Design, until_effective
 from leadline.stats.observations import observations
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import Tariff, tariff_of
-from leadline.store.run_prices import RunPrices, check_budget, format_money, most_expensive, saved_prices
+from leadline.store.run_prices import RunPrices, check_budget, format_money
 from leadline.store.runs import every_record
 from leadline.store.verdicts import JudgeVerdict
 
@@ -47,16 +47,13 @@ class Bill:
         return self.requests * one
 
 
-def bills(plan: Plan, reading: Reading) -> list[Bill]:
-    """Every request of the plan if it were made in this reading mode."""
-    return [bill for title, task in plan.tasks.items() for bill in _task_bills(plan, title, task, reading)]
-
-
 def money(plan: Plan, tariff: Tariff, reading: Reading) -> float | None:
-    """None where a task of the plan cannot be read so."""
+    """Of all requests of the plan if it were made in this reading mode; None where a task cannot be read so."""
     if any(reading not in task.readings for task in plan.tasks.values()):
         return None
-    return sum(bill.money(tariff) for bill in bills(plan, reading))
+    return sum(
+        bill.money(tariff) for title, task in plan.tasks.items() for bill in _task_bills(plan, title, task, reading)
+    )
 
 
 def side_by_side(plan: Plan, tariff: Tariff) -> dict[str, float | None]:
@@ -74,10 +71,10 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
             yield Bill(cost.requests, cost.prompt_tokens // cost.requests, 0)
         return
     prompts, closing = plan.prompts[title]
-    longest = max(prompts)
+    longest, documents = max(prompts), count_documents(plan.spec.model_copy(update={"reading": reading}), task)
     for length, prompt in prompts.items():
         output = plan.allowed[title][length]
-        first = samples if reading == "shared" or (reading == "nested" and length == longest) else 0
+        first = documents if reading == "shared" or (reading == "nested" and length == longest) else 0
         following = samples * depths - first
         if reading == "fresh" or (first and not following):  # what is written to the cache is never asked again
             yield Bill(samples * depths, prompt, output)
@@ -90,37 +87,23 @@ def _task_bills(plan: Plan, title: str, task: Task, reading: Reading) -> Iterato
 
 def _first_look(plan: Plan, tariff: Tariff) -> float | None:
     """The samples that the rule `effective` asks for before it can stop at all, in the reading mode of the plan."""
-    spec = plan.spec
-    places = tuple(
-        (title, length, depth)
-        for title, task in plan.tasks.items()
-        if task.in_means
-        for length in spec.lengths
-        for depth in depths_of(spec, task)
-    )
-    if len(spec.lengths) < 2 or not places:
+    reading = plan.spec.reading
+    if len(plan.spec.lengths) < 2 or not plan.places:
         return None
-    design = Design(places=places, at_once=plan.at_once, nested=spec.reading == "nested")
-    asked = until_effective(observations(()), design, confidence=0.95).next
-    return sum(_one(plan, tariff, cell, first) for cell, first in _with_first(asked))
-
-
-def _with_first(cells: Iterable[Cell]) -> Iterator[tuple[Cell, bool]]:
-    """Whether each is the first of its document in shared reading."""
-    seen = set()
-    for cell in cells:
-        document = (cell.task, cell.length, cell.sample)
-        yield cell, document not in seen
+    design = Design(places=plan.places, at_once=plan.at_once, nested=reading == "nested")
+    total, seen = 0.0, set()
+    for cell in sorted(until_effective(observations(()), design, confidence=0.95).next, key=lambda c: -c.length):
+        prompts, closing = plan.prompts[cell.task]
+        prompt, output = prompts[cell.length], plan.allowed[cell.task][cell.length]
+        if reading == "fresh":
+            total += tariff.cost(prompt, output)
+            continue
+        sample = cell.sample // plan.tasks[cell.task].samples_per_document
+        document, kept = (cell.task, sample, cell.length if reading == "shared" else None), prompt - closing
+        cached, written = (kept, 0) if document in seen else (0, kept)
         seen.add(document)
-
-
-def _one(plan: Plan, tariff: Tariff, cell: Cell, first: bool) -> float:
-    prompts, closing = plan.prompts[cell.task]
-    prompt, output = prompts[cell.length], plan.allowed[cell.task][cell.length]
-    if plan.spec.reading == "fresh":
-        return tariff.cost(prompt, output)
-    kept = prompt - closing
-    return tariff.cost(prompt, output, cached=0 if first else kept, written=kept if first else 0)
+        total += tariff.cost(prompt, output, cached=cached, written=written)
+    return total
 
 
 # --- budgets
@@ -141,8 +124,12 @@ class Budget:
         return self._reserved > 1e-9
 
     def most(self, requests: Iterable[tuple[int, int]]) -> float:
-        """The most that requests of (prompt, output) tokens can cost."""
-        return most_expensive(self._tariff, list(requests))
+        """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all written to one."""
+        cost = self._tariff.cost
+        return sum(max(cost(prompt, out), cost(prompt, out, written=prompt)) for prompt, out in requests)
+
+    def most_of(self, probes: Sequence[Probe]) -> float:
+        return self.most((probe.prompt_tokens, probe.allowance) for probe in probes)
 
     def fits(self, most: float) -> bool:
         return self.spent + self._reserved + most <= self.limit
@@ -155,6 +142,10 @@ class Budget:
         self._reserved = max(0.0, self._reserved - most)
         self.spent += cost
 
+    def answered(self, probes: Sequence[Probe], records: Sequence[Record]) -> None:
+        """These probes were answered, or failed."""
+        self.pay(self.most_of(probes), sum(map(self._tariff.cost_of, records)))
+
     def reached(self, where: str) -> RunStopped:
         currency = self._tariff.currency
         spent, limit = format_money(self.spent, currency), format_money(self.limit, currency)
@@ -163,17 +154,6 @@ class Budget:
             where=where,
             fix="run the same command with a higher --budget: it continues with what is missing",
         )
-
-
-class RunBudget(Budget):
-    """The budget of a run's questions."""
-
-    def most_of(self, probes: Sequence[Probe]) -> float:
-        return self.most((probe.prompt_tokens, probe.allowance) for probe in probes)
-
-    def answered(self, probes: Sequence[Probe], records: Sequence[Record]) -> None:
-        """These probes were answered, or failed."""
-        self.pay(self.most_of(probes), sum(map(self._tariff.cost_of, records)))
 
 
 class JudgePayments:
@@ -208,33 +188,24 @@ class JudgePayments:
             self._turn.notify_all()
 
 
-def budget_of(plan: Plan, folder: Path) -> RunBudget | None:
-    """The budget of the spec, less what the records and verdicts of the folder have cost."""
-    limit = check_budget(plan.spec.limits.budget, plan.tariff)
-    if limit is None or plan.tariff is None:
-        return None
-    return RunBudget(limit, plan.tariff, _spent(folder, plan.tariff))
-
-
 def judge_tariffs(limits: Limits, judges: Sequence[str]) -> dict[str, Tariff]:
     """The prices of judges, by their names; empty without a file of prices. A budget must be in their currency."""
     if not limits.prices:
         return {}
-    found = {name: tariff_of(Path(limits.prices).expanduser(), name, limits.tier) for name in judges}
+    found = {name: tariff_of(Path(limits.prices), name, limits.tier) for name in judges}
     for tariff in found.values():
         check_budget(limits.budget, tariff)
     return found
 
 
-def judge_budget(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) -> Budget | None:
-    """What is left of the budget for a judge with these prices; `tested` is the model of the run."""
+def budget_of(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) -> Budget | None:
+    """The budget for a model with these prices, the tested one or a judge, less what the run in the folder has cost:
+    its records, also those that were replaced, and the verdicts of judges."""
     limit = check_budget(limits.budget, tariff)
     if limit is None or tariff is None:
         return None
-    return Budget(limit, tariff, _spent(folder, saved_prices(folder).get(tested)))
-
-
-def _spent(folder: Path, tariff: Tariff | None) -> float:
-    """By the records, also those that were replaced, and by the verdicts of judges."""
-    records = 0.0 if tariff is None else sum(map(tariff.cost_of, every_record(folder)))
-    return records + sum(RunPrices(folder).judge_money().values())
+    prices = RunPrices(folder)
+    spent = sum(prices.judge_money().values())
+    if (of_tested := prices.of(tested)) is not None:
+        spent += sum(map(of_tested.cost_of, every_record(folder)))
+    return Budget(limit, tariff, spent)

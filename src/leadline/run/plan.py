@@ -38,7 +38,7 @@ from leadline.core.spec import Spec, TaskSpec
 from leadline.core.types import Document, Frame
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
-from leadline.run.documents import count_cells, first_rows, overlap_notes
+from leadline.run.documents import count_cells, depths_of, first_rows, overlap_notes
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
@@ -167,6 +167,17 @@ class Plan:
         return sum(self.costs.values(), Cost())
 
     @property
+    def places(self) -> tuple[tuple[str, int, float | None], ...]:
+        """Task, length and depth of every cell whose answers enter a mean."""
+        return tuple(
+            (title, length, depth)
+            for title, task in self.tasks.items()
+            if task.in_means
+            for length in self.spec.lengths
+            for depth in depths_of(self.spec, task)
+        )
+
+    @property
     def at_once(self) -> int:
         """The number of workers: requests to a server, or documents for a model in process."""
         if self.model.asked_per == "probe":
@@ -246,7 +257,7 @@ def _prepare(spec: Spec, open_: OpenModel | None, listen: Listener, planning: bo
 def _tariff(spec: Spec, *, planning: bool) -> Tariff | None:
     """The prices of the model, checked before anything is asked. Those of a plan may also be given as flags."""
     limits = spec.limits
-    tariff = tariff_of(Path(limits.prices).expanduser(), spec.model, limits.tier) if limits.prices else None
+    tariff = tariff_of(Path(limits.prices), spec.model, limits.tier) if limits.prices else None
     if not planning:
         check_budget(limits.budget, tariff)
         if limits.tier and tariff is None:

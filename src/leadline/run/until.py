@@ -146,26 +146,18 @@ def _by_key(folder: Path) -> dict[str, Record]:
 
 
 def _design(made: Plan, fixed: int) -> Design:
-    spec = made.spec
-    places = tuple(
-        (title, length, depth)
-        for title, task in made.tasks.items()
-        if task.in_means
-        for length in spec.lengths
-        for depth in depths_of(spec, task)
-    )
-    if not places:
+    if not made.places:
         raise UsageError(
             "no task has answers to documents that a rule could look at",
             where="--until",
             fix="leave out --until, or add a task such as niah",
         )
     return Design(
-        places=places,
-        cap=spec.samples,
+        places=made.places,
+        cap=made.spec.samples,
         fixed=fixed,
         at_once=made.at_once,
-        nested=spec.reading == "nested",
+        nested=made.spec.reading == "nested",
     )
 
 

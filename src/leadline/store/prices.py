@@ -22,6 +22,7 @@ it completes prices given as flags.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -132,6 +133,7 @@ class Discounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def tariff_of(path: Path, model: str, tier: str = "") -> Tariff:
     """The price of a model (`openai:NAME?...` or NAME) in a file of prices."""
+    path = Path(os.path.expanduser(path))  # unlike pathlib's, it takes a name that no user has
     book = read_prices(path)
     name = model.partition("?")[0].partition(":")[2] or model
     key = _key_of(book, name, path)

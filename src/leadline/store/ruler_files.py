@@ -147,7 +147,8 @@ def _plain(value: Any) -> Any:
             value["outputs"] = value["output"]
         if isinstance(value.get("outputs"), str):
             value["outputs"] = [value["outputs"]]
-        if (prefix := value.get("gen_prefix")) and not value.get("answer_prefix"):
+        prefix = value.get("gen_prefix")
+        if isinstance(prefix, str) and prefix and not value.get("answer_prefix"):
             value["answer_prefix"] = prefix if prefix[0].isspace() else f" {prefix}"  # joined by a space, as there
         if value.get("length") is None and "max_length" in value:
             value["length"] = value["max_length"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,8 +96,3 @@ class RunPrices:
             if (tariff := tariffs[verdict.judge]) is not None:
                 paid[verdict.judge] = paid.get(verdict.judge, 0.0) + tariff.cost_of_verdict(verdict)
         return paid
-
-
-def most_expensive(tariff: Tariff, requests: Sequence[tuple[int, int]]) -> float:
-    """The most that requests of (prompt, output) tokens can cost: nothing from a cache, all of it written to one."""
-    return sum(max(tariff.cost(p, out), tariff.cost(p, out, written=p)) for p, out in requests)

@@ -17,6 +17,7 @@ from typing import Literal
 import msgspec
 
 from leadline.core.errors import StoreError, UsageError
+from leadline.core.files import MAX_FIELD
 from leadline.core.seeds import digest
 from leadline.core.types import Cell
 from leadline.store.files import AppendFile, Lock, replace_file
@@ -173,6 +174,7 @@ def read_label_rows(path: Path) -> list[dict[str, str]]:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"cannot read the labels: {why}", where=str(path), fix="write one with --label 40") from None
+    csv.field_size_limit(MAX_FIELD)  # answers may be long
     reader = csv.DictReader(io.StringIO(text, newline=""))
     if not {"id", "label"} <= set(reader.fieldnames or ()):
         raise UsageError(
