@@ -20,6 +20,7 @@ from leadline.core.types import Cell
 from leadline.stats.compare import coordinates, pair
 from leadline.stats.effective import Threshold
 from leadline.stats.gate import Clause, GateResult, check_gate
+from leadline.stats.intervals import CONFIDENCE
 from leadline.stats.observations import CELL, Observations
 from leadline.stats.sequential import (
     LengthStatus,
@@ -146,19 +147,17 @@ def parse_until(text: str) -> Until:
 
 
 def until_effective(
-    data: Observations, design: Design, line: Threshold | None = None, *, confidence: float = 0.95, give_up: bool = True
+    data: Observations, design: Design, line: Threshold | None = None, *, confidence: float = 0.95
 ) -> SamplingStep:
-    """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess.
-
-    `give_up` stops at a length once the cap would almost surely not settle it either.
-    """
+    """Sample until it is known which measured lengths clear the threshold. Ends undecided at the cap, never in a guess,
+    and earlier at a length that the cap would almost surely not settle either."""
     line = line or Threshold()
     lengths = design.lengths
     found = statuses_by_length(rounds_by_length(data), lengths, line, confidence)
     asked = {length: _asked(data, design, length) for length in lengths}
     capped = [
         min(asked[s.length].values()) >= design.cap
-        or (give_up and s.rounds > 0 and bool(hopeless(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
+        or (s.rounds > 0 and bool(hopeless(s.mean, s.scatter, s.rounds, s.line, design.cap, confidence)))
         for s in found
     ]
     cells = {length: len(asked[length]) for length in lengths}
@@ -191,7 +190,7 @@ def _cost(data: Observations, design: Design) -> float:
     return sum(design.cost_of(length) for length in data.length.tolist())
 
 
-def until_cells(data: Observations, design: Design, half_width: float, *, confidence: float = 0.95) -> SamplingStep:
+def until_cells(data: Observations, design: Design, half_width: float) -> SamplingStep:
     """Sample until every cell's confidence sequence is narrower than +- `half_width`, or its cap is reached."""
     follow: list[Cell] = []
     stuck, widest, more = 0, 0.0, 0.0
@@ -201,11 +200,11 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
         rows = data.take(code == place_of.get(place, -1))
         scored = rows.counted()
         total, n = float(scored.value.sum()), len(scored)
-        width = beta_binomial_sequence(total, n, confidence).half_width
+        width = beta_binomial_sequence(total, n).half_width
         widest = max(widest, width)
         if width <= half_width:
             continue
-        needed = _samples_for(half_width, total, n, confidence)
+        needed = _samples_for(half_width, total, n)
         if len(rows) >= design.cap:
             stuck += 1
             more += (needed - n) * design.cost_of(place[1])
@@ -213,7 +212,7 @@ def until_cells(data: Observations, design: Design, half_width: float, *, confid
         # Grow by half at most: fewer samples may do when the share turns out to be more extreme than it is now.
         target = min(needed, max(4, math.ceil(1.5 * n)), design.cap)
         follow += _missing(place, set(rows.sample.tolist()), min(max(1, target - n), design.cap - len(rows)))
-    widths = CellWidths(half_width, confidence, widest, stuck, len(design.places), design.cap)
+    widths = CellWidths(half_width, CONFIDENCE, widest, stuck, len(design.places), design.cap)
     outcome: StepOutcome = "going on" if follow else "undecided" if stuck else "decided"
     missing = more if outcome == "undecided" else None
     return SamplingStep(outcome, widths, tuple(follow), _cost(data, design), design.fixed_cost, missing)
@@ -276,15 +275,15 @@ def _missing(place: GridPoint, there: set[int], count: int) -> list[Cell]:
     return found
 
 
-def _samples_for(half_width: float, total: float, n: int, confidence: float) -> int:
+def _samples_for(half_width: float, total: float, n: int) -> int:
     """About how many samples bring a cell's sequence down to a half-width, if its share stays where it is."""
     share = (total + 0.5) / (n + 1)
     low, high = max(n, 1), 16
-    while beta_binomial_sequence(share * high, high, confidence).half_width > half_width:
+    while beta_binomial_sequence(share * high, high).half_width > half_width:
         high *= 2
     while low < high:
         middle = (low + high) // 2
-        if beta_binomial_sequence(share * middle, middle, confidence).half_width > half_width:
+        if beta_binomial_sequence(share * middle, middle).half_width > half_width:
             low = middle + 1
         else:
             high = middle

@@ -21,7 +21,7 @@ import scipy  # loads its parts when they are first used
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import Estimate, Interval, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, group_means, row_weights
 from leadline.stats.observations import (
     CELL,
@@ -180,26 +180,19 @@ def pair(base: Observations, candidate: Observations, *, failures: Failures = "e
     return Pairs(first, second, len(base) - len(rows), len(candidate) - len(rows), left_out)
 
 
-def compare(
-    pairs: Pairs,
-    *,
-    correction: Correction = "holm",
-    confidence: float = 0.95,
-    resamples: int = 5000,
-    seed: int = 0,
-) -> Comparison:
+def compare(pairs: Pairs, *, correction: Correction = "holm", resamples: int = 5000) -> Comparison:
     """Every difference with its interval and test."""
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="compare", fix="compare runs of one spec")
     found = []
     for scope in SCOPES:
-        made = _differences(pairs, scope, confidence, resamples, seed)
+        made = _differences(pairs, scope, resamples)
         # The only task or length of a run is the run: testing it again would only dilute the correction.
         found += made if scope == "overall" or len(made) > 1 else []
     p = np.array([d.p for d in found])
     adjusted = holm(p) if correction == "holm" else scipy.stats.false_discovery_control(p)
-    judged = [_judged(d, float(q), 1 - confidence) for d, q in zip(found, adjusted, strict=True)]
-    cells = _differences(pairs, "cell", confidence, 0, seed)
+    judged = [_judged(d, float(q), 1 - CONFIDENCE) for d, q in zip(found, adjusted, strict=True)]
+    cells = _differences(pairs, "cell", 0)
     return Comparison(
         differences=tuple(judged),
         cells=tuple(cells),
@@ -209,7 +202,7 @@ def compare(
         only_candidate=pairs.only_candidate,
         failed=pairs.failed,
         correction=correction,
-        alpha=1 - confidence,
+        alpha=1 - CONFIDENCE,
         discordance=float(np.mean(pairs.base.value != pairs.candidate.value)),
         same_text=pairs.same_text,
         other_text=pairs.other_text,
@@ -217,7 +210,7 @@ def compare(
 
 
 def difference_interval(
-    grouped: Grouped, j: int, confidence: float = 0.95, *, anytime: bool = False, by_document: bool = False
+    grouped: Grouped, j: int, confidence: float = CONFIDENCE, *, anytime: bool = False, by_document: bool = False
 ) -> Interval:
     """The interval of the mean difference of group `j`, at one look or, with `anytime`, at all of them."""
     widest = 1.0 if grouped.unit else float("inf")
@@ -320,13 +313,13 @@ def _groups(data: Observations, scope: Scope) -> tuple[list[tuple[GroupKey, str]
     return [(key, f"{scope}:{format_tokens(key[0]) if isinstance(key[0], int) else key[0]}") for key in keys], code
 
 
-def _differences(pairs: Pairs, scope: Scope, confidence: float, resamples: int, seed: int) -> list[Difference]:
+def _differences(pairs: Pairs, scope: Scope, resamples: int) -> list[Difference]:
     grouped = group_pairs(pairs, scope)
     if len(grouped.code) == 0:
         return []
     value = grouped.difference.value
     lost, gained = grouped.count(value < 0), grouped.count(value > 0)
-    test, p = _tests(grouped, scope, resamples, seed, lost, gained)
+    test, p = _tests(grouped, scope, resamples, lost, gained)
     base, candidate = (np.bincount(grouped.code, weights=grouped.weight * v) for v in (grouped.base, grouped.candidate))
     return [
         Difference(
@@ -337,7 +330,7 @@ def _differences(pairs: Pairs, scope: Scope, confidence: float, resamples: int, 
             candidate=float(candidate[j]),
             estimate=Estimate(
                 mean=float(grouped.means.means[j]),
-                interval=difference_interval(grouped, j, confidence),
+                interval=difference_interval(grouped, j),
                 n=int(grouped.means.n[j]),
                 n_clusters=int(grouped.means.n_clusters[j]),
             ),
@@ -352,9 +345,7 @@ def _differences(pairs: Pairs, scope: Scope, confidence: float, resamples: int, 
     ]
 
 
-def _tests(
-    grouped: Grouped, scope: Scope, resamples: int, seed: int, lost: IntArray, gained: IntArray
-) -> tuple[str, FloatArray]:
+def _tests(grouped: Grouped, scope: Scope, resamples: int, lost: IntArray, gained: IntArray) -> tuple[str, FloatArray]:
     if scope == "cell":
         return "none", np.full(len(lost), np.nan)
     binary = bool(np.isin(grouped.base, (0.0, 1.0)).all() and np.isin(grouped.candidate, (0.0, 1.0)).all())
@@ -369,7 +360,7 @@ def _tests(
         return "mcnemar mid-p", mcnemar_midp(lost, gained)
     totals = np.zeros((len(clusters), len(lost)))
     np.add.at(totals, (document, grouped.code), grouped.weight * grouped.difference.value)
-    return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(seed, "sign flips", scope))
+    return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(0, "sign flips", scope))
 
 
 def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference:

@@ -24,7 +24,7 @@ import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import Interval, normal_quantile
+from leadline.stats.intervals import CONFIDENCE, Interval, normal_quantile
 from leadline.stats.observations import BoolArray, FloatArray
 
 _FAR = 2.7162030  # square root of the 0.975 quantile of chi-square with two degrees of freedom
@@ -32,6 +32,7 @@ _FAR = 2.7162030  # square root of the 0.975 quantile of chi-square with two deg
 Method = Literal["spearman", "pearson", "kendall", "skipped spearman"]
 METHODS: tuple[Method, ...] = ("spearman", "pearson", "kendall", "skipped spearman")
 ScoreList = Sequence[float] | FloatArray
+_TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 RESAMPLES = 5000
 FEWEST = 4
 FEW_MODELS = 12
@@ -74,14 +75,7 @@ class Correlation:
     outliers: tuple[int, ...] = ()
 
 
-def correlations(
-    x: ScoreList,
-    y: ScoreList,
-    *,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    confidence: float = 0.95,
-) -> dict[Method, Correlation]:
+def correlations(x: ScoreList, y: ScoreList, *, resamples: int = RESAMPLES, seed: int = 0) -> dict[Method, Correlation]:
     """All four, from the same resamples."""
     xs, ys = _paired(x, y)
     rows = bulk_rng(seed, "correlate").integers(0, len(xs), size=(resamples, len(xs)))
@@ -89,15 +83,15 @@ def correlations(
     for method in METHODS:
         value, outliers = _estimate(method, xs, ys)
         drawn = _resampled(method, xs[rows], ys[rows])
-        interval = _percentile(drawn, confidence)
+        interval = _percentile(drawn)
         if len(xs) <= FEW_MODELS:
-            low, high = few_models_range(value, len(xs), confidence)
+            low, high = few_models_range(value, len(xs))
             interval = replace(interval, low=min(interval.low, low), high=max(interval.high, high))
         found[method] = Correlation(method, value, interval, len(xs), resamples, seed, outliers)
     return found
 
 
-def few_models_range(value: float, n: int, confidence: float = 0.95) -> tuple[float, float]:
+def few_models_range(value: float, n: int) -> tuple[float, float]:
     """The interval of a rank correlation by Fisher's z with the error of Bonett and Wright (2000).
 
     Resamples of a few models in one order are all in that order, so a bootstrap would call their correlation certain. A
@@ -105,28 +99,21 @@ def few_models_range(value: float, n: int, confidence: float = 0.95) -> tuple[fl
     """
     most = 1 - 6 / (n * (n * n - 1))
     inside = min(max(value, -most), most)
-    half = normal_quantile(confidence) * math.sqrt((1 + inside**2 / 2) / max(n - 3, 1))
+    half = normal_quantile(CONFIDENCE) * math.sqrt((1 + inside**2 / 2) / max(n - 3, 1))
     low, high = math.tanh(math.atanh(inside) - half), math.tanh(math.atanh(inside) + half)
     return min(low, value), max(high, value)
 
 
 def correlation_difference(
-    better: ScoreList,
-    worse: ScoreList,
-    target: ScoreList,
-    *,
-    method: Method = "spearman",
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    confidence: float = 0.95,
+    better: ScoreList, worse: ScoreList, target: ScoreList, *, resamples: int = RESAMPLES
 ) -> tuple[float, Interval]:
-    """How much more closely one proxy follows the target than another does, over the same models."""
+    """How much more closely one proxy follows the target than another does (Spearman), over the same models."""
     first, ys = _paired(better, target)
     second, _ = _paired(worse, target)
-    rows = bulk_rng(seed, "correlate").integers(0, len(ys), size=(resamples, len(ys)))
-    gap = _estimate(method, first, ys)[0] - _estimate(method, second, ys)[0]
-    drawn = _resampled(method, first[rows], ys[rows]) - _resampled(method, second[rows], ys[rows])
-    return gap, _percentile(drawn, confidence)
+    rows = bulk_rng(0, "correlate").integers(0, len(ys), size=(resamples, len(ys)))
+    gap = _estimate("spearman", first, ys)[0] - _estimate("spearman", second, ys)[0]
+    drawn = _resampled("spearman", first[rows], ys[rows]) - _resampled("spearman", second[rows], ys[rows])
+    return gap, _percentile(drawn)
 
 
 def spearman(x: ScoreList, y: ScoreList) -> float:
@@ -165,12 +152,12 @@ def _batch(method: Method, x: FloatArray, y: FloatArray) -> tuple[FloatArray, Bo
     return _COEFFICIENTS[method](x, y, keep), keep
 
 
-def _percentile(drawn: FloatArray, confidence: float) -> Interval:
+def _percentile(drawn: FloatArray) -> Interval:
     fine = drawn[np.isfinite(drawn)]  # a resample of one repeated value has no correlation
     if len(fine) == 0:
-        return Interval(-1.0, 1.0, confidence, "none")
-    low, high = np.quantile(fine, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(low), float(high), confidence, "percentile bootstrap over models")
+        return Interval(-1.0, 1.0, CONFIDENCE, "none")
+    low, high = np.quantile(fine, _TAILS)
+    return Interval(float(low), float(high), CONFIDENCE, "percentile bootstrap over models")
 
 
 def _pearson(x: FloatArray, y: FloatArray, keep: BoolArray) -> FloatArray:
@@ -282,18 +269,16 @@ def over_lengths(scores: TaskScores) -> TaskScores:
     return TaskScores(scores.tasks, tuple((model, None) for model in models), means, scores.left_out)
 
 
-def task_correlation(
-    scores: TaskScores, *, resamples: int = TASK_RESAMPLES, seed: int = 0, cut: float = CUT, confidence: float = 0.95
-) -> TaskCorrelation:
+def task_correlation(scores: TaskScores, *, resamples: int = TASK_RESAMPLES, seed: int = 0) -> TaskCorrelation:
     """Correlations, their intervals, and the tree of tasks."""
     _check_scores(scores)
     found = spearman_matrix(scores.values[None])[0]
     drawn = _resampled_models(scores, resamples, seed)
     with np.errstate(invalid="ignore"):
-        low, high = _quantiles(drawn, confidence)
+        low, high = _quantiles(drawn)
     if len(scores.models) <= FEW_MODELS:
-        low, high = _at_least_theory(found, low, high, len(scores.models), confidence)
-    order, merges, clusters = _tree(found, cut)
+        low, high = _at_least_theory(found, low, high, len(scores.models))
+    order, merges, clusters = _tree(found)
     square = np.ix_(order, order)
     tasks = tuple(scores.tasks[i] for i in order)
     return TaskCorrelation(
@@ -306,7 +291,7 @@ def task_correlation(
         models=len(scores.models),
         points=len(scores.points),
         resamples=resamples,
-        cut=cut,
+        cut=CUT,
     )
 
 
@@ -348,24 +333,24 @@ def _resampled_models(scores: TaskScores, resamples: int, seed: int) -> FloatArr
     return np.concatenate([spearman_matrix(table[None]) for table in tables])
 
 
-def _quantiles(drawn: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
+def _quantiles(drawn: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Of the resamples in which both tasks vary; NaN where there are none."""
     known = np.isfinite(drawn).any(axis=0)
     filled = np.where(known, drawn, 0.0)
-    low, high = np.nanquantile(filled, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+    low, high = np.nanquantile(filled, _TAILS, axis=0)
     return np.where(known, low, np.nan), np.where(known, high, np.nan)
 
 
 def _at_least_theory(
-    found: FloatArray, low: FloatArray, high: FloatArray, models: int, confidence: float
+    found: FloatArray, low: FloatArray, high: FloatArray, models: int
 ) -> tuple[FloatArray, FloatArray]:
     """Intervals of different tasks, widened to those of theory where models are few."""
-    wide = np.array([[few_models_range(float(value), models, confidence) for value in row] for row in found])
+    wide = np.array([[few_models_range(float(value), models) for value in row] for row in found])
     pairs = ~np.eye(len(found), dtype=np.bool_)
     return np.where(pairs, np.fmin(low, wide[..., 0]), low), np.where(pairs, np.fmax(high, wide[..., 1]), high)
 
 
-def _tree(matrix: FloatArray, cut: float) -> tuple[list[int], tuple[Merge, ...], list[list[int]]]:
+def _tree(matrix: FloatArray) -> tuple[list[int], tuple[Merge, ...], list[list[int]]]:
     """The order of tasks along the tree, its merges in places of that order, and the clusters below the cut."""
     distance = np.where(np.isfinite(matrix), 1.0 - matrix, 1.0)  # a task that never varies is like no other
     np.fill_diagonal(distance, 0.0)
@@ -380,7 +365,7 @@ def _tree(matrix: FloatArray, cut: float) -> tuple[list[int], tuple[Merge, ...],
         both = tuple(sorted((*one, *other)))
         merges.append(Merge(both, one, other, float(apart)))
         members.append(both)
-    numbers = scipy.cluster.hierarchy.fcluster(tree, cut, "distance")
+    numbers = scipy.cluster.hierarchy.fcluster(tree, CUT, "distance")
     clusters: dict[int, list[int]] = {}
     for task in order:
         clusters.setdefault(int(numbers[task]), []).append(task)

@@ -48,6 +48,8 @@ MapLabel = Literal[
 ]
 VERSION = 2
 """Of the statistic. 2: a shape must fit before it is named, and a decay may end on a floor."""
+HEALTHY = RULER_THRESHOLD
+"""The score that every part of a map must reach to be called healthy."""
 SURE = 0.8
 """The share of the BIC weight from which one name is given."""
 SLIGHT = 0.15
@@ -89,36 +91,32 @@ class Contrast:
     p: float
 
 
-def diagnose(
-    data: Observations, *, healthy: float = RULER_THRESHOLD, permutations: int = 2000, seed: int = 0
-) -> Diagnosis:
-    """Names the shape of a map. `healthy` is the score that every part of it must reach to be called so."""
+def diagnose(data: Observations, *, permutations: int = 2000) -> Diagnosis:
+    """Names the shape of a map."""
     surface = surface_of(data)
     if surface.n.sum() == 0:
         raise UsageError("no sample has a score", where="diagnosis")
     fits = {shape: fit(surface, shape) for shape in SHAPES if _possible(shape, surface)}
     design_effect = _design_effect(data)
     weights = _weights(fits, float(surface.n.sum()), design_effect)
-    contrast = depth_contrast(surface, permutations=permutations, seed=seed)
+    contrast = depth_contrast(surface, permutations)
     by_kind: dict[MapLabel, list[ShapeFamily]] = {}
     for shape in sorted(fits, key=lambda shape: -weights[shape]):
-        by_kind.setdefault(_kind(fits[shape], surface, contrast, healthy), []).append(shape)
+        by_kind.setdefault(_kind(fits[shape], surface, contrast), []).append(shape)
     share = {kind: sum(weights[shape] for shape in shapes) for kind, shapes in by_kind.items()}
     ranked = sorted(share, key=lambda kind: -share[kind])
     if ranked[0] == "cliff" and "smooth decay" in share and _may_be_gradual(fits, surface, design_effect):
         ranked = ["cliff", "smooth decay", *(kind for kind in ranked[1:] if kind != "smooth decay")]
         share |= {"cliff": GRADUAL_SHARE, "smooth decay": 1 - GRADUAL_SHARE}
     fitting = [
-        kind
-        for kind in ranked[:2]
-        if kind != "irregular" and _fits(fits[by_kind[kind][0]], surface, design_effect, seed)
+        kind for kind in ranked[:2] if kind != "irregular" and _fits(fits[by_kind[kind][0]], surface, design_effect)
     ]
     if not fitting or (ranked[0] not in fitting and share[ranked[0]] >= SURE):
         seen = {"mean": float(surface.total.sum() / surface.n.sum())}
         behind = _behind(surface, design_effect)
         return Diagnosis("irregular", (MapFinding("irregular", seen),), weights, int(surface.n.sum()), behind)
     findings = [_finding(kind, fits, by_kind[kind], share[kind], surface, contrast) for kind in ranked[:2]]
-    findings = [_with_lowest_mean(f, surface, design_effect, healthy) if f.kind == "healthy" else f for f in findings]
+    findings = [_with_lowest_mean(f, surface, design_effect) if f.kind == "healthy" else f for f in findings]
     if share[ranked[0]] >= SURE:
         findings = findings[:1]
     else:
@@ -128,7 +126,7 @@ def diagnose(
     return Diagnosis(findings[0].kind, tuple(findings), weights, int(surface.n.sum()))
 
 
-def depth_contrast(surface: Surface, *, permutations: int = 2000, seed: int = 0) -> Contrast | None:
+def depth_contrast(surface: Surface, permutations: int = 2000) -> Contrast | None:
     """Ends (depth up to 0.1 and from 0.9) less middle (0.3 to 0.7), with depths shuffled within each length.
 
     None when the grid has no ends or no middle.
@@ -140,7 +138,7 @@ def depth_contrast(surface: Surface, *, permutations: int = 2000, seed: int = 0)
     scores = surface.total[rows] / surface.n[rows]
     weight = edges / edges.sum() - inner / inner.sum()
     seen = float(np.mean(scores @ weight))
-    rng = bulk_rng(seed, "depth contrast")
+    rng = bulk_rng(0, "depth contrast")
     shuffled = rng.permuted(np.broadcast_to(scores, (permutations, *scores.shape)), axis=2)
     drawn = np.mean(shuffled @ weight, axis=1)
     return Contrast(seen, float((1 + np.sum(drawn >= seen - 1e-12)) / (permutations + 1)))
@@ -178,13 +176,13 @@ def _weights(fits: Mapping[ShapeFamily, Fit], samples: float, design_effect: flo
     return {shape: value / whole for shape, value in raw.items()}
 
 
-def _kind(found: Fit, surface: Surface, contrast: Contrast | None, healthy: float) -> MapLabel:
+def _kind(found: Fit, surface: Surface, contrast: Contrast | None) -> MapLabel:
     """What a fitted shape means."""
     mean = float(surface.total.sum() / surface.n.sum())
-    if float(found.predicted.min()) >= healthy:
+    if float(found.predicted.min()) >= HEALTHY:
         return "healthy"
     if found.shape == "constant" or float(np.ptp(found.predicted)) < SLIGHT:
-        return "healthy" if mean >= healthy else "noise"
+        return "healthy" if mean >= HEALTHY else "noise"
     if found.shape == "last":
         return "recency only"
     if found.shape == "first":
@@ -213,7 +211,7 @@ def _may_be_gradual(fits: Mapping[ShapeFamily, Fit], surface: Surface, design_ef
     return (step.log_likelihood - gradual) / design_effect < 1.92  # a 95 % likelihood interval
 
 
-def _fits(found: Fit, surface: Surface, design_effect: float, seed: int) -> bool:
+def _fits(found: Fit, surface: Surface, design_effect: float) -> bool:
     """Whether a shape explains rows, columns and cells of the map as well as it would a map of its own making. Misfits
     that are certain but small do not count."""
     n, expected = surface.n, np.clip(found.predicted, 0.005, 0.995)
@@ -237,7 +235,7 @@ def _fits(found: Fit, surface: Surface, design_effect: float, seed: int) -> bool
     if max(by_row, by_column, beyond_noise) < SLIGHT:
         return True
     drawn = (
-        bulk_rng(seed, "misfit")
+        bulk_rng(0, "misfit")
         .binomial(np.round(n).astype(np.int64), expected, size=(MISFIT_DRAWS, *n.shape))
         .astype(np.float64)
     )
@@ -288,11 +286,11 @@ def _finding(
     return MapFinding(kind, seen)
 
 
-def _with_lowest_mean(found: MapFinding, surface: Surface, design_effect: float, healthy: float) -> MapFinding:
+def _with_lowest_mean(found: MapFinding, surface: Surface, design_effect: float) -> MapFinding:
     """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be."""
     samples = float(surface.n.sum())
     low = wilson(float(surface.total.sum()) / design_effect, samples / design_effect).low
-    return found if low >= healthy else replace(found, statistic={**found.statistic, "may_be": low})
+    return found if low >= HEALTHY else replace(found, statistic={**found.statistic, "may_be": low})
 
 
 def _cliff(found: Fit, surface: Surface) -> dict[str, float]:

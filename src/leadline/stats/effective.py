@@ -27,7 +27,7 @@ import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
 from leadline.core.seeds import bulk_rng
-from leadline.stats.intervals import normal_quantile, t_quantile
+from leadline.stats.intervals import CONFIDENCE, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, length_means, overall_means, row_weights
 from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
 
@@ -114,8 +114,6 @@ def effective_length(
     *,
     claimed: int | None = None,
     failures: Failures = "excluded",
-    confidence: float = 0.95,
-    seed: int = 0,
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
     line = line or Threshold()
@@ -123,14 +121,14 @@ def effective_length(
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
     lengths, code, groups = length_means(counted)
-    evidence = _evidence(counted, code, groups, confidence)
+    evidence = _evidence(counted, code, groups)
     weights = groups.n.astype(np.float64)
     fitted = isotonic_decreasing(groups.means[None, :], weights)[0]
     threshold = float(fitted[0] * line.share if line.share is not None else line.value)
-    falls = not _rises_again(groups.means, evidence.sizes(), threshold, seed)
+    falls = not _rises_again(groups.means, evidence.sizes(), threshold)
     thresholds = _thresholds(line, evidence)
     states = _states(
-        evidence, threshold, thresholds, ERROR_PER_SIDE * (1 - confidence), falls=falls, own=line.share is not None
+        evidence, threshold, thresholds, ERROR_PER_SIDE * (1 - CONFIDENCE), falls=falls, own=line.share is not None
     )
     if falls:
         octaves = np.log2(lengths)
@@ -164,7 +162,7 @@ def effective_length(
                 groups.n_clusters.tolist(), strict=True,
             )
         ),
-        confidence=confidence,
+        confidence=CONFIDENCE,
         claimed=claimed,
         n_clusters=int(groups.n_clusters.min()),
         missing=wanted - len(counted.codes(("task", "length"))[0]),
@@ -206,7 +204,7 @@ class _LengthEvidence:
         return np.array([self.window(i, i)[1] for i in range(len(self.groups.means))])
 
 
-def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence: float) -> _LengthEvidence:
+def _evidence(data: Observations, code: IntArray, groups: GroupMeans) -> _LengthEvidence:
     """Where no answer varies within a cell nothing can be estimated, and a document counts as one answer."""
     samples = 1 / np.bincount(code, weights=row_weights(data, code) ** 2)
     documents = np.zeros((int(groups.shares.document.max()) + 1, len(groups.means)), dtype=np.bool_)
@@ -217,7 +215,7 @@ def _evidence(data: Observations, code: IntArray, groups: GroupMeans, confidence
     degrees = float(overall_means(data).degrees[0])
     shrink = 1.0
     if design_effect > 1 and groups.n.sum() > groups.n_clusters.sum():
-        shrink = (normal_quantile(confidence) / t_quantile(confidence, max(degrees, 1.0))) ** 2
+        shrink = (normal_quantile(CONFIDENCE) / t_quantile(CONFIDENCE, max(degrees, 1.0))) ** 2
     binary = bool(np.isin(data.value, (0.0, 1.0)).all())
     scatter = float(np.sum(groups.row_variances * groups.n**2) / groups.n.sum())
     whole = float(np.sum(groups.n * groups.means * (1 - groups.means)) / groups.n.sum())
@@ -277,7 +275,7 @@ def _thresholds(line: Threshold, evidence: _LengthEvidence) -> FloatArray:
     return np.array([line.value])
 
 
-def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: int) -> bool:
+def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float) -> bool:
     """Whether scores fail the threshold and reach it again at a longer length, beyond what chance does to a falling
     curve.
 
@@ -298,7 +296,7 @@ def _rises_again(means: FloatArray, sizes: FloatArray, threshold: float, seed: i
             )
         )
 
-    rng = bulk_rng(seed, "rises again")
+    rng = bulk_rng(0, "rises again")
     drawn = rng.binomial(n.astype(np.int64), threshold, size=(RISE_DRAWS, len(n))) / n
     return bool((1 + np.sum(gap(drawn) >= gap(means[None, :]))) / (RISE_DRAWS + 1) <= RISE_ERROR)
 

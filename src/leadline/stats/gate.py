@@ -116,13 +116,12 @@ def check_gate(
     line: Threshold | None = None,
     confidence: float = 0.95,
     anytime: bool = False,
-    seed: int = 0,
 ) -> GateResult:
     """The verdict on a candidate. `anytime` keeps the false-alarm rate however often it is asked while sampling."""
     if len(pairs) == 0:
         raise UsageError("the runs have no answered prompt in common", where="--gate", fix="compare runs of one spec")
     alpha = 1 - confidence
-    drafts = [d for clause in clauses for d in _drafts(pairs, clause, line, confidence, anytime, seed)]
+    drafts = [d for clause in clauses for d in _drafts(pairs, clause, line, confidence, anytime)]
     adjusted = holm(np.array([d.p_fail for d in drafts]))
     checks = tuple(
         replace(d, p_fail=float(p), verdict=_verdict(d, p, alpha)) for d, p in zip(drafts, adjusted, strict=True)
@@ -132,11 +131,9 @@ def check_gate(
     return GateResult(whole, checks, alpha, len(pairs), len(np.unique(pairs.base.cluster)))
 
 
-def _drafts(
-    pairs: Pairs, clause: Clause, line: Threshold | None, confidence: float, anytime: bool, seed: int
-) -> list[GateCheck]:
+def _drafts(pairs: Pairs, clause: Clause, line: Threshold | None, confidence: float, anytime: bool) -> list[GateCheck]:
     if clause.subject == "effective":
-        return [_effective(pairs, clause, line or Threshold(), confidence, anytime, seed)]
+        return [_effective(pairs, clause, line or Threshold(), confidence, anytime)]
     grouped = group_pairs(pairs, clause.subject)
     wanted = [
         j for j, (_, name) in enumerate(grouped.keys)
@@ -180,7 +177,7 @@ def _verdict(check: GateCheck, p: float, alpha: float) -> GateVerdict:
     return "fail" if p <= alpha else "undecided"
 
 
-def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float, anytime: bool, seed: int) -> GateCheck:
+def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float, anytime: bool) -> GateCheck:
     """The relative change of effective length, bootstrapped over the documents that both runs share.
 
     What lies between two measured lengths is placed alike for both: a gate can only judge what was measured. Lengths
@@ -192,7 +189,7 @@ def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float,
             fix="judge it when the run is done, or sample with --until effective",
         )  # fmt: skip
     draws = 2000
-    found = _crossing_draws(pairs, line, draws, confidence, seed)
+    found = _crossing_draws(pairs, line, draws, confidence)
     change = found[:, 1] / found[:, 0] - 1
     drawn = np.sort(change[1:])
     tail = int((1 - confidence) / 2 * draws)
@@ -205,7 +202,7 @@ def _effective(pairs: Pairs, clause: Clause, line: Threshold, confidence: float,
     )  # fmt: skip
 
 
-def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float, seed: int) -> FloatArray:
+def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float) -> FloatArray:
     """The effective lengths of both runs in tokens: the estimates first, then a pair a draw.
 
     The means of both runs are drawn together, as correlated as their documents make them.
@@ -215,7 +212,7 @@ def _crossing_draws(pairs: Pairs, line: Threshold, draws: int, confidence: float
     both = pairs.base.joined(pairs.candidate)
     groups = group_means(both, np.concatenate([code, code + count]).astype(np.int64), 2 * count)
     degrees = float(overall_means(pairs.base).degrees[0])
-    rng = bulk_rng(seed, "gate", "effective")
+    rng = bulk_rng(0, "gate", "effective")
     means = np.concatenate([groups.means[None, :], _draw_means(groups, degrees, draws, rng, confidence)])
     chance = np.concatenate([[0.5], rng.random(draws)])
     weights = groups.n[:count].astype(np.float64)

@@ -18,6 +18,8 @@ import scipy  # loads its parts when they are first used
 
 PRIOR_DOCUMENTS = 4
 """How many documents the assumption weighs that a document is right or wrong as a whole."""
+CONFIDENCE = 0.95
+"""Of every interval that is not asked for at another."""
 FEW_CLUSTERS = 5
 """Below this many documents a number is shown with a warning."""
 
@@ -59,14 +61,14 @@ def t_quantile(confidence: float, degrees: float) -> float:
     return float(scipy.special.stdtrit(degrees, 0.5 + confidence / 2))
 
 
-def wilson(successes: float, n: float, confidence: float = 0.95) -> Interval:
+def wilson(successes: float, n: float, confidence: float = CONFIDENCE) -> Interval:
     """The default for a share of independent answers. `n` may be an effective sample size."""
     if not 0 <= successes <= n:
         raise ValueError(f"{successes} successes of {n} is not a share")
     return _wilson(successes / n if n else 0.5, n, normal_quantile(confidence), confidence, "wilson")
 
 
-def mean_interval(values: Sequence[float], clusters: Sequence[str], confidence: float = 0.95) -> Estimate:
+def mean_interval(values: Sequence[float], clusters: Sequence[str]) -> Estimate:
     """The mean of scores and the interval that fits how they came about.
 
     `clusters` names the document (haystack) behind each value; equal names mean correlated values.
@@ -75,39 +77,35 @@ def mean_interval(values: Sequence[float], clusters: Sequence[str], confidence: 
         raise ValueError(f"{len(values)} values but {len(clusters)} clusters")
     n = len(values)
     if n == 0:
-        return Estimate(math.nan, Interval(0.0, 1.0, confidence, "none"), 0, 0)
+        return Estimate(math.nan, Interval(0.0, 1.0, CONFIDENCE, "none"), 0, 0)
     mean = math.fsum(values) / n
     residuals: dict[str, float] = {}
     for value, cluster in zip(values, clusters, strict=True):
         residuals[cluster] = residuals.get(cluster, 0.0) + (value - mean)
-    groups = len(residuals)
-    interval = _choose(values, mean, list(residuals.values()), confidence)
-    return Estimate(mean, interval, n, groups)
+    return Estimate(mean, _choose(values, mean, list(residuals.values())), n, len(residuals))
 
 
-def _choose(values: Sequence[float], mean: float, residuals: Sequence[float], confidence: float) -> Interval:
+def _choose(values: Sequence[float], mean: float, residuals: Sequence[float]) -> Interval:
     n, groups = len(values), len(residuals)
     unit = all(0 <= v <= 1 for v in values)
     binary = unit and all(v in (0, 1) for v in values)
     independent = groups == n
     if binary and independent:
-        return _wilson(mean, n, normal_quantile(confidence), confidence, "wilson")
+        return _wilson(mean, n, normal_quantile(CONFIDENCE), CONFIDENCE, "wilson")
     if groups == 1:
         # One document says nothing about how documents differ.
         low, high = (0.0, 1.0) if unit else (-math.inf, math.inf)
-        return Interval(low, high, confidence, "one document")
+        return Interval(low, high, CONFIDENCE, "one document")
     # The cluster-robust variance of a mean: squared sums of residuals by document.
     variance = groups / (groups - 1) * math.fsum(r * r for r in residuals) / n**2
     if unit:
-        return effective_wilson(
-            mean, variance, groups, groups - 1, confidence, None if independent else mean * (1 - mean)
-        )
-    half = t_quantile(confidence, groups - 1) * math.sqrt(variance)
-    return Interval(mean - half, mean + half, confidence, "t over documents")
+        return effective_wilson(mean, variance, groups, groups - 1, None if independent else mean * (1 - mean))
+    half = t_quantile(CONFIDENCE, groups - 1) * math.sqrt(variance)
+    return Interval(mean - half, mean + half, CONFIDENCE, "t over documents")
 
 
 def effective_wilson(
-    mean: float, variance: float, groups: float, degrees: float, confidence: float = 0.95, scatter: float | None = None
+    mean: float, variance: float, groups: float, degrees: float, scatter: float | None = None
 ) -> Interval:
     """Wilson's interval at the number of yes/no answers whose mean would vary as much as this one does.
 
@@ -119,7 +117,7 @@ def effective_wilson(
     label = "effective-n wilson"
     if variance <= 1e-12:
         # Nothing was seen to vary, so nothing can be estimated: count each document as one yes/no answer.
-        return _wilson(mean, groups, normal_quantile(confidence), confidence, label)
+        return _wilson(mean, groups, normal_quantile(CONFIDENCE), CONFIDENCE, label)
     size = mean * (1 - mean) / variance
     if scatter is not None:
         unseen = PRIOR_DOCUMENTS / 2 / (groups + PRIOR_DOCUMENTS)
@@ -127,7 +125,7 @@ def effective_wilson(
         worst = min(pulled * (1 - pulled), scatter + unseen * (1 - unseen)) / groups
         variance = (degrees * variance + PRIOR_DOCUMENTS * worst) / (degrees + PRIOR_DOCUMENTS)
         size = min(size, max(mean * (1 - mean) / variance, groups))
-    return _wilson(mean, size, t_quantile(confidence, degrees), confidence, label)
+    return _wilson(mean, size, t_quantile(CONFIDENCE, degrees), CONFIDENCE, label)
 
 
 def _wilson(mean: float, n: float, z: float, confidence: float, method: str) -> Interval:

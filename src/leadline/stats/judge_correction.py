@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from leadline.stats.agreement import Agreement, Rating, agreement
-from leadline.stats.intervals import Estimate, Interval, mean_interval, normal_quantile, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, mean_interval, normal_quantile, t_quantile
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
 
 UNSEEN = 0.5
@@ -79,7 +79,6 @@ def corrected_mean(
     clusters: Sequence[str],
     labels: Sequence[float | None],
     strata: Sequence[str] | None = None,
-    confidence: float = 0.95,
 ) -> Corrected | None:
     """The corrected mean, or None with too few labels. `strata` are those that the labelled samples were drawn from."""
     data = _arrays(values, clusters, labels, strata)
@@ -87,7 +86,7 @@ def corrected_mean(
     free = drawn & _partly_labelled(data)
     count = int(free.sum())
     if drawn.all():  # nothing is left to estimate
-        known = mean_interval(data.labels.tolist(), clusters, confidence)
+        known = mean_interval(data.labels.tolist(), clusters)
         return Corrected(known.mean, known.interval, len(labels), data.groups, 0.0, math.nan)
     if count < LEAST_LABELS or len(np.unique(data.group[free])) < 3:
         return None
@@ -103,12 +102,12 @@ def corrected_mean(
     influence = data.by_group((fitted - mean + spread) / size)
     groups = len(np.unique(data.group[free]))
     variance = float(np.sum(influence**2)) + float(unseen.sum()) / size**2
-    half = t_quantile(confidence, _degrees(data, free, spread, unseen)) * math.sqrt(variance)
-    alone = _labels_alone(data, free, confidence)
+    half = t_quantile(CONFIDENCE, _degrees(data, free, spread, unseen)) * math.sqrt(variance)
+    alone = _labels_alone(data, free)
     method = "control variate over documents"
     return Corrected(
         mean=min(max(mean, 0.0), 1.0),
-        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), confidence, method),
+        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), CONFIDENCE, method),
         labels=count,
         documents=groups,
         slope=slope,
@@ -156,10 +155,10 @@ def rogan_gladen(
         effective = float(part.sum() ** 2 / np.sum(part**2))  # labels of equal weight that would vary as much
         smoothed = (rate * effective + 1) / (effective + 2)
         variance += (sent * factor / information) ** 2 * smoothed * (1 - smoothed) / effective
-    half = normal_quantile(0.95) * math.sqrt(variance)
+    half = normal_quantile(CONFIDENCE) * math.sqrt(variance)
     return RoganGladen(
         mean=mean,
-        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), 0.95, "Rogan-Gladen"),
+        interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), CONFIDENCE, "Rogan-Gladen"),
         sensitivity=sensitivity,
         specificity=specificity,
         labels=int(drawn.sum()),
@@ -237,8 +236,8 @@ def trend(values: Sequence[float], lengths: Sequence[int], clusters: Sequence[st
     residual = y - y.mean() - slope * x
     group, groups = _numbered(clusters)
     sums = np.bincount(group, x * residual, minlength=groups)
-    half = t_quantile(0.95, groups - 1) * math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / float(x @ x)
-    return Trend(slope, Interval(slope - half, slope + half, 0.95, "slope over documents"))
+    half = t_quantile(CONFIDENCE, groups - 1) * math.sqrt(groups / (groups - 1) * float(np.sum(sums**2))) / float(x @ x)
+    return Trend(slope, Interval(slope - half, slope + half, CONFIDENCE, "slope over documents"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,11 +373,11 @@ def _degrees(data: _Labelled, free: BoolArray, spread: FloatArray, unseen: Float
     return max(total**2 / sum(variance**2 / own for variance, own in parts) - 1, 1.0)
 
 
-def _labels_alone(data: _Labelled, free: BoolArray, confidence: float) -> float:
+def _labels_alone(data: _Labelled, free: BoolArray) -> float:
     """Half the width of the interval that as many labels drawn at random give without any verdict."""
     labels = data.labels[free]
     residual = np.bincount(data.group[free], labels - labels.mean())
     count = len(np.unique(data.group[free]))
     variance = count / (count - 1) * float(np.sum(residual**2)) / len(labels) ** 2
     sampled = float(_partly_labelled(data).mean())  # what rules decided needs no label in either case
-    return sampled * t_quantile(confidence, count - 1) * math.sqrt(variance)
+    return sampled * t_quantile(CONFIDENCE, count - 1) * math.sqrt(variance)

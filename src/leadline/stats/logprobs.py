@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeVar
 
 from leadline.core.records import Measurement, Record
-from leadline.stats.intervals import Estimate, Interval, effective_wilson, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, effective_wilson, t_quantile
 
 FEW_RARE = 20
 """Documents below which one kind in ten may well not be among them: no interval can allow for it."""
@@ -63,7 +63,7 @@ def metric_of(name: str) -> LogprobMetric:
     return METRICS.get(name, LogprobMetric("higher"))
 
 
-def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> Estimate:
+def estimate(records: Iterable[Record], name: str) -> Estimate:
     """A metric over records. Failed samples, and documents that have no such number, are not in it."""
     metric = metric_of(name)
     tops: list[float] = []
@@ -75,7 +75,7 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
             tops.append(pair[0])
             weights.append(pair[1])
             clusters.append(record.cluster)
-    found = ratio_interval(tops, weights, clusters, confidence)
+    found = ratio_interval(tops, weights, clusters)
     if math.isinf(found.interval.low):
         return found
     if (metric.least, metric.most) == (0.0, 1.0):
@@ -85,7 +85,7 @@ def estimate(records: Iterable[Record], name: str, confidence: float = 0.95) -> 
         for top, cluster in zip(tops, clusters, strict=True):
             residuals[cluster] = residuals.get(cluster, 0.0) + top - mean
         variance = groups / (groups - 1) * math.fsum(r * r for r in residuals.values()) / len(tops) ** 2
-        made = effective_wilson(mean, variance, groups, groups - 1, confidence, mean * (1 - mean))
+        made = effective_wilson(mean, variance, groups, groups - 1, mean * (1 - mean))
         return replace(found, interval=made)
     low, high = max(found.interval.low, metric.least), min(found.interval.high, metric.most)
     return replace(found, interval=replace(found.interval, low=low, high=high))
@@ -104,13 +104,11 @@ def _pair(record: Record, name: str, metric: LogprobMetric) -> tuple[float, floa
     return top, weight
 
 
-def ratio_interval(
-    tops: Sequence[float], weights: Sequence[float], clusters: Sequence[str], confidence: float = 0.95
-) -> Estimate:
+def ratio_interval(tops: Sequence[float], weights: Sequence[float], clusters: Sequence[str]) -> Estimate:
     """The ratio of two sums, and a t interval over documents."""
     everything = math.fsum(weights)
     if not tops or everything == 0:
-        return Estimate(math.nan, Interval(-math.inf, math.inf, confidence, "none"), 0, 0)
+        return Estimate(math.nan, Interval(-math.inf, math.inf, CONFIDENCE, "none"), 0, 0)
     ratio = math.fsum(tops) / everything
     sums: dict[str, tuple[float, float]] = {}
     for top, weight, cluster in zip(tops, weights, clusters, strict=True):
@@ -118,12 +116,12 @@ def ratio_interval(
         sums[cluster] = (first + top, second + weight)
     groups = len(sums)
     if groups == 1:
-        return Estimate(ratio, Interval(-math.inf, math.inf, confidence, "one document"), len(tops), 1)
+        return Estimate(ratio, Interval(-math.inf, math.inf, CONFIDENCE, "one document"), len(tops), 1)
     squares = [((top - ratio * weight) / max(1 - weight / everything, 1e-9)) ** 2 for top, weight in sums.values()]
     total = math.fsum(squares)
     degrees = total**2 / math.fsum(s * s for s in squares) - 1 if total > 0 else groups - 1
-    half = t_quantile(confidence, min(max(degrees, 1.0), groups - 1)) * math.sqrt(total) / everything
-    interval = Interval(ratio - half, ratio + half, confidence, "t over documents")
+    half = t_quantile(CONFIDENCE, min(max(degrees, 1.0), groups - 1)) * math.sqrt(total) / everything
+    interval = Interval(ratio - half, ratio + half, CONFIDENCE, "t over documents")
     return Estimate(ratio, interval, len(tops), groups)
 
 

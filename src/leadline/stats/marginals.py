@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leadline.stats.intervals import Estimate, Interval, effective_wilson, mean_interval, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, effective_wilson, mean_interval, t_quantile
 from leadline.stats.observations import CELL, Column, Failures, FloatArray, GroupKey, IntArray, Observations
 
 
@@ -65,9 +65,7 @@ class GroupMeans:
         return table.T @ table
 
 
-def marginals(
-    data: Observations, by: Sequence[Column], *, failures: Failures = "excluded", confidence: float = 0.95
-) -> list[Marginal]:
+def marginals(data: Observations, by: Sequence[Column], *, failures: Failures = "excluded") -> list[Marginal]:
     """A mean with an interval for every distinct value of the columns `by`; of everything when there are none."""
     keys, code = data.codes(by)
     counted = data.counted(failures)
@@ -85,9 +83,9 @@ def marginals(
     for j, key in enumerate(keys):
         if cells[j] == 1:
             cell = counted.take(mine == j)
-            estimate = mean_interval(cell.value.tolist(), cell.cluster.tolist(), confidence)
+            estimate = mean_interval(cell.value.tolist(), cell.cluster.tolist())
         else:
-            estimate = estimate_of(groups, j, unit=unit, confidence=confidence, shared=shared)
+            estimate = estimate_of(groups, j, unit=unit, shared=shared)
         made.append(Marginal(key, estimate, int(done[j]), int(failed[j]), float(zeros[j])))
     return made
 
@@ -184,23 +182,23 @@ def row_weights(data: Observations, group: IntArray) -> FloatArray:
     return _weights(group, data.code(("task",)), _pairs(group, data.code(CELL)))
 
 
-def estimate_of(groups: GroupMeans, j: int, *, unit: bool, confidence: float = 0.95, shared: bool = False) -> Estimate:
+def estimate_of(groups: GroupMeans, j: int, *, unit: bool, shared: bool = False) -> Estimate:
     """One group's mean with its interval; `unit` when scores lie between 0 and 1, `shared` when a document serves
     several samples."""
     n, clusters = int(groups.n[j]), int(groups.n_clusters[j])
     if n == 0:
-        return mean_interval([], [], confidence)
+        return mean_interval([], [])
     mean, degrees = float(groups.means[j]), float(groups.degrees[j])
     if degrees < 1:
         whole = (0.0, 1.0) if unit else (-np.inf, np.inf)
-        return Estimate(mean, Interval(*whole, confidence, "one document"), n, clusters)
+        return Estimate(mean, Interval(*whole, CONFIDENCE, "one document"), n, clusters)
     variance = float(groups.variances[j])
     if unit:
         scatter = float(groups.row_variances[j]) * n if shared else None
-        interval = effective_wilson(mean, variance, clusters, degrees, confidence, scatter)
+        interval = effective_wilson(mean, variance, clusters, degrees, scatter)
     else:
-        half = t_quantile(confidence, degrees) * float(np.sqrt(variance))
-        interval = Interval(mean - half, mean + half, confidence, "t over documents")
+        half = t_quantile(CONFIDENCE, degrees) * float(np.sqrt(variance))
+        interval = Interval(mean - half, mean + half, CONFIDENCE, "t over documents")
     return Estimate(mean, interval, n, clusters)
 
 

@@ -25,9 +25,9 @@ from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import holm, mcnemar_midp, sign_flip_p
 from leadline.stats.gate import Clause
-from leadline.stats.intervals import t_quantile
+from leadline.stats.intervals import CONFIDENCE, t_quantile
 from leadline.stats.marginals import design_effect
-from leadline.stats.observations import CELL, DEPTH_BANDS, BoolArray, Failures, FloatArray, IntArray, Observations
+from leadline.stats.observations import CELL, DEPTH_BANDS, BoolArray, FloatArray, IntArray, Observations
 
 DEFAULT_DISCORDANCE = 0.10
 """What to plan with when no earlier run says better: one answer in ten flips."""
@@ -56,12 +56,12 @@ class Noise:
     cause: Cause = "degrees"
 
 
-def seen_noise(data: Observations, *, failures: Failures = "excluded") -> Noise:
+def seen_noise(data: Observations) -> Noise:
     """From one run: as if the other model's answers were drawn anew in every cell.
 
     Checkpoints of one model agree more than that, so plans made from this err towards too many samples.
     """
-    counted = data.counted(failures)
+    counted = data.counted()
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="power")
     cell = counted.code(CELL)
@@ -238,23 +238,21 @@ def _parts(grid: Grid) -> list[_Part]:
     return made
 
 
-def compare_rates(
-    grid: Grid, samples: int, drop: float, noise: Noise, *, runs: int = 1000, alpha: float = 0.05, seed: int = 0
-) -> CompareRates:
+def compare_rates(grid: Grid, samples: int, drop: float, noise: Noise, *, runs: int = 1000) -> CompareRates:
     """What `compare` would find if the candidate lost `drop` everywhere."""
     worse = different = 0
     tests = 0
-    for draws in _drawn(grid, samples, drop, noise, runs, seed):
+    for draws in _drawn(grid, samples, drop, noise, runs):
         parts = [part for part in draws.parts if not part.scope.startswith("only")]
         tests = len(parts)
-        p = np.stack([_p(draws, part, parts, seed) for part in parts], axis=1)
+        p = np.stack([_p(draws, part, parts) for part in parts], axis=1)
         adjusted = holm(p)
         signs = []
         for part in parts:
             centre, deviation = draws.error(part)
-            half = t_quantile(1 - alpha, draws.degrees(part)) * deviation
+            half = t_quantile(CONFIDENCE, draws.degrees(part)) * deviation
             signs.append(np.where(centre - half > 0, 1, np.where(centre + half < 0, -1, 0)))
-        called = np.stack(signs, axis=1) * (adjusted <= alpha)
+        called = np.stack(signs, axis=1) * (adjusted <= 1 - CONFIDENCE)
         worse += int(np.sum(called[:, 0] < 0))
         different += int(np.sum(np.any(called != 0, axis=1)))
     return CompareRates(worse / runs, different / runs, tests)
@@ -268,13 +266,11 @@ def gate_rates(
     clauses: Sequence[Clause],
     *,
     runs: int = 1000,
-    alpha: float = 0.05,
-    seed: int = 0,
 ) -> GateRates:
     """How often a gate would pass and fail a candidate that lost `drop` everywhere; the others are undecided."""
     passed = failed = 0
     planned = [clause for clause in clauses if clause.subject != "effective"]
-    for draws in _drawn(grid, samples, drop, noise, runs, seed):
+    for draws in _drawn(grid, samples, drop, noise, runs):
         p, clear = [], []
         for clause in planned:
             for part in _matching(draws.parts, clause):
@@ -282,45 +278,45 @@ def gate_rates(
                 centre, deviation = draws.error(part)
                 p.append(stdtr(draws.degrees(part), (centre - bound) / deviation))
                 centre, deviation = draws.error(part, by_document=True)
-                clear.append(centre - t_quantile(1 - alpha, draws.degrees(part)) * deviation >= bound)
+                clear.append(centre - t_quantile(CONFIDENCE, draws.degrees(part)) * deviation >= bound)
         above = np.stack(clear, axis=1)
-        fails = np.any((holm(np.stack(p, axis=1)) <= alpha) & ~above, axis=1)
+        fails = np.any((holm(np.stack(p, axis=1)) <= 1 - CONFIDENCE) & ~above, axis=1)
         failed += int(fails.sum())
         passed += int(np.sum(above.all(axis=1)))
     return GateRates(passed / runs, failed / runs, tuple(c.text for c in clauses if c.subject == "effective"))
 
 
-def fewest_samples(rate: Callable[[int], float], power: float = POWER, most: int = MOST_SAMPLES) -> int | None:
-    """The fewest samples a cell at which a rate that grows with them reaches `power`; None beyond `most`."""
+def fewest_samples(rate: Callable[[int], float]) -> int | None:
+    """The fewest samples a cell at which a rate that grows with them reaches `POWER`; None beyond `MOST_SAMPLES`."""
     high = 2
-    while rate(high) < power:
-        if high >= most:
+    while rate(high) < POWER:
+        if high >= MOST_SAMPLES:
             return None
-        high = min(2 * high, most)
+        high = min(2 * high, MOST_SAMPLES)
     low = high // 2
     while high - low > max(1, low // 25):
         middle = (low + high) // 2
-        low, high = (middle, high) if rate(middle) < power else (low, middle)
+        low, high = (middle, high) if rate(middle) < POWER else (low, middle)
     return high
 
 
-def smallest_drop(rate: Callable[[float], float], power: float = POWER) -> float | None:
-    """The smallest drop whose rate of being seen reaches `power`, to half a point; None where even 50 points do not."""
+def smallest_drop(rate: Callable[[float], float]) -> float | None:
+    """The smallest drop whose rate of being seen reaches `POWER`, to half a point; None where even 50 points do not."""
     low, high = 0.0, 0.5
-    if rate(high) < power:
+    if rate(high) < POWER:
         return None
     while high - low > 0.005:
         middle = (low + high) / 2
-        low, high = (middle, high) if rate(middle) < power else (low, middle)
+        low, high = (middle, high) if rate(middle) < POWER else (low, middle)
     return high
 
 
-def _drawn(grid: Grid, samples: int, drop: float, noise: Noise, runs: int, seed: int) -> list[PairedDraws]:
+def _drawn(grid: Grid, samples: int, drop: float, noise: Noise, runs: int) -> list[PairedDraws]:
     """The pairs in portions that fit into memory; with nothing shared only counts are drawn."""
     rows = len(grid.places) * (samples if grid.shares else 1)
     size = max(1, min(runs, _ROWS_AT_ONCE // rows))
     portions = [size] * (runs // size) + ([runs % size] if runs % size else [])
-    return [PairedDraws(grid, samples, noise, drop, many, seed + at) for at, many in enumerate(portions)]
+    return [PairedDraws(grid, samples, noise, drop, many, at) for at, many in enumerate(portions)]
 
 
 def _matching(parts: Sequence[_Part], clause: Clause) -> list[_Part]:
@@ -336,7 +332,7 @@ def _matching(parts: Sequence[_Part], clause: Clause) -> list[_Part]:
     return found
 
 
-def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part], seed: int) -> FloatArray:
+def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part]) -> FloatArray:
     """The two-sided p of a part in every pair, by the test that `compare` takes for its scope."""
     scope = [p for p in parts if p.scope == part.scope]
     alike = all(np.allclose(p.weight[p.inside], p.weight[p.inside].mean()) for p in scope)
@@ -347,4 +343,4 @@ def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part], seed: int) -> Fl
     together = len(np.unique(np.concatenate([draws._cluster[p.inside] for p in scope])))
     if together == cells:
         return mcnemar_midp(draws.lost[:, part.inside].sum(axis=1), draws.gained[:, part.inside].sum(axis=1))
-    return sign_flip_p(draws.sums(part).T, _FLIPS, bulk_rng(seed, "sign flips", part.name))
+    return sign_flip_p(draws.sums(part).T, _FLIPS, bulk_rng(0, "sign flips", part.name))

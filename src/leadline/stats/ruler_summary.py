@@ -14,7 +14,7 @@ import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
-from leadline.stats.intervals import Estimate, Interval, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, t_quantile
 from leadline.stats.marginals import GroupMeans, length_means, marginals, overall_means
 from leadline.stats.observations import Failures, FloatArray, Observations, parts_by_category, parts_by_task
 
@@ -44,16 +44,14 @@ def ruler_average(scores: Mapping[int, float]) -> RulerAverages[float]:
     return RulerAverages(float(flat @ row), float(up @ row), float(down @ row))
 
 
-def ruler_average_estimate(
-    data: Observations, *, failures: Failures = "excluded", confidence: float = 0.95
-) -> RulerAverages[Estimate]:
+def ruler_average_estimate(data: Observations, *, failures: Failures = "excluded") -> RulerAverages[Estimate]:
     """The same from samples, with intervals; documents that serve several lengths are counted once."""
     counted = data.counted(failures)
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="wAvg")
     lengths, _, groups = length_means(counted)
     whole = overall_means(counted)
-    return RulerAverages(*(_weighted(groups, weights, whole, confidence) for weights in _weights(len(lengths))))
+    return RulerAverages(*(_weighted(groups, weights, whole) for weights in _weights(len(lengths))))
 
 
 def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -61,11 +59,11 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.full(count, 1 / count), rising, rising[::-1]
 
 
-def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans, confidence: float) -> Estimate:
+def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> Estimate:
     mean = float(weights @ groups.means)
     deviation = float(np.sqrt(weights @ groups.covariance @ weights))
-    half = t_quantile(confidence, max(float(whole.degrees[0]), 1.0)) * deviation
-    interval = Interval(mean - half, mean + half, confidence, "t over documents")
+    half = t_quantile(CONFIDENCE, max(float(whole.degrees[0]), 1.0)) * deviation
+    interval = Interval(mean - half, mean + half, CONFIDENCE, "t over documents")
     clusters = int(whole.n_clusters[0])
     return Estimate(mean, interval, int(whole.n[0]), clusters)
 

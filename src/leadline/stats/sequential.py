@@ -307,15 +307,15 @@ def complete_rounds(data: Observations) -> Rounds:
     return _rounds(0, mine, rank[complete], len(np.unique(mine.cluster)) == len(mine))
 
 
-def anytime(data: Observations, estimate: Estimate, confidence: float = 0.95) -> Estimate:
+def anytime(data: Observations, estimate: Estimate) -> Estimate:
     """The estimate of a group of cells with an interval that holds at every look.
 
     The mean stays that of all samples. Where some cells have more of them than others it is not the mean of the
     rounds, and the interval is widened to hold it.
     """
-    found = length_status(complete_rounds(data), LINE, confidence).interval
+    found = length_status(complete_rounds(data), LINE).interval
     low, high = min(found.low, estimate.mean), max(found.high, estimate.mean)
-    return replace(estimate, interval=Interval(low, high, confidence, found.method))
+    return replace(estimate, interval=replace(found, low=low, high=high))
 
 
 def anytime_effective(data: Observations, found: EffectiveLength) -> EffectiveLength:

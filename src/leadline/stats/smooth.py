@@ -17,7 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.special import expit, logit, xlog1py, xlogy
 
 from leadline.core.errors import UsageError
-from leadline.stats.intervals import normal_quantile, wilson
+from leadline.stats.intervals import CONFIDENCE, normal_quantile, wilson
 from leadline.stats.observations import FloatArray, IntArray, Observations
 from leadline.stats.surfaces import Surface, surface_of
 
@@ -69,12 +69,12 @@ class _Posterior:
     evidence: float
 
 
-def smooth(data: Observations, *, confidence: float = 0.95) -> SmoothSurface:
+def smooth(data: Observations) -> SmoothSurface:
     """The smoothed map of all samples that have a depth and a score."""
-    return smooth_surface(surface_of(data), confidence=confidence)
+    return smooth_surface(surface_of(data))
 
 
-def smooth_surface(surface: Surface, *, confidence: float = 0.95) -> SmoothSurface:
+def smooth_surface(surface: Surface) -> SmoothSurface:
     total, n = surface.total.ravel(), surface.n.ravel()
     if n.sum() == 0:
         raise UsageError("no cell has a sample", where="smoothing")
@@ -82,7 +82,7 @@ def smooth_surface(surface: Surface, *, confidence: float = 0.95) -> SmoothSurfa
     level = float(logit((total.sum() + 0.5) / (n.sum() + 1)))
     posterior, scales = _search(_Distances.of(surface), total, n, level)
     spread = np.sqrt(posterior.variance)
-    z = normal_quantile(confidence)
+    z = normal_quantile(CONFIDENCE)
     mean = _expected_share(posterior.mode, spread)
     low, high = expit(posterior.mode - z * spread), expit(posterior.mode + z * spread)
     proven = [wilson(float(s), float(k), 1 - PROVEN_ERROR / len(n)) for s, k in zip(total, n, strict=True)]
@@ -98,7 +98,7 @@ def smooth_surface(surface: Surface, *, confidence: float = 0.95) -> SmoothSurfa
         deviation=(mean * (1 - mean) * spread).reshape(shape),
         raw=surface,
         scales=scales,
-        confidence=confidence,
+        confidence=CONFIDENCE,
     )
 
 
