@@ -204,6 +204,15 @@ def test_a_judge_never_sees_the_thinking(text: str, shown: str) -> None:
     assert without_thinking(text) == shown
 
 
+def test_a_code_block_around_the_verdict_is_taken_off() -> None:
+    assert value(f"```json\n{reply(YES)}\n```") == 1.0
+    assert value(f" ```\n\n{reply(NO)} \n\n ``` \n") == 0.0
+
+
+def test_a_code_block_of_empty_lines_that_never_ends_is_read_at_once() -> None:
+    assert value("```json\n" + "\n" * 100_000 + "{") is None
+
+
 def test_an_exact_answer_needs_no_judge_and_a_near_one_does() -> None:
     assert is_exact(("4711",), " 4711.", "all")
     assert not is_exact(("4711",), "It is 4711", "all")

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from leadline.core import registry
 from leadline.core.contracts import Scorer
+from leadline.core.records import Receipt
 from leadline.core.types import Match
-from leadline.scorers.frontier import partial_credit
+from leadline.scorers.failure import classify
+from leadline.scorers.frontier import GRAPHWALKS, partial_credit
 from leadline.scorers.infinitebench import first_number, last_integer, leading_run
 from leadline.scorers.judges.rubric import AskedItem, load_rubric
 from leadline.scorers.match import ALL, ANY, EXACT, RULER_STRICT, RULER_V1, string_match_all, string_match_part
@@ -66,6 +68,14 @@ def test_an_answer_of_one_endless_number_is_wrong_and_no_error() -> None:
     grade = AskedItem("grade", load_rubric("scale").items[0])
     assert grade.accepts("7") == 7
     assert grade.accepts(endless) is None
+
+
+@pytest.mark.parametrize("loop", ["because ", "Final Answer: [ab, "])
+def test_a_long_loop_is_graded_at_once(loop: str) -> None:
+    probe, answer = make_probe("misty-harbor", "amber lamp"), said(loop * 15_000, finish="length")
+    assert RULER_STRICT.score(probe, answer).value == 0.0
+    assert GRAPHWALKS.score(probe, answer).value == 0.0
+    assert classify(probe, answer, {"match.all": ALL.score(probe, answer)}, Receipt(1000, 1000))[0] == "wrong"
 
 
 def test_visible_text_keeps_lines_and_letter_case() -> None:

@@ -32,7 +32,8 @@ _BULLET = re.compile(r"(?m)^([ \t]*)-(?=\d)")
 _THINKING_END = re.compile(r"</think(?:ing)?>(?=\s*\S)")
 _LIST_MARKER = re.compile(r"(?m)^[ \t]*\(?\d{1,3}[.)](?=\s)|(?<=\s)\(?\d{1,3}[.)](?=\s)")
 _ITEM_BREAK = re.compile(r"[\n,;|]|[.!?](?=\s|$)|\b(?:and|or)\b")
-_LABEL = re.compile(r"[^\n,;|:.]*:(?=\s|$)")
+_LABEL = re.compile(r"(?<![^\n,;|:.])[^\n,;|:.]*:(?=\s|$)")
+"""A label begins after one of these signs; searched from every place, a long answer without them would take minutes."""
 
 FUNCTION_WORDS = frozenset(
     (

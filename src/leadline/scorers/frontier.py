@@ -37,7 +37,8 @@ _FINAL = re.compile(r"Final Answer:\s*\[(.*)\]")
 def final_nodes(answer: str) -> list[str] | None:
     """The nodes on the last line that is not empty; None if it does not have the form."""
     lines = [line for line in answer.split("\n") if line.strip()]
-    found = _FINAL.search(lines[-1]) if lines else None
+    last = lines[-1] if lines else ""
+    found = _FINAL.search(last, 0, last.rfind("]") + 1)  # a loop of openings without an end is not searched
     return None if found is None else [node.strip() for node in found[1].split(",") if node.strip()]
 
 

@@ -193,8 +193,11 @@ def parse_reply(reply: str, prompt: JudgePrompt) -> ParsedReply:
 
 def _unwrapped(text: str) -> str:
     """Without the code block that many models put around JSON."""
-    block = re.fullmatch(r"\s*```[a-zA-Z]*\s*\n(.*?)\n?\s*```\s*", text, re.DOTALL)
-    return (block[1] if block else text).strip()
+    text = text.strip()
+    opening = re.match(r"```[a-zA-Z]*[^\S\n]*\n", text)
+    if opening is None or not text.endswith("```", opening.end()):
+        return text
+    return text[opening.end() : -len("```")].strip()
 
 
 class _Twice(ValueError):
