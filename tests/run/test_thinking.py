@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bisect
 import json
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from leadline.core.types import Cell
 from leadline.models.openai.requests import checked_thinking, thinking_fields
 from leadline.results.run import load_run
 from leadline.run.allowance import FILE, first_allowances, grown_allowance, next_step
+from leadline.run.documents import documents_fit, planned_documents
+from leadline.run.plan import prepare
 from leadline.store.files import replace_file
 from leadline.store.manifest import MANIFEST, read_manifest
 from leadline.store.runs import RECORDS, decode, encode_pretty, read_records
@@ -122,6 +126,17 @@ def test_an_allowance_grows_while_a_document_can_be_made_in_the_rest_of_the_leng
     assert "1 of 2 answers are cut off with 2,048 tokens for thinking: no document fits the length" in second.notes[0]
     assert grown_allowance(3000, 1600, fits) == 2000
     assert grown_allowance(3000, 2300, fits) == 2300
+
+
+def test_an_allowance_that_fits_fits_every_document_and_not_only_the_first() -> None:
+    values = {"model": "sim:perfect?tokenizer=bytes", "tasks": ["niah"], "lengths": [2000], "depths": 2, "samples": 6}
+    with prepare(make_spec(values)) as made:
+        fits = partial(documents_fit, made.spec, made.tasks, made.fitter, 2000)
+        extra = bisect.bisect_left(range(2000), True, key=lambda tokens: not fits(tokens)) - 1
+        assert 0 < extra < 2000
+        made.fitter.extra_allowance = {2000: extra}
+        for planned in planned_documents(made.spec, made.tasks):
+            planned.document(made.spec.seed, made.fitter)
 
 
 def test_the_first_allowance_is_small() -> None:

@@ -72,13 +72,14 @@ def planned_documents(spec: Spec, tasks: Mapping[str, Task], done: Container[str
 
 
 def documents_fit(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, length: int, extra: int) -> bool:
-    """Whether the first document of every task can be made at a length with so much extra allowance."""
+    """Whether all documents of a length can be made with so much extra allowance. Facts and questions differ in
+    length, so that the first one does not speak for the others."""
     before = fitter.extra_allowance
     fitter.extra_allowance = {**before, length: extra}
     try:
-        for title, task in tasks.items():
-            first = next(p for p in planned_documents(spec, {title: task}) if any(c.length == length for c in p.cells))
-            first.document(spec.seed, fitter)
+        for planned in planned_documents(spec, tasks):
+            if any(cell.length == length for cell in planned.cells):
+                planned.document(spec.seed, fitter)
     except LengthError:
         return False
     finally:
