@@ -309,6 +309,15 @@ def test_what_changes_the_prompts_is_refused_and_the_rest_is_warned_of(
     assert all(o.why in str(o) for o in found)
 
 
+def test_a_task_of_one_run_alone_is_no_reason_to_refuse_the_others() -> None:
+    """Neither its scorers, nor a value of a sweep that looks like another one up to its decimal point."""
+    both = {"task.niah[share=0.5].version": "1", "task.niah[share=0.5].share": "0.5"}
+    alone = {"task.vt.version": "1", "task.vt.scorers": '["ruler.v1"]', "task.niah[share=0.7].share": "0.7"}
+    assert comparability(identity(**both), identity(**both, **alone)) == []
+    (found,) = comparability(identity(**both), identity(**both, **{"task.niah.scorers": '["ruler.v1"]'}))
+    assert found.severity == "refuse"
+
+
 FRAME = {"before": "<user>", "after": "<bot>", "form": "chat", "prefill": True, "system": "", "extra_tokens": 0}
 
 

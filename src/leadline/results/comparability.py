@@ -90,16 +90,16 @@ def _spec(base: Mapping[str, Any], candidate: Mapping[str, Any]) -> Iterator[Obs
 
 
 def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iterator[Obstacle]:
-    titles = {name.split(".")[1] for name in base if name.startswith("task.")}
-    titles &= {name.split(".")[1] for name in candidate if name.startswith("task.")}
+    in_both = {_task_option(name)[0] for name in base} & {_task_option(name)[0] for name in candidate} - {""}
     for name in sorted(base.keys() | candidate.keys()):
         old, new = base.get(name), candidate.get(name)
         if old == new:
             continue
         kind, *rest = name.split(".")
-        if kind == "task" and rest[-1:] == ["scorers"]:
+        title, option = _task_option(name)
+        if title in in_both and option == "scorers":
             yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
-        elif kind == "task" and rest and rest[0] in titles:
+        elif title in in_both:
             yield _obstacle(name, "refuse", old, new, "another task version or option asks another question")
         elif kind == "source" and old is not None and new is not None:
             yield _obstacle(name, "refuse", old, new, "another haystack is another document")
@@ -107,6 +107,12 @@ def _fingerprints(base: Mapping[str, str], candidate: Mapping[str, str]) -> Iter
             yield _obstacle(name, "refuse", old, new, NOT_GRADED_ALIKE)
         elif kind == "model":
             yield from _model(rest[0] if rest else name, old, new)
+
+
+def _task_option(name: str) -> tuple[str, str]:
+    """`niah[share=0.5]` and `version`, from the name of a fingerprint of a task; empty texts from others."""
+    title, _, option = name.removeprefix("task.").rpartition(".") if name.startswith("task.") else ("", "", "")
+    return title, option
 
 
 def _model(name: str, old: str | None, new: str | None) -> Iterator[Obstacle]:
