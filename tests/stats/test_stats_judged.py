@@ -149,12 +149,13 @@ def test_rogan_gladen_is_the_formula() -> None:
     assert found.interval.holds(found.mean)
 
 
-def test_rogan_gladen_counts_the_sampling_error_of_what_rules_decided() -> None:
+@pytest.mark.parametrize(("documents", "size"), [(60, 5), (5, 60)])
+def test_rogan_gladen_counts_the_sampling_error_of_what_rules_decided(documents: int, size: int) -> None:
     """Rules decide four answers of five, which have no error of the judge and scatter all the same."""
     draw, covered = np.random.default_rng(5), []
     mean = float(np.clip(np.random.default_rng(0).normal(0.6, 0.25, 200_000), 0, 1).mean())
     for _ in range(200):
-        truth, says, clusters = planted(draw)
+        truth, says, clusters = planted(draw, documents, size)
         sent = draw.choice(len(truth), len(truth) // 5, replace=False).tolist()
         labelled = set(draw.choice(sent, 40, replace=False).tolist())
         decided = [(truth[i], clusters[i]) for i in set(range(len(truth))) - set(sent)]

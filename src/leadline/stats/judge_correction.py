@@ -21,13 +21,14 @@ from typing import NamedTuple
 import numpy as np
 
 from leadline.stats.agreement import Agreement, Rating, agreement
-from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, mean_interval, normal_quantile, t_quantile
+from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, mean_interval, t_quantile
 from leadline.stats.observations import BoolArray, FloatArray, IntArray
 
 UNSEEN = 0.5
 """Squared errors that two more labels in every stratum would have shown."""
 LEAST_LABELS = 5
 """With fewer labels nothing is corrected: the interval would say nothing."""
+LEAST_DOCUMENTS = 3
 LEAST_INFORMATION = 0.1
 """Sensitivity + specificity - 1 below this: verdicts say hardly more than a coin, and Rogan-Gladen has no answer."""
 
@@ -88,7 +89,7 @@ def corrected_mean(
     if drawn.all():  # nothing is left to estimate
         known = mean_interval(data.labels.tolist(), clusters)
         return Corrected(known.mean, known.interval, len(labels), data.groups, 0.0, math.nan)
-    if count < LEAST_LABELS or len(np.unique(data.group[free])) < 3:
+    if count < LEAST_LABELS or len(np.unique(data.group[free])) < LEAST_DOCUMENTS:
         return None
     weights, size = _weights(data), len(data.values)
     slope = _slope(data, free, weights)
@@ -131,7 +132,8 @@ def rogan_gladen(
     data = _arrays(values, clusters, labels, strata)
     drawn = data.where > 0
     binary = np.isin(data.values, (0, 1)).all() and np.isin(data.labels[drawn], (0, 1)).all()
-    if not binary or int(drawn.sum()) < LEAST_LABELS:
+    group, groups = _numbered([*clusters, *(cluster for _, cluster in decided)])
+    if not binary or int(drawn.sum()) < LEAST_LABELS or groups < LEAST_DOCUMENTS:
         return None
     weights = np.where(drawn, _weights(data), 0.0)
     right, wrong = weights * data.labels, weights * (1 - data.labels)
@@ -149,13 +151,14 @@ def rogan_gladen(
     mean = sent * judged + math.fsum(value for value, _ in decided) / answers
     # What each answer adds to the mean, and how far the sums of documents are from it.
     added = np.concatenate([judged + (data.values - share) / information, [value for value, _ in decided]])
-    group, groups = _numbered([*clusters, *(cluster for _, cluster in decided)])
-    variance = float(np.sum(np.bincount(group, (added - mean) / answers, minlength=groups) ** 2))
+    sums = np.bincount(group, (added - mean) / answers, minlength=groups)
+    variances = [(groups / (groups - 1) * float(np.sum(sums**2)), groups - 1.0)]
     for part, rate, factor in ((right, sensitivity, judged), (wrong, specificity, 1 - judged)):
         effective = float(part.sum() ** 2 / np.sum(part**2))  # labels of equal weight that would vary as much
         smoothed = (rate * effective + 1) / (effective + 2)
-        variance += (sent * factor / information) ** 2 * smoothed * (1 - smoothed) / effective
-    half = normal_quantile(CONFIDENCE) * math.sqrt(variance)
+        variance = (sent * factor / information) ** 2 * smoothed * (1 - smoothed) / effective
+        variances.append((variance, max(effective - 1, 1.0)))
+    half = t_quantile(CONFIDENCE, _satterthwaite(variances)) * math.sqrt(sum(v for v, _ in variances))
     return RoganGladen(
         mean=mean,
         interval=Interval(max(mean - half, 0.0), min(mean + half, 1.0), CONFIDENCE, "Rogan-Gladen"),
@@ -360,17 +363,22 @@ def _unseen(data: _Labelled, free: BoolArray, residual: FloatArray) -> FloatArra
 
 
 def _degrees(data: _Labelled, free: BoolArray, spread: FloatArray, unseen: FloatArray) -> float:
-    """Degrees of freedom of a sum of variances over strata (Satterthwaite), less one for the slope."""
+    """Degrees of freedom of the variances of all strata together, less one for the slope."""
     parts = []
     for stratum in np.unique(data.strata[free]):
         inside = free & (data.strata == stratum)
         documents = len(np.unique(data.group[inside]))
         variance = float(np.sum(np.where(inside, spread, 0.0) ** 2)) + float(unseen[stratum])
         parts.append((variance, max(documents - 1, 1)))
+    return max(_satterthwaite(parts) - 1, 1.0)
+
+
+def _satterthwaite(parts: Sequence[tuple[float, float]]) -> float:
+    """Degrees of freedom of a sum of variances, from each and its own degrees."""
     total = sum(variance for variance, _ in parts)
     if total <= 0:
-        return max(float(sum(own for _, own in parts)) - 1, 1.0)
-    return max(total**2 / sum(variance**2 / own for variance, own in parts) - 1, 1.0)
+        return float(sum(own for _, own in parts))
+    return total**2 / sum(variance**2 / own for variance, own in parts)
 
 
 def _labels_alone(data: _Labelled, free: BoolArray) -> float:
