@@ -111,6 +111,14 @@ def test_shards_divide_the_models(measured: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+def test_shards_are_merged_into_a_submission_whatever_its_name(measured: Path, tmp_path: Path) -> None:
+    submission = tmp_path / "scores[1].json"
+    words = ["run", str(measured / "release.toml"), "--no-figure", "--out", str(measured / "out")]
+    for shard in ("1/2", "2/2"):
+        assert run_command([*words, "--submission", str(submission), "--shard", shard]) == 0
+    assert [entry.name for entry in read_submission(submission).entries] == ["sim:perfect", "short sight"]
+
+
 def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--price-in", "1000"]
     assert run_command([*words, "--json"]) == 0

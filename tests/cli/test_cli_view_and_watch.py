@@ -78,6 +78,18 @@ def test_a_finished_run_is_shown_at_once(
     assert "12 of 12 samples" in capsys.readouterr().out
 
 
+def test_a_run_that_measured_nothing_has_the_exit_code_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tmp_path / "run")
+    grid = ["--lengths", "1k,2k", "--depths", "2", "--samples", "2", "--no-figure", "--out", folder]
+    assert run_command(["run", "niah", "--model", "sim:empty", *grid]) == 1
+    said = capsys.readouterr().err.partition("error:")[2]
+    assert "the model was not measured" in said
+    assert run_command(["watch", folder]) == 1
+    assert capsys.readouterr().err.partition("error:")[2] == said
+
+
 def test_a_stopped_run_has_its_exit_code(
     tmp_path: Path, records: list[Record], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,18 @@ def test_the_trap_shows_accuracy_and_perplexity_side_by_side(run: Run) -> None:
     assert render(figure, "svg").count(b'aria-roledescription="mean"') == 9
 
 
+def test_perplexities_are_plain_numbers_on_their_axis(tmp_path: Path) -> None:
+    records = []
+    for at, record in enumerate(surprise()):
+        nll = 3.0 + at % 6 / 3
+        scores = {"mean_nll": Score(nll)}
+        records.append(msgspec.structs.replace(record, outcome=Measurement({"mean_nll": nll}), scores=scores))
+    svg = render(logprob_curves(load_run(write_run(tmp_path / "run", records, samples=6, about=ABOUT))), "svg")
+    numbers = re.findall(r">([\d.e+-]+)</text>", svg.decode())
+    assert "40" in numbers
+    assert not any("e" in number for number in numbers)
+
+
 def test_a_gain_is_shown_by_how_far_back_the_answer_stands(run: Run) -> None:
     figure = distance_curves(run)
     gains = {row["length"]: row["mean"] for row in figure.data["metrics"] if "retrieval_gain" in row["label"]}
@@ -111,4 +124,7 @@ def test_a_run_of_log_probabilities_alone_has_a_page(tmp_path: Path) -> None:
     text = page([run])
     assert "Was measured by log-probabilities alone" in text
     assert "Accuracy by length and depth" not in text
+    assert "–%" not in text
+    assert "<h3>Findings</h3>" not in text
+    assert {link[1:] for link in re.findall('href="(#[^"]+)"', text)} <= set(re.findall('id="([^"]+)"', text))
     assert [name for name, _ in figures_of(run)] == ["log-probabilities", "log-probabilities-by-distance"]

@@ -68,6 +68,20 @@ def test_a_dead_process_is_an_error_and_the_next_figure_gets_a_new_one(
     assert draw(process).startswith("<svg")
 
 
+def test_a_dead_process_is_not_blamed_for_what_another_printed(process: RenderProcess) -> None:
+    messages = []
+    for printed in (b"fatal: the first\n", b""):
+        draw(process)
+        os.write(process._errors.fileno(), printed)
+        os.kill(child(process).pid, signal.SIGKILL)
+        child(process).wait()
+        with pytest.raises(RenderError) as caught:
+            draw(process)
+        messages.append(caught.value.what)
+    assert "the first" in messages[0]
+    assert "the first" not in messages[1]
+
+
 def test_a_process_that_cannot_start_is_an_error(process: RenderProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(RenderError, match="cannot be started"):

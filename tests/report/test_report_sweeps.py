@@ -10,9 +10,11 @@ import pytest
 
 from leadline.core.types import Cell
 from leadline.report.charts.curves import curves, sweeps_of
+from leadline.report.charts.grid import task_grid
 from leadline.report.charts.render import render
 from leadline.report.charts.theme import SERIES
 from leadline.results.run import Run, load_run
+from leadline.results.verdict import verdict
 from support.planted_runs import cliff, decay, perfect, planted_record, write_run
 
 CHANCES = {"vt[hops=8]": decay, "vt[hops=2]": perfect, "vt[hops=16]": cliff}
@@ -70,6 +72,31 @@ def test_other_tasks_have_a_panel_beside_the_sweep(others: list[str], tmp_path: 
     svg = render(figure, "svg").decode()
     assert "vt by hops" in svg
     assert ("cwe" if len(others) == 1 else "other tasks") in svg
+
+
+def test_long_values_that_begin_alike_have_rows_and_lines_of_their_own(tmp_path: Path) -> None:
+    run = run_of(tmp_path / "run", [f"niah[haystack=texts/{'deep/' * 12}{name}.txt]" for name in ("alpha", "beta")])
+    (lines,) = curves(run).data.values()
+    assert len({row["series"] for row in lines}) == 2
+    grid = task_grid(run, verdict(run))
+    assert len({row["row"] for row in grid.data["cells"]}) == 3, "two tasks and their average"
+    assert all(len(row["row"]) <= 40 for row in grid.data["cells"])
+
+
+def test_a_task_called_average_keeps_its_own_mean(tmp_path: Path) -> None:
+    run = load_run(
+        write_run(
+            tmp_path / "run",
+            [
+                planted_record(Cell(task, length, 0.5, sample), chance)
+                for task, chance in (("average", 0.0), ("niah", 1.0))
+                for length in (4096, 8192)
+                for sample in range(3)
+            ],
+        )
+    )
+    cells = task_grid(run, verdict(run)).data["cells"]
+    assert [row["mean"] for row in cells if row["length"] == "average"] == pytest.approx([0.0, 1.0, 0.5])
 
 
 def test_many_values_still_have_a_line_each(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from glob import escape
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -234,7 +235,7 @@ def _submit(results: Sequence[ModelRunResult], path: Path, shard: str) -> Submis
     path.parent.mkdir(parents=True, exist_ok=True)
     if shard:
         write_submission(made, path.with_name(f"{path.stem}-{shard.replace('/', '-of-')}{path.suffix}"))
-        shards = sorted(path.parent.glob(f"{path.stem}-*-of-*{path.suffix}"))
+        shards = sorted(path.parent.glob(f"{escape(path.stem)}-*-of-*{escape(path.suffix)}"))
         made = merged([read_submission(file) for file in shards])
     write_submission(made, path)
     return made

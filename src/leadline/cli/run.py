@@ -203,7 +203,7 @@ def _prepare_logging(
 
 
 def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, str] | None = None) -> None:
-    """Shows the result, then raises FailedSamples if samples failed. `found` is what a stopping rule found."""
+    """Shows the result, then raises if it is not complete. `found` is what a stopping rule found."""
     if as_json:
         picture = _draw(run) if figure else None
         print_json(totals_values(run) | {"heatmap": picture, "report": summary(run), "until": found})
@@ -212,8 +212,13 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
         if found is not None:
             echo(f"{found['outcome']}: {found['sentence']}", bold=True)
             echo(found["saving"])
+    raise_if_incomplete(run)
+
+
+def raise_if_incomplete(run: Run) -> None:
+    """Raises what gives a run its exit code: failed samples, answers that are no measurement, samples not asked."""
     if run.totals.failed > run.totals.failures["left_out"]:
-        raise failed_samples(run)
+        raise _failed_samples(run)
     if problem := run.totals.server_problem:
         raise FailedSamples(f"the model was not measured: {problem.what}", where=str(run.folder), fix=problem.fix)
     if run.totals.missing:
@@ -224,7 +229,7 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
         )
 
 
-def failed_samples(run: Run) -> FailedSamples:
+def _failed_samples(run: Run) -> FailedSamples:
     totals = run.totals
     kinds = "; ".join(f"{count} {why}: {totals.messages[why]}" for why, count in totals.failures.most_common(3))
     answer = "valid answer" if totals.truncated else "answer"

@@ -16,11 +16,11 @@ from rich.live import Live
 import leadline
 from leadline.cli.output import echo, say, warn
 from leadline.cli.progress import ProgressLines, SanitisingConsole
-from leadline.core.errors import FailedSamples, MissingExtra, RunStopped
+from leadline.cli.run import raise_if_incomplete
+from leadline.core.errors import MissingExtra, RunStopped
 from leadline.core.files import cache_folder
 from leadline.report.terminal import failure_line, run_screen, show_run
 from leadline.results.follow import FailedSample, RunMonitor
-from leadline.results.verdict import failures_fix
 
 LOCAL_HOSTS = ("127.0.0.1", "localhost", "::1")
 
@@ -82,7 +82,7 @@ def watch(
     show_run(monitor.run(), console)
     echo()
     echo(monitor.progress().describe())
-    _raise_if_incomplete(monitor)
+    _raise_as_the_run_did(monitor)
     return 0
 
 
@@ -120,13 +120,12 @@ def _follow_in_lines(monitor: RunMonitor) -> None:
     show_failures()
 
 
-def _raise_if_incomplete(monitor: RunMonitor) -> None:
+def _raise_as_the_run_did(monitor: RunMonitor) -> None:
     """Ends with the exit code that the run itself had."""
-    progress, fix = monitor.progress(), "run the same command again: it measures only what is missing"
+    progress = monitor.progress()
     if progress.status == "stopped":
         of = f" of {progress.planned:,}" if progress.planned is not None else ""
         what = f"the run was stopped after {progress.asked:,}{of} samples"
+        fix = "run the same command again: it measures only what is missing"
         raise RunStopped(what, where=str(monitor.folder), fix=fix)
-    if progress.failed:
-        what = f"{progress.failed:,} samples have no valid answer"
-        raise FailedSamples(what, where=str(monitor.folder), fix=failures_fix(monitor.run(fresh=False)))
+    raise_if_incomplete(monitor.run())

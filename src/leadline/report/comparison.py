@@ -236,7 +236,7 @@ def junit_xml(
         elif check.verdict == "undecided":
             tag = "error" if strict else "skipped"
             ElementTree.SubElement(case, tag, message=format_check(check), type="undecided")
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True).decode()
+    return "<?xml version='1.0' encoding='utf-8'?>\n" + ElementTree.tostring(root, encoding="unicode")
 
 
 def format_check(check: GateCheck) -> str:

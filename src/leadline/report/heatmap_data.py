@@ -162,25 +162,27 @@ def task_heatmap(table: Table, task: str, run: int = 0) -> HeatmapData:
     ]
     means = [_mean(task, n, table.by_task_and_length[task, n], selection(run, number, n)) for n in lengths]
     columns, rows = map(format_length, lengths), map(format_depth, depths)
-    return HeatmapData(task, sanitise(task, 60), "depth", tuple(columns), tuple(rows), tuple(cells), tuple(means))
+    return HeatmapData(task, short_name(task, 60), "depth", tuple(columns), tuple(rows), tuple(cells), tuple(means))
 
 
 def tasks_heatmap(table: Table, tasks: Sequence[str], run: int = 0) -> HeatmapData:
     """Tasks down, lengths across."""
     cells = [
         HeatmapCell.of(
-            Place(task, length, None), tally, selection(run, table.tasks.index(task), length), format_task(task)
+            Place(task, length, None), tally, selection(run, table.tasks.index(task), length), short_name(task)
         )
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
     ]
     columns = tuple(map(format_length, table.lengths))
-    return HeatmapData("", "", "task", columns, tuple(map(format_task, tasks)), tuple(cells))
+    return HeatmapData("", "", "task", columns, tuple(map(short_name, tasks)), tuple(cells))
 
 
-def format_task(task: str) -> str:
-    """The name of a task as the title of a row or a line."""
-    return sanitise(task, 40)
+def short_name(text: str, limit: int = 40) -> str:
+    """A task, or the value of an option, as the title of a row or a line. Long ones lose their middle: those of a sweep
+    begin alike, and rows or lines with the same title would be drawn over each other."""
+    name = sanitise(text, None)
+    return name if len(name) <= limit else f"{name[: limit // 2]}…{name[1 - limit // 2 :]}"
 
 
 def _mean(task: str, length: int, tally: Tally, select: str) -> HeatmapCell:

@@ -19,6 +19,7 @@ from leadline import __version__
 from leadline.core import format as formatting
 from leadline.core.errors import StoreError
 from leadline.core.format import (
+    NO_NUMBER,
     format_count,
     format_duration,
     format_length,
@@ -108,7 +109,7 @@ def page(runs: Sequence[Run], served: ServedPage | None = None) -> str:
         served=served,
         live_panel=Markup(served.live_panel) if served else "",
         hint=FIGURE_HINT,
-        sections=_sections(runs, judged),
+        sections=_sections(runs, names, judged),
         comparison=None if alone else _comparison(runs, verdicts, names),
         runs=[figures[at] | _run_values(run, verdicts[at], judged[at], names[at], at) for at, run in enumerate(runs)],
         left_out=packed.left_out,
@@ -214,16 +215,24 @@ def _has_heatmap(run: Run) -> bool:
     return len(tasks) == 1 or any(run.table.has_depths(task) for task in tasks)
 
 
-def _sections(runs: Sequence[Run], judged: Sequence[Sequence[RubricResults]]) -> list[tuple[str, str]]:
+def _was_asked(run: Run) -> bool:
+    return run.table.whole.done + run.table.whole.failed > 0
+
+
+def _sections(
+    runs: Sequence[Run], names: Sequence[str], judged: Sequence[Sequence[RubricResults]]
+) -> list[tuple[str, str]]:
+    """The links at the top of the page."""
     if len(runs) > 1:
         links = [("comparison", "Comparison")]
-        links += [(f"run-{at}", sanitise(run.manifest.name or run.name, 24)) for at, run in enumerate(runs[:8])]
+        links += [(f"run-{at}", sanitise(name, 24)) for at, name in enumerate(names[:8])]
     else:
+        (run,) = runs
         links = [("run-0", "Verdict")]
-        links += [("heatmap-0", "Heatmap")] if _has_heatmap(runs[0]) else []
-        links += [("grid-0", "Tasks")] if len(runs[0].table.tasks) > 1 else []
-        links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")]
-        links += [("logprobs-0", "Log-probabilities")] if runs[0].logprobs else []
+        links += [("heatmap-0", "Heatmap")] if _has_heatmap(run) else []
+        links += [("grid-0", "Tasks")] if len(run.table.tasks) > 1 else []
+        links += [("curves-0", "Length"), ("outcomes-0", "Outcomes")] if _was_asked(run) else []
+        links += [("logprobs-0", "Log-probabilities")] if run.logprobs else []
         links += [("judged-0", "Judges")] if judged[0] else []
     return [*links, ("samples", "Samples")]
 
@@ -265,7 +274,7 @@ def _figures(run: Run, at: int, *, alone: bool, live: bool) -> Values:
             found["smoothed"] = heatmap(run, titled=False, smoothed=True, at=at)
     if table.tasks and not alone:
         found["small"] = heatmap(run, titled=False, narrow=True, at=at)
-    if table.whole.done + table.whole.failed:
+    if _was_asked(run):
         found["classes"] = class_bars(run, at=at)
         if alone:
             found |= {"curves": curves(run, at=at), "phone_curves": curves(run, narrow=True, at=at)}
@@ -304,12 +313,14 @@ def _run_values(run: Run, found: Verdict, judged: Sequence[RubricResults], title
 def _facts(run: Run, found: Verdict) -> list[tuple[str, str, str]]:
     """Name, value, and a note below the value."""
     whole, totals, effective = run.table.whole, run.totals, effective_cell(found.effective)
-    accuracy, interval = format_percent(whole.mean), format_percent_range(whole.interval)
+    accuracy = (NO_NUMBER, "")
+    if whole.mean is not None:
+        accuracy = (f"{format_percent(whole.mean)}%", f"95%: {format_percent_range(whole.interval)}%")
     duration = format_duration(totals.seconds)
     return [
-        ("claimed window", format_length(run.window) if run.window else "not stated", "tokens"),
+        ("claimed window", *((format_length(run.window), "tokens") if run.window else ("not stated", ""))),
         ("effective length", effective.value, f"95%: {effective.interval}" if effective.interval else ""),
-        ("overall accuracy", f"{accuracy}%", f"95%: {interval}%"),
+        ("overall accuracy", *accuracy),
         ("samples", f"{whole.done:,}", f"of {whole.planned:,} planned, {whole.failed:,} failed"),
         ("cost", format_number(totals.prompt_tokens), f"prompt tokens in {duration}"),
         ("reading", run.reading, READING_WORDS.get(run.reading, "")),

@@ -23,7 +23,7 @@ from leadline.core.format import (
     format_percent_range,
     sanitise,
 )
-from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on
+from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on, short_name
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
 from leadline.results.sentences import length_range
@@ -124,7 +124,7 @@ def suite_table(run: Run) -> SuiteTable:
         means = one.averages or NO_AVERAGES
         effective = ScoreCell(str(one.effective) if one.effective else NO_NUMBER)
         ends = (*map(_score, means), effective) if several else (_score(means[0]),)
-        return TableRow(kind, sanitise(one.name, 40), (*scores, *ends))
+        return TableRow(kind, short_name(one.name), (*scores, *ends))
 
     rows = [row("task", task) for task in found.tasks]
     if len(found.categories) > 1:
@@ -254,7 +254,7 @@ def published_table(run: Run, *, plain: bool) -> Grid:
     """Scores of published benchmarks by length bin, difficulty and domain, and the means over data sets. Columns in
     which nothing would stand are left out, so that the others fit a screen."""
     scores, limits = run.published, {one.length for one in run.published}
-    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: sanitise(one.group, 40)}
+    columns: dict[str, Callable[[GroupScore], str]] = {"group": lambda one: short_name(one.group)}
     if len(limits) > 1:
         columns["limit"] = lambda one: format_length(one.length)
     columns["samples"] = lambda one: f"{one.score.n:,}" if one.score else "0"
@@ -271,10 +271,10 @@ def published_table(run: Run, *, plain: bool) -> Grid:
     grid.columns[1].no_wrap = False
     grid.columns[0].min_width, grid.columns[1].min_width = 8, 6
     for one in scores:
-        name = Text(sanitise(one.task, 40) if one.group == "all" or plain else "")
+        name = Text(short_name(one.task) if one.group == "all" or plain else "")
         grid.add_row(name, *(Text(cell(one)) for cell in columns.values()))
     for (length, group), mean in means_over_tasks(scores).items():
-        value = {"group": sanitise(group, 40), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
+        value = {"group": short_name(group), "limit": format_length(length), "score": f"{100 * mean:.2f}"}
         grid.add_row("mean", *(Text(value.get(column, "")) for column in columns))
     return grid
 
@@ -297,7 +297,7 @@ def verdict_table(run: Run) -> TextTable:
         weakest = f"{one.weakest.value}: {_with_interval(one.weakest_mean)}" if one.weakest else ""
         mistake = f"{one.mistake} ({one.mistakes:,})" if one.mistake else ""
         named = (effective, format_length(one.longest), _with_interval(one.mean), weakest, mistake)
-        rows.append((sanitise(one.task, 40), *(sanitise(text, 80) for text in named)))
+        rows.append((short_name(one.task), *(sanitise(text, 80) for text in named)))
     columns = ("task", "effective length", "longest", "score there", "weakest stratum there", "usual mistake")
     return TextTable("verdict by task", columns, rows, names=len(columns))
 
@@ -305,7 +305,7 @@ def verdict_table(run: Run) -> TextTable:
 def stratum_table(run: Run) -> TextTable:
     lengths = run.table.lengths
     rows = [
-        (sanitise(s.task, 40), sanitise(s.value, 40), *(_with_interval(s.by_length.get(n)) for n in lengths))
+        (short_name(s.task), short_name(s.value), *(_with_interval(s.by_length.get(n)) for n in lengths))
         for s in run.strata
     ]
     columns = ("task", "stratum", *map(format_length, lengths))
@@ -319,7 +319,7 @@ def absent_table(run: Run) -> TextTable:
     for one in run.absent:
         rates = (one.accuracy, one.false_abstentions, one.false_alarms)
         shown = (_with_interval(rate) + (f", {rate.n:,}" if rate else "") for rate in rates)
-        rows.append((sanitise(one.task, 40), format_length(one.length), *shown))
+        rows.append((short_name(one.task), format_length(one.length), *shown))
     return TextTable("questions without an answer, percent with 95% intervals", columns, rows, wrapped=True)
 
 
@@ -329,7 +329,7 @@ def wording_table(run: Run) -> TextTable:
     for one in run.wordings:
         ends = [f"{format_percent(score)} (no. {number})" for number, score in (one.lowest, one.highest)]
         length = "all" if one.length is None else format_length(one.length)
-        rows.append((sanitise(one.task, 40), length, _with_interval(one.mean), *ends, format_percent(one.deviation)))
+        rows.append((short_name(one.task), length, _with_interval(one.mean), *ends, format_percent(one.deviation)))
     columns = ("task", "length", "mean (95%)", "lowest", "highest", "deviation")
     return TextTable("spread over wordings, percent; the same samples in every wording", columns, rows)
 
@@ -342,7 +342,7 @@ def wrong_answer_table(run: Run) -> TextTable:
     """The classes of wrong answers, and what was seen in them, at every length."""
     rows = [
         (
-            sanitise(row.task, 40),
+            short_name(row.task),
             sanitise(str(row.answer), 80),
             *(f"{count:,}" if count else "" for count in row.counts),
         )
@@ -356,7 +356,7 @@ def thinking_table(runs: Sequence[Run], names: Sequence[str]) -> TextTable:
     several = len(runs) > 1
     rows = [
         (
-            *([sanitise(name, 40)] if several else []),
+            *([short_name(name)] if several else []),
             format_length(length),
             f"{format_percent(use.accuracy)}%",
             format_number(use.mean_tokens),

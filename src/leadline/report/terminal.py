@@ -22,7 +22,7 @@ from leadline.core.format import (
     sanitise,
 )
 from leadline.report.comparison import Leaderboard, ValueCell, leaderboards
-from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, tasks_heatmap
+from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of, short_name, tasks_heatmap
 from leadline.report.judge_tables import show_judged
 from leadline.report.score_tables import (
     SUITE_TASKS,
@@ -121,7 +121,7 @@ def length_table(tables: Sequence[Table], *, plain: bool) -> Grid:
             lengths = table.lengths_of(task)
             for length in lengths:
                 tally = table.by_task_and_length[task, length]
-                name = Text(sanitise(task, 40) if length == lengths[0] or plain else "")
+                name = Text(short_name(task) if length == lengths[0] or plain else "")
                 grid.add_row(name, format_length(length), *_numbers(tally), end_section=length == lengths[-1])
     return grid
 
@@ -264,7 +264,7 @@ def _from_memory(run: Run) -> Iterator[str]:
             for name in ("both", "right_without", "wrong", "wrong_from_memory")
         )
         yield (
-            f"{sanitise(task, 40)}: {right:,} of {both:,} questions are answered correctly without the document; "
+            f"{short_name(task)}: {right:,} of {both:,} questions are answered correctly without the document; "
             f"{same:,} of {wrong:,} wrong answers repeat the answer given without it."
         )
 

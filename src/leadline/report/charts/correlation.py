@@ -11,7 +11,7 @@ import altair as alt
 
 from leadline.core.format import NO_NUMBER, format_count, sanitise
 from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, caption, layered
-from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on
+from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on, short_name
 from leadline.stats.correlate import Correlation, Method, TaskCorrelation
 
 # --- a proxy against a target -------------------------------------------------------------------
@@ -156,7 +156,7 @@ SCALE = alt.Scale(domain=[-1, 1], range=list(DIFFERENCE), clamp=True)
 
 def task_tree(found: TaskCorrelation) -> Figure:
     """The correlation matrix in the order of the cluster tree, with the tree to its right."""
-    names = [sanitise(task, 30) for task in found.tasks]
+    names = list(map(short_name, found.tasks))
     side = max(15.0, min(CELL, 560 / len(names)))
     wide = side * len(names)
     matrix = layered(_cells(names, side), wide, wide) | {"data": {"name": "pairs"}}

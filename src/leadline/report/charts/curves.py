@@ -27,7 +27,7 @@ from leadline.report.charts.theme import (
     panel_title,
     selectable,
 )
-from leadline.report.heatmap_data import ACCURACY, HEAD, LINE, MUTED, colour_at, format_task, selection
+from leadline.report.heatmap_data import ACCURACY, HEAD, LINE, MUTED, colour_at, selection, short_name
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
 from leadline.results.sentences import length_range
@@ -129,7 +129,7 @@ def _plain(run: Run, tasks: Sequence[str]) -> tuple[list[alt.Chart], str]:
     if len(tasks) > MANY:
         layers = [*_thin(lengths), *_banded(lengths, ["average"], "average")]
         return layers, f"Grey: single tasks. Coloured: average over tasks. Band: {format_interval_kind(run)}."
-    return _banded(lengths, list(map(format_task, tasks)), "lines"), f"Bands: {format_interval_kind(run)}."
+    return _banded(lengths, list(map(short_name, tasks)), "lines"), f"Bands: {format_interval_kind(run)}."
 
 
 def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> Figure:
@@ -141,7 +141,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
     data: dict[str, list[ChartRow]] = {}
     panels: list[ChartSpec] = []
     for number, sweep in enumerate(swept):
-        name, values = f"sweep{number}", [sanitise(value, 40) for value in sweep.values]
+        name, values = f"sweep{number}", [short_name(value) for value in sweep.values]
         data[name] = [
             row
             for task, value in zip(sweep.tasks, values, strict=True)
@@ -152,7 +152,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
     for number, (task, label) in enumerate(asked):
         name, mine = f"strata{number}", [s for s in run.strata if (s.task, s.label) == (task, label)]
         data[name] = [row for stratum in mine for row in _stratum_points(run, stratum, at)]
-        layers = _banded(lengths, [sanitise(s.value, 40) for s in mine], name, title=sanitise(label, 40))
+        layers = _banded(lengths, [short_name(s.value) for s in mine], name, title=sanitise(label, 40))
         panels.append(layered(layers, wide, 240) | panel_title(sanitise(f"{task} by {label}", 60)))
     note = f"One line for each value. Bands: {format_interval_kind(run)}."
     if others:
@@ -178,7 +178,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
 def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -> list[ChartRow]:
     table = run.table
     return [
-        _point(series or format_task(task), length, tally, selection(at, table.tasks.index(task), length))
+        _point(series or short_name(task), length, tally, selection(at, table.tasks.index(task), length))
         for (task, length), tally in table.by_task_and_length.items()
         if task in tasks
     ]
@@ -187,7 +187,7 @@ def _task_points(run: Run, tasks: Sequence[str], at: int, *, series: str = "") -
 def _stratum_points(run: Run, stratum: Stratum, at: int) -> list[ChartRow]:
     place = run.table.tasks.index(stratum.task)
     return [
-        _point(sanitise(stratum.value, 40), n, found, selection(at, place, n)) for n, found in stratum.by_length.items()
+        _point(short_name(stratum.value), n, found, selection(at, place, n)) for n, found in stratum.by_length.items()
     ]
 
 

@@ -46,8 +46,8 @@ from leadline.report.heatmap_data import (
     MUTED,
     TEXT,
     HeatmapCell,
-    format_task,
     selection,
+    short_name,
     tasks_heatmap,
 )
 from leadline.results.run import Run, format_interval_kind
@@ -77,7 +77,7 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
     layers = CellLayers.needed(rows)
     parts: list[ChartSpec] = []
     for number, (category, tasks) in enumerate(groups):
-        names = list(map(format_task, tasks))
+        names = list(map(short_name, tasks))
         size = CellSize.exactly(len(lengths), len(tasks), wide, 26.0, narrow=narrow)
         last = number == len(bands)
         columns = length_columns(lengths, titled=last, axis=last)
@@ -104,8 +104,9 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
 
 
 def _task_cells(run: Run, tasks: Sequence[str], at: int) -> list[HeatmapCell]:
-    cells = list(tasks_heatmap(run.table, tasks, at).cells)
-    return cells + [_over_lengths(run, task, selection(at, run.table.tasks.index(task))) for task in tasks]
+    table = run.table
+    averages = [_over_lengths(task, table.by_task[task], selection(at, table.tasks.index(task))) for task in tasks]
+    return [*tasks_heatmap(table, tasks, at).cells, *averages]
 
 
 def _average_cells(run: Run, at: int) -> list[HeatmapCell]:
@@ -113,14 +114,12 @@ def _average_cells(run: Run, at: int) -> list[HeatmapCell]:
         HeatmapCell.of(Place(AVERAGE, n, None), tally, selection(at, None, n), AVERAGE)
         for n, tally in sorted(run.table.by_length.items())
     ]
-    return [*cells, _over_lengths(run, AVERAGE, selection(at))]
+    return [*cells, _over_lengths(AVERAGE, run.table.whole, selection(at))]
 
 
-def _over_lengths(run: Run, task: str, select: str) -> HeatmapCell:
-    """The average over all lengths, of one task or of all."""
-    tally = run.table.whole if task == AVERAGE else run.table.by_task[task]
-    label = f"{format_task(task)}, all lengths: {format_mean(tally)}"
-    cell = HeatmapCell.of(Place(task, 0, None), tally, select, format_task(task))
+def _over_lengths(task: str, tally: Tally, select: str) -> HeatmapCell:
+    label = f"{short_name(task)}, all lengths: {format_mean(tally)}"
+    cell = HeatmapCell.of(Place(task, 0, None), tally, select, short_name(task))
     return replace(cell, column=AVERAGE, note="", label=label)
 
 
@@ -150,7 +149,7 @@ def _small_title(text: str) -> ChartSpec:
 
 def _effective_rows(bands: Mapping[str, Sequence[str]], found: Verdict) -> list[ChartRow]:
     rows: list[ChartRow] = [
-        {"panel": number, "row": format_task(task), "effective": length_range(found.by_task[task])}
+        {"panel": number, "row": short_name(task), "effective": length_range(found.by_task[task])}
         for number, tasks in enumerate(bands.values())
         for task in tasks
         if task in found.by_task
@@ -164,7 +163,7 @@ def _alternative(run: Run, found: Verdict) -> str:
     rows = []
     for task, tally in run.table.by_task.items():
         effective = f", effective length {length_range(found.by_task[task])}" if task in found.by_task else ""
-        rows.append(f"{format_task(task)} {format_percent(tally.mean)}%{effective}")
+        rows.append(f"{short_name(task)} {format_percent(tally.mean)}%{effective}")
     return f"Accuracy by task and length for {sanitise(run.label, 60)}. {'; '.join(rows)}."
 
 
@@ -176,7 +175,7 @@ def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     table = run.table
     rows: list[ChartRow] = []
     for (task, length), tally in table.by_task_and_length.items():
-        rows += _segments(table.tasks.index(task), sanitise(task, 60), length, tally, at)
+        rows += _segments(table.tasks.index(task), short_name(task, 60), length, tally, at)
     seen = [c for c in FAILURE_CLASSES if any(r["class"] == format_class(c) for r in rows)]
     columns = columns_for(len(table.tasks), narrow=narrow)
     wide = (330 if narrow else 560) if columns == 1 else 960 / columns - 70
@@ -185,7 +184,7 @@ def class_bars(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     for number, task in enumerate(table.tasks):
         names, colours = [format_class(c) for c in seen], [CLASS_COLOURS[c] for c in seen]
         panel = _bars(lengths, names, colours, wide, 110 if len(table.tasks) > 1 else 200, narrow=narrow)
-        title = sanitise(task, 60) if len(table.tasks) > 1 else ""
+        title = short_name(task, 60) if len(table.tasks) > 1 else ""
         panels.append(panel | rows_of("classes", number) | panel_title(title))
     chart: ChartSpec = {"concat": panels, "columns": columns, "spacing": 26}
     counts = ", ".join(f"{format_class(c)} {n}" for c, n in table.whole.classes.items())
@@ -270,7 +269,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
     if flat:
         size = CellSize.exactly(len(lengths), len(flat), wide / len(lengths), 31.0, narrow=narrow)
-        parts.append(cells(list(map(format_task, flat)), None, TASKS_PANEL))
+        parts.append(cells(list(map(short_name, flat)), None, TASKS_PANEL))
     parts.append(caption(NOTE, max(300.0, columns * wide)))
     chart: ChartSpec = {"vconcat": parts, "spacing": 14, "resolve": {"scale": {"fill": "shared"}}}
     base, candidate = (sanitise(name, 60) for name in names)
@@ -316,7 +315,7 @@ def _difference_cell(d: Difference, *, in_depth: bool) -> HeatmapCell:
     task, length, depth = str(d.key[0]), int(d.key[1] or 0), None if d.key[2] is None else float(d.key[2])
     mean = 100 * d.estimate.mean
     cell = HeatmapCell(
-        row=format_depth(depth or 0.0) if in_depth else format_task(task),
+        row=format_depth(depth or 0.0) if in_depth else short_name(task),
         column=format_length(length),
         mean=mean,
         value=f"{mean:+.0f}" if mean else "0",

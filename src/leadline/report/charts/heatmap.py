@@ -34,7 +34,7 @@ SMOOTHED = (
     "An aid for reading, not the measurement."
 )
 CELL_SCALE = alt.Scale(paddingInner=0.05, paddingOuter=0)
-LABEL_LIMIT, SHORT_LABEL = 180, 16
+LABEL_LIMIT, SHORT_LABEL = 230, 16
 """Width of a row label in pixels, and characters that always fit it."""
 _NO_DATA = "datum.mean === null"
 _CELL: dict[str, Any] = {"cornerRadius": 2, "ariaRoleDescription": "cell"}

@@ -47,7 +47,8 @@ class MetricPanel:
     def of(cls, metric: MetricName, found: Mapping[int, Estimate]) -> MetricPanel:
         known = metric_of(metric.name)
         unit = "perplexity" if known.is_loss else known.unit or metric.unit
-        return cls(f"{metric.task}: {metric.name} ({known.better} is better)", unit, known.is_loss, found)
+        name = metric.name if metric.task == metric.name else f"{metric.task}: {metric.name}"
+        return cls(f"{name} ({known.better} is better)", unit, known.is_loss, found)
 
 
 def logprob_curves(run: Run, *, narrow: bool = False) -> Figure:
@@ -82,7 +83,7 @@ def _figure(panels: Sequence[MetricPanel], x_title: str, title: str, *, narrow: 
 
 def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt.Chart]:
     scale = alt.Scale(domain=[0, 1]) if unit == SHARE else alt.Scale(zero=False, nice=True)
-    form = ".0%" if unit == SHARE else "~g"
+    form = ".0%" if unit == SHARE else "~r"
     axis = alt.Axis(format=form, tickCount=4, grid=True, title="" if unit == SHARE else sanitise(unit, 24), **QUIET)
     return band_layers(alt.Chart().encode(length_axis(places, x_title), color=alt.value(colour)), scale, axis)
 

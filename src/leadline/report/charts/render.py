@@ -115,6 +115,8 @@ class RenderProcess:
         process.communicate()
         self._errors.seek(0)
         printed = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        self._errors.seek(0)
+        self._errors.truncate()  # the next process must not be blamed for what this one said
         code = process.returncode
         how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
         if limit := _memory_limit():
