@@ -116,12 +116,12 @@ def test_a_server_that_hangs_is_said_and_given_up(say: Say, hanging: str, monkey
 
 
 def test_a_server_that_opens_and_then_answers_nothing_gives_no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "LIFE_SECONDS", 0.3)
+    monkeypatch.setattr(serving, "ANSWER_SECONDS", 0.3)
     with ReadingServer() as server:
         model = open_model(server.base_url)
         server.planted = Planted(hangs=True)
         for cheap in (True, False):
-            with pytest.raises(ServerAway, match=r"no sign of life: no answer within 0\.3 seconds"):
+            with pytest.raises(ServerAway, match=r"small request: no answer within 0\.3 seconds"):
                 examine(model, cheap=cheap)
         model.close()
 

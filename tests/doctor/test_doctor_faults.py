@@ -214,6 +214,21 @@ def test_a_refused_length_is_said_as_it_was_tried_where_no_window_is_claimed() -
     assert "a prompt of 6,000 is refused" in found.evidence
 
 
+def test_room_for_thinking_that_was_given_is_used_by_the_check() -> None:
+    for options, status in (({}, "finding"), ({"max_tokens": 2000}, "ok")):
+        found = checked(Planted(thinking="reasoning", thought=300), only=("thinking_budget",), **options)
+        assert [r.status for r in found.results] == [status], found.results
+
+
+def test_refused_requests_before_a_run_say_nothing_about_requests_at_once() -> None:
+    with ReadingServer(Planted(limited_every=4), kind="plain", window=WINDOW) as server:
+        model = open_model(server.base_url, window=WINDOW)
+        found = {r.check: r for r in examine(model, cheap=True, seed=1).findings}
+        model.close()
+    assert "at once" not in found["rate_limit"].evidence
+    assert "--workers 1" not in found["rate_limit"].fix
+
+
 def test_an_address_that_comes_back_is_not_masked_whatever_is_around_it() -> None:
     class Marking(ReadingServer):
         """Puts a mark before every answer, and changes nothing else."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
@@ -42,6 +43,7 @@ def test_files_that_were_read_count_as_free_in_a_container(tmp_path: Path, monke
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(host_memory, "CONTROL_GROUP", tmp_path)
     assert host_memory.free_host_memory() == 12 << 20
+    assert host_memory.device_memory(torch.device("cpu")) == 1 << 24
     (tmp_path / "memory.max").write_text("max\n")
     assert (host_memory.free_host_memory() or 0) > 1 << 24  # of the machine
 
@@ -173,7 +175,7 @@ def test_a_million_tokens_of_gemma_are_planned_with_the_windows_that_rows_share(
 
 
 @pytest.mark.parametrize("fp8", [False, True])
-@pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "mistral", "llama"])
+@pytest.mark.parametrize("name", ["gemma3", "gpt_oss", "mistral", "llama", "deepseek_v3"])
 def test_the_planned_cache_is_the_real_one(name: str, fp8: bool) -> None:
     pytest.importorskip("transformers")
     from leadline.models.hf.engine import Engine, EngineRequest

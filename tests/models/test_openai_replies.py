@@ -50,11 +50,23 @@ CONTEXT_REFUSALS = {
     "mistral": {"object": "error", "message": "Prompt contains 40000 tokens, too large for model with 32768 maximum "
                 "context length"},
     "together": {"error": {"message": "Input is too long. `inputs` must be shorter than the maximum input length."}},
+    "anthropic": {"error": {"message": "input length and `max_tokens` exceed context limit: 190402 + 16000 > 204648"}},
+    "gemini": [{"error": {"code": 400, "message": "The input token count (1200293) exceeds the maximum number of "
+                          "tokens allowed (1048576).", "status": "INVALID_ARGUMENT"}}],
+    "moonshot": {"error": {"message": "Invalid request: Your request exceeded model token limit: 262144 (requested: "
+                           "269030)", "type": "invalid_request_error"}},
+    "dashscope": {"error": {"message": "<400> InternalError.Algo.InvalidParameter: Range of input length should be "
+                            "[1, 204800]", "code": "invalid_parameter_error"}},
+    "lm studio": {"error": "The number of tokens to keep from the initial prompt is greater than the context length "
+                  "(n_keep: 13055>= n_ctx: 4096). Try to load the model with a larger context length."},
+    "lm studio 0.4": {"error": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"},
+    "lm studio 0.3": {"error": "Trying to keep the first 15857 tokens when context the overflows. However, the model "
+                      "is loaded with context length of only 8192 tokens, which is not enough."},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("words", CONTEXT_REFUSALS.values(), ids=CONTEXT_REFUSALS.keys())
-def test_a_refusal_of_the_length_has_its_own_kind_and_is_not_asked_again(words: dict[str, Any]) -> None:
+def test_a_refusal_of_the_length_has_its_own_kind_and_is_not_asked_again(words: Any) -> None:
     found = outcome(reply(400, words))
     assert isinstance(found, Failure)
     assert (found.why, found.transient) == ("context_length", False)

@@ -31,6 +31,7 @@ from leadline.run.plan import open_model
         ([Node(0, 2)], 2, SlotLayout(2, "CPU", 1)),
         ([Node(0, 16)], 0, SlotLayout(1, "CPU", 16)),
         ([Node(0, 16), Node(0, 8)], 0, SlotLayout(2, "CPU", 8)),
+        ([Node(0, 0), Node(0, 8)], 0, SlotLayout(1, "CPU", 8)),  # a head node that runs nothing
     ],
 )
 def test_slots_are_equal_and_each_lies_on_one_machine(nodes: list[Node], wanted: int, layout: SlotLayout) -> None:

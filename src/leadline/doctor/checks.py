@@ -102,10 +102,10 @@ def examine(
     seed: int | None = None,
     progress: Progress = lambda number, count, title: None,
 ) -> Checkup:
-    """Makes the checks on an open model. Raises ServerAway if it gives no sign of life."""
+    """Makes the checks on an open model. Raises ServerAway if it does not answer."""
     began = time.monotonic()
     examiner = Examiner(model, longest=longest, cheap=cheap, seed=seed)
-    serving.require_life(examiner)
+    serving.require_answer(examiner)
     checks = choose_checks(only, cheap=cheap)
     results = tuple(_make(check, examiner, progress, number, len(checks)) for number, check in enumerate(checks, 1))
     server = examiner.server

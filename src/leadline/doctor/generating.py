@@ -170,7 +170,9 @@ def check_reasoning_parser(examiner: Examiner) -> Ok | Finding | NotMade:
 
 
 def short_answer(examiner: Examiner) -> CheckReply:
-    return examiner.ask(f"{PROSE}\n\n{SHORT_QUESTION} Answer with one word.", max_tokens=ALLOWANCE)
+    """With as many tokens as a run would allow."""
+    room = examiner.need_server().max_tokens or ALLOWANCE
+    return examiner.ask(f"{PROSE}\n\n{SHORT_QUESTION} Answer with one word.", max_tokens=room)
 
 
 def check_thinking_budget(examiner: Examiner) -> Ok | Finding | NotMade:

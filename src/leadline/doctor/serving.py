@@ -1,4 +1,4 @@
-"""Checks of what lies before a model: signs of life, rate limits, the model that answers, and a gateway's changes."""
+"""Checks of what is before a model: that a server answers, rate limits, which model answers, a gateway's changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from leadline.doctor.texts import PLACES, other_value, plant, short_length
 
 BURST = 16
 """The requests that a run has in flight by default."""
-LIFE_SECONDS = 60.0
+ANSWER_SECONDS = 60.0
 """For one token of an answer to a request of a few words."""
 REPLIES = 12
 """Replies whose names are compared, at least."""
@@ -37,15 +37,15 @@ PRIVATE = (
 )
 
 
-def require_life(examiner: Examiner) -> None:
-    """Raises ServerAway if a tiny request is not answered within a minute. Waiting is said after some seconds."""
+def require_answer(examiner: Examiner) -> None:
+    """Raises ServerAway if a tiny request is not answered within a minute."""
     server = examiner.server
     if server is None:
         return
-    found = examiner.note(server.exchange("Hello.", seconds=LIFE_SECONDS, fields={"max_tokens": 1}))
+    found = examiner.note(server.exchange("Hello.", seconds=ANSWER_SECONDS, fields={"max_tokens": 1}))
     if isinstance(found, Failure) and found.why in ("timeout", "connection"):
         raise ServerAway(
-            f"the server gives no sign of life: {found.message}",
+            f"the server does not answer a small request: {found.message}",
             where=server.address,
             fix="look at the server's log and load; start it again if it hangs",
         )
@@ -53,12 +53,13 @@ def require_life(examiner: Examiner) -> None:
 
 def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
     examiner.need_server()
-    workers = 1 if examiner.cheap else BURST
-    limits = "; ".join(f"{n}: {examiner.headers[n]}" for n in LIMIT_HEADERS if n in examiner.headers)
+    answered, fewer = "", "fewer --workers"
+    limits = "".join(f"; {n}: {examiner.headers[n]}" for n in LIMIT_HEADERS if n in examiner.headers)
     if not examiner.cheap:
         ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
         replies = examiner.at_once([ask] * BURST)
         workers = sum(isinstance(reply, CheckReply) for reply in replies)
+        answered, fewer = f"{workers} of {BURST} requests at once were answered", f"--workers {max(1, workers // 2)}"
         busy = [r for r in replies if isinstance(r, Failure) and (r.why == "rate_limited" or r.status == 503)]
         examiner.limited += [failure for failure in busy if failure.why != "rate_limited"]
         lost = [r for r in replies if isinstance(r, Failure) and r not in busy]
@@ -68,13 +69,14 @@ def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
         last = examiner.limited[-1]
         wait = "" if last.retry_after is None else f", to be asked again after {last.retry_after:g} s"
         return Finding(
-            f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait}); "
-            f"{workers} of {BURST} at once were answered" + (f"; {limits}" if limits else ""),
-            f"run with --workers {max(1, workers // 2)}; a run waits for the limit, up to --rate-limit-wait",
+            f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait})"
+            + (f"; {answered}" if answered else "")
+            + limits,
+            f"run with {fewer}; a run waits for the limit, up to --rate-limit-wait",
         )
     if examiner.cheap:
         return NotMade("only made by `leadline doctor`")
-    return Ok(f"{workers} of {BURST} requests at once were answered" + (f"; {limits}" if limits else ""))
+    return Ok(answered + limits)
 
 
 def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:

@@ -53,10 +53,13 @@ def device_memory(device: torch.device) -> int | None:
     """Memory that this process could use on the device, including what it uses now."""
     if (gpu := gpu_memory(device)) is not None:
         return gpu[0]
+    found = []
     if device.type == "cpu":
         with suppress(ValueError, OSError, AttributeError):
-            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return None
+            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+        with suppress(ValueError, OSError):
+            found.append(int((CONTROL_GROUP / "memory.max").read_text()))
+    return min(found, default=None)
 
 
 def check_host_memory(needed: int) -> None:

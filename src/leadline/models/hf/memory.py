@@ -1,7 +1,7 @@
 """Forecast of the memory and time of a run on a device, from the model's configuration and its measured speed.
 
 Per token read, a dense layer does 2 operations per weight; attention does 4 x heads x width per query and visible key
-(two products). The KV cache holds 2 x key heads x width values per token and layer with full attention, and those of a
+(two products). The KV cache holds 2 x key heads x width numbers per token and layer with full attention, and those of a
 window before every cut for layers with one; other layers have states that do not grow. What does not fit on the device
 goes to host memory and is copied back for every chunk and every decoding step. Activations are those of one chunk:
 the four buffers of the feed-forward part, or attention's float32 totals, whichever is larger. The speed is that of the
@@ -53,10 +53,15 @@ class DecoderShape:
     full: int = -1
     local: int = 0
     window: int = 0
+    cached_width: int = 0
+    """Numbers that a key head keeps of each token, its key and its value: twice the width, except with latent attention
+    (DeepSeek)."""
 
     def __post_init__(self) -> None:
         if self.full < 0:
             object.__setattr__(self, "full", self.layers - self.local)
+        if not self.cached_width:
+            object.__setattr__(self, "cached_width", 2 * self.width)
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> DecoderShape:
@@ -70,6 +75,7 @@ class DecoderShape:
         everywhere = "sliding_attention" if window and text.get("use_sliding_window", True) else "full_attention"
         kinds = kinds or [everywhere] * layers
         local = sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds) if window else 0
+        latent = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim") if text.get("kv_lora_rank") else ()
         return cls(
             layers=layers,
             full=sum(kind not in _WITHOUT_KEYS for kind in kinds) - local if heads else 0,
@@ -86,6 +92,7 @@ class DecoderShape:
             heads=heads,
             key_heads=_first(text, "num_key_value_heads", default=heads),
             width=_first(text, "head_dim", default=hidden // heads) if heads else 0,
+            cached_width=sum(_first(text, name, default=0) for name in latent),
             vocabulary=_first(text, "vocab_size"),
             experts=(
                 _first(text, "num_experts_per_tok", default=1),
@@ -113,7 +120,7 @@ class DecoderShape:
 
     def _layer_bytes(self, dtype: str, *, fp8: bool = False) -> int:
         """Keys and values of one token in one layer."""
-        return 2 * self.key_heads * (self.width + BYTES[dtype] if fp8 else self.width * BYTES[dtype])
+        return self.key_heads * (self.cached_width + 2 * BYTES[dtype] if fp8 else self.cached_width * BYTES[dtype])
 
     def window_bytes(self, dtype: str, tokens: int, bases: Collection[int] = (), *, fp8: bool = False) -> int:
         """The keys and values of all layers with a window, for a document of that many tokens: what the windows before
@@ -149,7 +156,7 @@ class DecoderShape:
         """The part of `flops_read` that grows with the square of the length."""
         layers = self.full * (_pairs(tokens) - _pairs(start))
         layers += self.local * (_pairs(tokens, self.window) - _pairs(start, self.window))
-        return 4.0 * self.heads * self.width * layers
+        return 2.0 * self.heads * self.cached_width * layers
 
 
 def _pairs(tokens: int, window: int = 0) -> float:

@@ -41,15 +41,20 @@ _CONTEXT_CODES = frozenset(
         "string_above_max_length",
     }
 )
-# Messages of vLLM, SGLang, llama.cpp, OpenAI, TGI, Together, Mistral, xAI and others.
+# Messages of vLLM, SGLang, llama.cpp, OpenAI, TGI, Together, Mistral, xAI, Anthropic, Gemini, Moonshot, DashScope, LM
+# Studio and others.
 _CONTEXT_MESSAGE = re.compile(
-    r"(maximum|model'?s|available|exceed\w*( the)?( \w+)?) context (length|size|window)"
+    r"(maximum|model'?s|available|exceed\w*( the)?( \w+)?) context (length|size|window|limit)"
     r"|context (length|size|window)[^.]{0,40}exceed"
     r"|longer than the (maximum )?(model|context|allowed)"
     r"|maximum (allowed (input )?length|model length|prompt length|input length)"
     r"|(prompt|input|request) (is|was) too (long|large for (the|this) model)"
     r"|too large for model with .* context"
     r"|reduce the length of (the|your) (messages|prompt|input)"
+    r"|token count\b.{0,40} exceeds the maximum number of tokens"
+    r"|exceeded model token limit"
+    r"|range of input length should be"
+    r"|(greater than the context length|context length of only|n_keep\W+\d+\W+n_ctx)"
     r"|inputs?\W+tokens?\W.*max_new_tokens.*must be",
     re.IGNORECASE,
 )
@@ -111,6 +116,8 @@ def decode_json(reply: HttpReply) -> Json | None:
         body = msgspec.json.decode(reply.body)
     except (msgspec.DecodeError, ValueError, RecursionError):
         body = _decode_leniently(reply.body)
+    if isinstance(body, list) and len(body) == 1 and isinstance(body[0], dict) and "error" in body[0]:
+        body = body[0]  # Gemini's errors
     return body if isinstance(body, dict) else None
 
 

@@ -53,7 +53,7 @@ def plan_slots(nodes: Sequence[NodeResources], wanted: int) -> SlotLayout:
     """
     resource: Literal["GPU", "CPU"] = "GPU" if any(node.gpus for node in nodes) else "CPU"
     available = [node.gpus if resource == "GPU" else node.cpus for node in nodes]
-    slots = wanted or (sum(available) if resource == "GPU" else len(nodes))
+    slots = wanted or (sum(available) if resource == "GPU" else sum(cpus > 0 for cpus in available))
     each = max((n for n in range(1, max(available) + 1) if sum(a // n for a in available) >= slots), default=0)
     if not each:
         noun = "GPUs" if resource == "GPU" else "processors"
