@@ -56,14 +56,17 @@ class TokenChances(NamedTuple):
 class CheckReply:
     """One answered request."""
 
-    text: str
-    """The answer, without thinking and prefix."""
+    completion: Completion
     content: str
     """The answer as the server sent it."""
-    completion: Completion
     seconds: float
     id: str = ""
     logprobs: tuple[TokenChances, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The answer, without thinking and prefix."""
+        return self.completion.text
 
     @property
     def is_cut_off(self) -> bool:
@@ -136,7 +139,9 @@ class Examiner:
     ) -> CheckReply | Failure:
         """The answer, or the failure of the last attempt."""
         if self.server is None:
-            return self._ask_in_process(text, prefix, max_tokens, fields)
+            if fields:
+                raise CannotCheck(IN_PROCESS)
+            return self._ask_in_process(text, prefix, max_tokens)
         for attempt in range(attempts):
             found = self.server.exchange(text, prefix, fields={"max_tokens": max_tokens, **fields})
             said = self.note(found)
@@ -169,16 +174,11 @@ class Examiner:
         said = content if isinstance(content, str) else outcome.text
         self.contents.append(said)
         identity = str(found.page.get("id") or "")
-        return CheckReply(outcome.text, said, outcome, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
+        return CheckReply(outcome, said, found.seconds, identity, parse_logprobs(choice.get("logprobs")))
 
-    def _ask_in_process(
-        self, text: str, prefix: str, max_tokens: int, fields: Mapping[str, Any]
-    ) -> CheckReply | Failure:
-        if fields.keys() - {"expect"}:
-            raise CannotCheck(IN_PROCESS)
+    def _ask_in_process(self, text: str, prefix: str, max_tokens: int) -> CheckReply | Failure:
         cell = Cell("doctor", 1 << 40, None, zlib.crc32(f"{text}{prefix}".encode()))
-        targets = (str(fields["expect"]),) if fields.get("expect") else ()
-        question = Question(cell, "", prefix, targets, max_tokens, (), fixed_allowance=True, family="needle")
+        question = Question(cell, "", prefix, (), max_tokens, (), fixed_allowance=True, family="needle")
         document = self.fitter.fit(Draft(f"doctor/{cell.sample}", "doctor", text, None, (), (question,)))
         return self.ask_probe(document, document.probes[0])
 
@@ -191,7 +191,7 @@ class Examiner:
             assert isinstance(outcome, Failure)
             return outcome
         self.prompt_tokens += outcome.prompt_tokens or 0
-        return CheckReply(outcome.text, outcome.text, outcome, answer.seconds)
+        return CheckReply(outcome, outcome.text, answer.seconds)
 
     # --- tokens and log-probabilities
 

@@ -130,10 +130,9 @@ def _bos(examiner: Examiner) -> list[int]:
     if remote is None:
         return []
     try:
-        plain, special = remote.encode("a").tolist(), remote.special_ids("a")
+        return remote.added_ids("a")
     except LeadlineError:
         return []
-    return special[: len(special) - len(plain)]
 
 
 def _doubled_bos(examiner: Examiner) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from leadline.core import registry
 from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
@@ -25,14 +25,11 @@ class FunctionProvider(ModelProvider):
     summary: ClassVar[str] = "a Python function from prompt to answer, as ./mine.py:generate"
 
     function: str = Field("", description="FILE.py:NAME of the function; filled in from the model's name")
-    window: int | None = Field(None, ge=1, description="the context window the function claims, in tokens")
+    window: Annotated[int, BeforeValidator(parse_length)] | None = Field(
+        None, description="the context window the function claims, in tokens"
+    )
     tokenizer: str = Field("whitespace", description="whitespace, bytes, or a tokenizer.json or model folder")
     parallel: bool = Field(False, description="call the function from many threads at once")
-
-    @field_validator("window", mode="before")
-    @classmethod
-    def _window(cls, value: Any) -> Any:
-        return parse_length(value) if isinstance(value, str) else value
 
     def open(self, name: str) -> FunctionModel:
         path = self.function or name
@@ -42,7 +39,20 @@ class FunctionProvider(ModelProvider):
         return FunctionModel(path, function, self)
 
 
+def sent_text(document: Document, probe: Probe, prompt: str, **decoding: int) -> Sent:
+    """The record of a prompt that was given to a model as one text."""
+    return Sent(
+        form="completion",
+        prefix="none" if not probe.answer_prefix else "prefill" if document.frame.prefill else "appended",
+        characters=len(prompt),
+        digest=digest_text(prompt),
+        decoding={**decoding},
+    )
+
+
 class FunctionModel:
+    """A function behind the interface of models."""
+
     def __init__(self, path: str, function: Callable[[str], Any], options: FunctionProvider) -> None:
         self._path = path
         self._function = function
@@ -61,16 +71,10 @@ class FunctionModel:
         )
 
     def answer(self, document: Document, probes: Sequence[Probe]) -> list[Answer]:
-        return [self._answer(document.prompt_text(probe), probe, document.frame) for probe in probes]
+        return [self._answer(document, probe) for probe in probes]
 
-    def _answer(self, prompt: str, probe: Probe, frame: Frame) -> Answer:
-        prefix: Literal["prefill", "appended"] = "prefill" if frame.prefill else "appended"
-        sent = Sent(
-            form="completion",
-            prefix=prefix if probe.answer_prefix else "none",
-            characters=len(prompt),
-            digest=digest_text(prompt),
-        )
+    def _answer(self, document: Document, probe: Probe) -> Answer:
+        prompt = document.prompt_text(probe)
         began = time.perf_counter()
         outcome: Completion | Failure
         try:
@@ -85,7 +89,7 @@ class FunctionModel:
                     f"{self._path} returned {type(text).__name__}", where="model", fix="return the answer as a str"
                 )
             outcome = Completion(text)
-        return Answer(sent, outcome, time.perf_counter() - began)
+        return Answer(sent_text(document, probe, prompt), outcome, time.perf_counter() - began)
 
     def close(self) -> None:
         pass

@@ -152,7 +152,7 @@ def _tensor_bytes(file: Path) -> int:
 _CONTROL = 3  # GGUF's type of a token that is a marker, not text
 
 
-def convert(gguf: Path, folder: Path) -> Path:
+def convert(gguf: Path, folder: Path) -> None:
     """Write the model folder, completely or not at all."""
     require_torch("SmolLM2-135M-Instruct")
     try:
@@ -162,7 +162,6 @@ def convert(gguf: Path, folder: Path) -> Path:
     with written_whole(folder, NEEDED) as made:
         _write_tokenizer(GGUFReader(gguf).fields, made)
         _write_weights(gguf, made)
-    return folder
 
 
 def _write_tokenizer(fields: dict[str, Any], folder: Path) -> None:

@@ -36,7 +36,7 @@ from leadline.models.openai.discovery import (
     inspect_server,
     send_with_retries,
 )
-from leadline.models.openai.http import HttpClient, RequestFailed
+from leadline.models.openai.http import HttpClient, HttpReply, RequestFailed
 from leadline.models.openai.replies import decode_json, parse_reply, request_failure
 from leadline.models.openai.requests import (
     CACHE_KEY_HOSTS,
@@ -230,16 +230,8 @@ class OpenAIModel:
     def nll(
         self, ids: Ids, continuations: Sequence[Continuation] = (), spans: Sequence[tuple[int, int]] = ()
     ) -> TokenNLL | Failure:
-        options = self._options
-        return server_nll(
-            self._client,
-            self.server.model,
-            ids,
-            continuations,
-            spans,
-            key_name=options.api_key_env,
-            extra=options.extra,
-        )
+        model, key_name, extra = self.server.model, self._options.api_key_env, self._options.extra
+        return server_nll(self._client, model, ids, continuations, spans, key_name=key_name, extra=extra)
 
     def exchange(
         self,
@@ -256,13 +248,11 @@ class OpenAIModel:
         began = time.perf_counter()
         chat = self._chat and isinstance(text, str)
         body = self._requests.with_fields(text, prefix, self.frame, chat=chat, fields=fields or {})
-        try:
-            reply = self._client.send("POST", self._url(chat), body, timeout=seconds)
-        except RequestFailed as error:
-            return Exchange(request_failure(error), {}, {}, time.perf_counter() - began)
-        opened, key_name = self._opened_thinking if chat else False, self._options.api_key_env
-        outcome = parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name)
-        return Exchange(outcome, decode_json(reply) or {}, reply.headers, time.perf_counter() - began)
+        outcome, reply = self._send(body, prefix, chat=chat, seconds=seconds)
+        took = time.perf_counter() - began
+        if reply is None:
+            return Exchange(outcome, {}, {}, took)
+        return Exchange(outcome, decode_json(reply) or {}, reply.headers, took)
 
     def server_tokenizer(self) -> ServerTokenizer:
         """The server's own tokenizer, whichever one is used here."""
@@ -297,24 +287,22 @@ class OpenAIModel:
         prefix = probe.answer_prefix if document.frame.prefill else ""
         allowance = self._options.max_tokens or probe.allowance
         body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-        outcome = self._outcome(body, prefix)
+        outcome, _ = self._send(body, prefix, chat=self._chat)
         if isinstance(outcome, Failure) and self._requests.leaves_out(sent, outcome):
             body, sent = self._requests.for_probe(document, probe, prefix, allowance)
-            outcome = self._outcome(body, prefix)
+            outcome, _ = self._send(body, prefix, chat=self._chat)
         return Answer(sent, outcome, time.perf_counter() - began)
 
-    def _outcome(self, body: bytes, prefix: str) -> Completion | Failure:
+    def _send(
+        self, body: bytes, prefix: str, *, chat: bool, seconds: float | None = None
+    ) -> tuple[Completion | Failure, HttpReply | None]:
+        """The outcome of one request, and the reply where there is one."""
         try:
-            reply = self._client.post(self._url(self._chat), body)
+            reply = self._client.send("POST", self._url(chat), body, timeout=seconds)
         except RequestFailed as error:
-            return request_failure(error)
-        return parse_reply(
-            reply,
-            chat=self._chat,
-            prefix=prefix,
-            opened_thinking=self._opened_thinking,
-            key_name=self._options.api_key_env,
-        )
+            return request_failure(error), None
+        opened, key_name = self._opened_thinking if chat else False, self._options.api_key_env
+        return parse_reply(reply, chat=chat, prefix=prefix, opened_thinking=opened, key_name=key_name), reply
 
     def _url(self, chat: bool) -> str:
         return f"{self._client.base_url}/{'chat/completions' if chat else 'completions'}"

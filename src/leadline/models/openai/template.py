@@ -93,8 +93,7 @@ class FrameFinder:
         if self.server.kind == "plain":
             return self._measured(completion_frame())
         remote = ServerTokenizer(self.client, self.server)
-        plain, special = remote.encode("a").tolist(), remote.special_ids("a")
-        added = special[: len(special) - len(plain)]
+        added = remote.added_ids("a")
         if not added:
             return completion_frame(), ()
         bos = remote.decode(added)
@@ -129,8 +128,8 @@ class FrameFinder:
         """The server strips a leading beginning-of-text token from the template and adds it when tokenising."""
         text = self._apply_template(messages)
         remote = ServerTokenizer(self.client, self.server)
-        plain, special = remote.encode(text), remote.special_ids(text)
-        return remote.decode(special[: len(special) - len(plain)]) + text if len(special) > len(plain) else text
+        added = remote.added_ids(text)
+        return remote.decode(added) + text if added else text
 
     def _apply_template(self, messages: Messages) -> str:
         body = msgspec.json.encode({**self.chat_fields, "messages": messages})

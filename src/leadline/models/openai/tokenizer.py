@@ -107,6 +107,11 @@ class ServerTokenizer:
         """Ids with the special tokens that the server adds to a completion prompt."""
         return self._tokens(text, special=True)
 
+    def added_ids(self, text: str) -> list[int]:
+        """The special tokens that the server puts before a completion prompt."""
+        plain, special = self.encode(text), self.special_ids(text)
+        return special[: max(0, len(special) - len(plain))]
+
     def chat_ids(self, body: dict[str, Any]) -> list[int]:
         """Ids of messages after the server's chat template (vLLM)."""
         return self._ids({"model": self._server.model, **body})

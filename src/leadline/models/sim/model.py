@@ -22,9 +22,10 @@ from pydantic import Field
 from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, Tokenizer
 from leadline.core.errors import UnknownName
 from leadline.core.format import format_list
-from leadline.core.records import Answer, Completion, Failure, Sent
-from leadline.core.seeds import digest, digest_text, rng
+from leadline.core.records import Answer, Completion, Failure
+from leadline.core.seeds import digest, rng
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
+from leadline.models.function import sent_text
 from leadline.models.sim.profiles import (
     ARCHETYPES,
     JUDGE,
@@ -164,15 +165,7 @@ class SimulatedModel:
         began = time.perf_counter()
         if self.options.latency_seconds:
             time.sleep(self.options.latency_seconds)
-        prompt = document.prompt_text(probe)
-        prefix: Literal["prefill", "appended"] = "prefill" if document.frame.prefill else "appended"
-        sent = Sent(
-            form="completion",
-            prefix=prefix if probe.answer_prefix else "none",
-            characters=len(prompt),
-            digest=digest_text(prompt),
-            decoding={"max_tokens": probe.allowance},
-        )
+        sent = sent_text(document, probe, document.prompt_text(probe), max_tokens=probe.allowance)
         tokens = probe.cut + len(probe.closing_ids)  # as sent, not as the probe claims
         outcome = self._failure(probe, tokens) or self._completion(document, probe, tokens)
         return Answer(sent=sent, outcome=outcome, seconds=time.perf_counter() - began)
