@@ -106,8 +106,8 @@ def _classify_wrong(probe: Probe, outcome: Completion, value: float, text: str) 
     if answer.right or answer.words.in_another_form(probe.targets):
         return "wrong_format", OTHER_FORM
     if answer.foreign == HALF:
-        joined = len(answer.words.found(probe.mistakes[HALF])) < len(probe.mistakes[HALF])
-        return ("wrong", HALF) if joined else ("wrong_format", NOT_JOINED)
+        every_piece = len(answer.words.found(probe.mistakes[HALF])) == len(probe.mistakes[HALF])
+        return ("wrong_format", NOT_JOINED) if every_piece else ("wrong", HALF)
     if answer.foreign:
         return "distractor", answer.foreign
     return _classify_wording(answer) or _classify_form(answer)

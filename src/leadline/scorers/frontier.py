@@ -150,15 +150,7 @@ def _labels(probe: Probe) -> Sequence[str]:
     return [*dict.fromkeys((*probe.labels.get("choices", "").split(","), *probe.targets))]
 
 
-def _abstains(probe: Probe, answer: str) -> bool:
-    """Whether the answer is the one for a question without an answer, and names no label."""
-    reply = probe.targets[0].lower()
-    return reply in answer.lower() and not named_labels(answer, probe.question, probe.distractors)
-
-
 def _label_set(probe: Probe, answer: str) -> Score:
-    if probe.labels.get("absent") == "true":
-        return Score(float(_abstains(probe, answer)))
     question = probe.question.partition("?")[0]  # how to answer names labels too
     found = named_labels(answer, question, _labels(probe))
     value = names_only(answer, question, ",".join(probe.targets), _labels(probe))
@@ -166,8 +158,6 @@ def _label_set(probe: Probe, answer: str) -> Score:
 
 
 def _exact_label_set(probe: Probe, answer: str) -> Score:
-    if probe.labels.get("absent") == "true":
-        return Score(float(_abstains(probe, answer)))
     asked = Words(probe.question.partition("?")[0])
     wanted = [label for label in _labels(probe) if label and not asked.count(label)]
     found = Words(answer).affirmed(wanted)

@@ -53,16 +53,8 @@ def qa_f1_chinese(prediction: str, reference: str) -> float:
     return token_f1(tokens(prediction), tokens(reference))
 
 
-def rouge(prediction: str, reference: str) -> float:
-    """ROUGE-L of the `rouge` package; 0 where it raises."""
-    try:
-        return rouge_l(prediction, reference)
-    except ValueError:
-        return 0.0
-
-
 def rouge_chinese(prediction: str, reference: str) -> float:
-    return rouge(" ".join(chinese_words(prediction)), " ".join(chinese_words(reference)))
+    return rouge_l(" ".join(chinese_words(prediction)), " ".join(chinese_words(reference)))
 
 
 def classification(prediction: str, reference: str, classes: Sequence[str]) -> float:
@@ -78,13 +70,10 @@ def classification(prediction: str, reference: str, classes: Sequence[str]) -> f
     return 1.0 / len(found) if reference in found else 0.0
 
 
-def _share_of_integers(prediction: str, wanted: str) -> float:
+def count(prediction: str, wanted: str) -> float:
+    """The share of the answer's whole numbers that are the right one."""
     numbers = _INTEGER.findall(prediction)
     return numbers.count(wanted) / len(numbers) if numbers else 0.0
-
-
-def count(prediction: str, reference: str) -> float:
-    return _share_of_integers(prediction, str(reference))
 
 
 def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)") -> float:
@@ -95,7 +84,7 @@ def retrieval(prediction: str, reference: str, pattern: str = r"Paragraph (\d+)"
             where="LongBench retrieval",
             fix="give the data or predictions of passage_retrieval_en or passage_retrieval_zh",
         )
-    return _share_of_integers(prediction, named[0])
+    return count(prediction, named[0])
 
 
 def retrieval_chinese(prediction: str, reference: str) -> float:
@@ -112,7 +101,7 @@ def code_similarity(prediction: str, reference: str, backend: EditBackend) -> fl
 METRICS: dict[str, Callable[[str, str], float]] = {
     "qa_f1": qa_f1,
     "qa_f1_zh": qa_f1_chinese,
-    "rouge": rouge,
+    "rouge": rouge_l,
     "rouge_zh": rouge_chinese,
     "count": count,
     "retrieval": retrieval,

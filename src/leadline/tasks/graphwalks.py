@@ -121,7 +121,7 @@ class GraphWalks(WordedTask):
             key = (cell.length, cell.depth, (cell.sample - first) // len(self.asked))
             if key not in places:
                 draw = rng(seed, "walk", *cell.coordinates[:3], first, key[2])
-                places[key] = _Surroundings(self, cell, f"{cell.key}#", names, draw)
+                places[key] = _Surroundings(self, cell, names, draw)
                 graph.nodes |= places[key].nodes
             questions.append(self._ask(cell, places[key], graph))
         return self.new_draft(
@@ -179,9 +179,8 @@ class _Surroundings:
     lead back or to a node that was reached before: they must not count.
     """
 
-    def __init__(self, task: GraphWalks, cell: Cell, prefix: str, names: Iterator[str], draw: random.Random) -> None:
-        self._task, self._prefix, self._names, self._draw = task, prefix, names, draw
-        self._where = cell.task
+    def __init__(self, task: GraphWalks, cell: Cell, names: Iterator[str], draw: random.Random) -> None:
+        self._task, self._cell, self._names, self._draw = task, cell, names, draw
         self._edges: dict[tuple[str, str], None] = {}
         longest = max((n for o, n in task.asked if o == "bfs"), default=1)
         self._levels = self._grow(longest)
@@ -190,7 +189,7 @@ class _Surroundings:
         for pair in zip(self._chain, self._chain[1:], strict=False):
             self._edges[pair] = None
         self.nodes = {node for pair in self._edges for node in pair}
-        self.facts = self._placed(cell)
+        self.facts = self._placed()
 
     def find(self, operation: WalkOperation, hops: int, *, is_empty: bool) -> tuple[str, tuple[str, ...]]:
         """The node to ask about, and the ids of the edges that the answer depends on."""
@@ -216,7 +215,7 @@ class _Surroundings:
             # One edge to a node that another edge reaches too, and one back.
             self._edges[draw.choice(above), draw.choice(below)] = None
             if step:
-                back = draw.choice(levels[step - 1] if step > 1 else levels[0])
+                back = draw.choice(levels[step - 1])
                 self._edges[draw.choice(above), back] = None
             levels.append(below)
         return levels
@@ -232,8 +231,8 @@ class _Surroundings:
             self._edges[further.pop() if further else self._name(), node] = None
         return node
 
-    def _placed(self, cell: Cell) -> tuple[Fact, ...]:
-        edges = list(self._edges)
+    def _placed(self) -> tuple[Fact, ...]:
+        cell, edges = self._cell, list(self._edges)
         self._draw.shuffle(edges)
         depths = spread_depths(cell.depth, self._task.spread, len(edges), self._draw)
         return tuple(
@@ -245,13 +244,13 @@ class _Surroundings:
         if name is None:
             raise UsageError(
                 "one list of edges has too few nodes for this number of questions",
-                where=self._where,
+                where=self._cell.task,
                 fix="ask fewer samples of a document (per_document), at fewer depths, or for smaller answers",
             )
         return name
 
     def _id(self, pair: tuple[str, str]) -> str:
-        return f"{self._prefix}{pair[0]}.{pair[1]}"
+        return f"{self._cell.key}#{pair[0]}.{pair[1]}"
 
     def _ids(self, edges: Sequence[tuple[str, str]]) -> tuple[str, ...]:
         return tuple(map(self._id, edges))

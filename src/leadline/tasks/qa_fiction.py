@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import ClassVar, Literal
@@ -168,9 +168,12 @@ class World:
         return PieceBank(name, digest(pieces), pieces, contiguous=False, ending="\n\n")
 
     def invent(self, kind: EntityKind, draw: random.Random, taken: set[str]) -> str:
-        """A name that is neither in this world nor in `taken`; it is added to `taken`."""
+        return self.new_name(lambda: draw_name(kind, self.split, draw), taken)
+
+    def new_name(self, draw: Callable[[], str], taken: set[str]) -> str:
+        """Drawn until it is neither in this world nor in `taken`; it is added to `taken`."""
         while True:
-            name = draw_name(kind, self.split, draw)
+            name = draw()
             if name not in self.names and name not in taken:
                 taken.add(name)
                 return name
@@ -302,11 +305,7 @@ class Fiction(RetrievalTask):
     def _nobody(self, relation: Relation, subject: str, cell: Cell, around: World, seed: int, taken: set[str]) -> str:
         """A namesake of the subject that no document is about."""
         draw = rng(seed, "absent subject", *cell.coordinates)
-        while True:
-            name = namesake(relation.of, subject, self.split, draw)
-            if name not in taken and name not in around.names:
-                taken.add(name)
-                return name
+        return around.new_name(lambda: namesake(relation.of, subject, self.split, draw), taken)
 
     def _namesakes(
         self, relation: Relation, subject: str, cell: Cell, around: World, draw: random.Random, taken: set[str]
@@ -314,14 +313,11 @@ class Fiction(RetrievalTask):
         """Documents about others with the same last name, and the values they give."""
         facts: list[Fact] = []
         values: list[str] = []
-        while len(facts) < self.namesakes:
-            name = namesake(relation.of, subject, self.split, draw)
-            if name in taken or name in around.names:
-                continue
-            taken.add(name)
+        for number in range(self.namesakes):
+            name = around.new_name(lambda: namesake(relation.of, subject, self.split, draw), taken)
             values.append(draw.choice(around.entities[relation.to]))
             text = around.document(relation.of, name, draw, {relation.name: values[-1]})
-            facts.append(Fact(f"{cell.key}#namesake{len(facts)}", text, draw.random(), cell.length))
+            facts.append(Fact(f"{cell.key}#namesake{number}", text, draw.random(), cell.length))
         return tuple(facts), tuple(values)
 
 

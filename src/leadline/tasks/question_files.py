@@ -266,9 +266,7 @@ def _on_side(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
         if document.text not in sides:
             sides[document.text] = split_of(document.text)
 
-    related: dict[
-        int, tuple[FileDocument, ...]
-    ] = {}  # the paragraphs of an article are one tuple for all its questions
+    related: dict[int, tuple[FileDocument, ...]] = {}  # an article's paragraphs are one tuple for all its questions
     kept = []
     for question in asked:
         if not question.gold or any(sides[d.text] != split for d in question.gold):

@@ -7,6 +7,7 @@ facts are an axis and on the record. docs/worlds.md says what differs.
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from pydantic import Field
 from leadline.core.contracts import Source
 from leadline.core.drafts import Draft, Fact, Question
 from leadline.core.errors import UsageError
-from leadline.core.seeds import of_split, rng
+from leadline.core.seeds import Split, of_split, rng
 from leadline.core.types import Cell, Reading
 from leadline.tasks.placement import spread_depths
 from leadline.tasks.qa_fiction import pool
@@ -97,7 +98,7 @@ class Worlds(RetrievalTask):
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         cluster, first = self.cluster(cells), min(c.sample for c in cells)
-        cast = _Cast(self, cluster.coordinates, seed)
+        cast = _Cast(self.split, rng(seed, "cast", *cluster.coordinates), cells[0].task)
         together: dict[tuple[int, float | None, int], list[Cell]] = defaultdict(list)
         for cell in cells:
             together[cell.length, cell.depth, (cell.sample - first) // len(self.ask)].append(cell)
@@ -116,7 +117,7 @@ class Worlds(RetrievalTask):
         """One story, about which these cells ask."""
         cell, asked = cells[0], {self.ask[c.sample % len(self.ask)] for c in cells}
         draw = rng(seed, "story", *cell.coordinates[:3], first, number)
-        people, things = cast.people(PEOPLE_OF_STORY, cell.task), cast.things(THINGS_OF_STORY, cell.task)
+        people, things = cast.people(PEOPLE_OF_STORY), cast.things(THINGS_OF_STORY)
         story = make_story(people, things, EARLY, LATE, draw, asked)
         if cell.depth is None:
             depths = sorted(draw.random() for _ in story.events)
@@ -133,10 +134,11 @@ class Worlds(RetrievalTask):
         asked = self.ask[cell.sample % len(self.ask)]
         answer = told.story.answer(asked, rng(seed, "question", *cell.coordinates))
         assert answer is not None  # make_story sees to it
+        others = _choices(asked, answer, told.story)
         named, is_absent = answer.named, self.is_absent(cell, seed)
         if is_absent:  # somebody or something that the text never mentions
-            other = {"person": cast.people(1, cell.task)[0], "thing": cast.things(1, cell.task)[0]}
-            named = {k: other.get(k, v) for k, v in named.items()}
+            unknown = {"person": cast.people(1)[0], "thing": cast.things(1)[0]}
+            named = {k: unknown.get(k, v) for k, v in named.items()}
         return Question(
             cell=cell,
             text=self.fill(asked, **named),
@@ -145,11 +147,8 @@ class Worlds(RetrievalTask):
             allowance=self.answer_tokens,
             scorers=SCORERS,
             facts=tuple(told.facts[n].id for n in sorted(set(answer.needed))),
-            distractors=_choices(asked, answer, told.story),
-            labels={
-                "operation": OPERATION[asked],
-                "choices": ",".join(dict.fromkeys((*answer.targets, *_choices(asked, answer, told.story)))),
-            },
+            distractors=others,
+            labels={"operation": OPERATION[asked], "choices": ",".join(dict.fromkeys((*answer.targets, *others)))},
             family="worlds",
             mistakes={STALE: answer.stale} if answer.stale else {},
             absent=is_absent or None,
@@ -164,39 +163,31 @@ class _ToldStory:
 
 def _choices(asked: Asked, answer: StoryAnswer, story: Story) -> tuple[str, ...]:
     """The other answers that a question could have."""
-    every: Sequence[str] = PLACES
-    if asked == "list":
-        every = story.things
-    elif asked == "giver":
-        every = story.people
-    elif asked in ("count", "yes_no"):
-        every = NUMBERS if asked == "count" else ("yes", "no")
-    return tuple(name for name in every if name not in answer.targets)
+    named = {"list": story.things, "giver": story.people, "count": NUMBERS, "yes_no": ("yes", "no")}
+    return tuple(name for name in named.get(asked, PLACES) if name not in answer.targets)
 
 
 class _Cast:
     """People and things for the stories of one document, each used once."""
 
-    def __init__(self, task: Worlds, coordinates: Sequence[str], seed: int) -> None:
-        draw = rng(seed, "cast", *coordinates)
-        names, things = list(of_split(pool("first", task.split), task.split)), list(of_split(THINGS, task.split))
+    def __init__(self, split: Split, draw: random.Random, task: str) -> None:
+        names, things = list(of_split(pool("first", split), split)), list(of_split(THINGS, split))
         draw.shuffle(names)
         draw.shuffle(things)
-        self._names, self._things = iter(names), iter(things)
+        self._names, self._things, self._task = iter(names), iter(things), task
 
-    def people(self, count: int, where: str) -> list[str]:
-        return _some(self._names, count, where)
+    def people(self, count: int) -> list[str]:
+        return self._next(self._names, count)
 
-    def things(self, count: int, where: str) -> list[str]:
-        return _some(self._things, count, where)
+    def things(self, count: int) -> list[str]:
+        return self._next(self._things, count)
 
-
-def _some(names: Iterator[str], count: int, where: str) -> list[str]:
-    found = list(islice(names, count))
-    if len(found) < count:
-        raise UsageError(
-            "one text does not have enough people and things for these stories",
-            where=where,
-            fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
-        )
-    return found
+    def _next(self, names: Iterator[str], count: int) -> list[str]:
+        found = list(islice(names, count))
+        if len(found) < count:
+            raise UsageError(
+                "one text does not have enough people and things for these stories",
+                where=self._task,
+                fix="ask fewer samples of a document (per_document), at fewer depths or lengths",
+            )
+        return found
