@@ -165,6 +165,17 @@ def test_a_gate_that_cannot_be_read_is_refused(text: str) -> None:
         parse_gate(text)
 
 
+def test_a_member_of_a_sweep_can_be_named_in_a_gate() -> None:
+    rng = np.random.default_rng(0)
+    members = [planted(np.full((8, 11), 0.9), 5, rng, task=f"niah[hops={n}]") for n in (2, 4)]
+    base = members[0].joined(members[1])
+    for text, names in (
+        ("task:niah[hops=2] >= -50", ["task:niah[hops=2]"]),
+        ("task:niah* >= -50", ["task:niah[hops=2]", "task:niah[hops=4]"]),
+    ):
+        assert [check.name for check in check_gate(pair(base, base), parse_gate(text)).checks] == names
+
+
 def test_an_unknown_part_names_the_known_ones() -> None:
     base = planted(flat(0.9), 2, RNG(0))
     with pytest.raises(UsageError, match="'vt'") as error:

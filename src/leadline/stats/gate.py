@@ -31,7 +31,7 @@ Subject = Literal["overall", "task", "length", "depth", "effective"]
 EXIT_CODES: dict[GateVerdict, int] = {"pass": 0, "fail": 1, "undecided": 2}
 
 _CLAUSE = re.compile(
-    r"\s*(?P<subject>overall|effective|(?:task|length|depth):(?P<name>[^;<>=]+?))\s*>=\s*"
+    r"\s*(?P<subject>overall|effective|(?:task|length|depth):(?P<name>[^;<>]+?))\s*>=\s*"
     r"(?P<bound>[+-]?\d+(?:\.\d+)?)\s*(?P<unit>%|pts?|points?)?\s*"
 )
 
@@ -135,16 +135,21 @@ def _drafts(pairs: Pairs, clause: Clause, line: Threshold | None, confidence: fl
     if clause.subject == "effective":
         return [_effective(pairs, clause, line or Threshold(), confidence, anytime)]
     grouped = group_pairs(pairs, clause.subject)
-    wanted = [
-        j for j, (_, name) in enumerate(grouped.keys)
-        if clause.subject == "overall" or fnmatchcase(name.partition(":")[2], clause.pattern)
-    ]  # fmt: skip
-    if not wanted:
-        known = ", ".join(name for _, name in grouped.keys)
+    wanted = matching([name for _, name in grouped.keys], clause)
+    return [_score(grouped, j, clause, confidence, anytime) for j in wanted]
+
+
+def matching(names: Sequence[str], clause: Clause) -> list[int]:
+    """The places of the names that a clause is about: those of all tasks for `task:*`. The name of a member of a sweep,
+    `niah[hops=2]`, is no pattern but itself."""
+    parts = [name.partition(":")[2] for name in names]
+    found = [j for j, part in enumerate(parts) if part == clause.pattern or fnmatchcase(part, clause.pattern)]
+    if not found:
+        known = ", ".join(names)
         raise UsageError(
             f"nothing is called {clause.pattern!r}", where=f"--gate {clause.text}", fix=f"there is {known}"
         )
-    return [_score(grouped, j, clause, confidence, anytime) for j in wanted]
+    return found
 
 
 def _score(grouped: Grouped, j: int, clause: Clause, confidence: float, anytime: bool) -> GateCheck:

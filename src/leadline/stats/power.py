@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 import numpy as np
@@ -24,7 +23,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
 from leadline.stats.compare import holm, mcnemar_midp, sign_flip_p
-from leadline.stats.gate import Clause
+from leadline.stats.gate import Clause, matching
 from leadline.stats.intervals import CONFIDENCE, t_quantile
 from leadline.stats.marginals import design_effect
 from leadline.stats.observations import CELL, DEPTH_BANDS, BoolArray, FloatArray, IntArray, Observations
@@ -323,13 +322,7 @@ def _matching(parts: Sequence[_Part], clause: Clause) -> list[_Part]:
     if clause.subject == "overall":
         return [parts[0]]
     mine = [p for p in parts if p.scope.removeprefix("only ") == clause.subject]
-    found = [p for p in mine if fnmatchcase(p.name, clause.pattern)]
-    if not found:
-        known = ", ".join(p.name for p in mine)
-        raise UsageError(
-            f"nothing is called {clause.pattern!r}", where=f"--gate {clause.text}", fix=f"there is {known}"
-        )
-    return found
+    return [mine[j] for j in matching([f"{clause.subject}:{p.name}" for p in mine], clause)]
 
 
 def _p(draws: PairedDraws, part: _Part, parts: Sequence[_Part]) -> FloatArray:
