@@ -14,7 +14,7 @@ import pytest
 
 from leadline.core.errors import LeadlineError, ServerError, TokenizerError, UnknownName, UsageError
 from leadline.core.records import Completion
-from leadline.models.openai.discovery import inspect_server
+from leadline.models.openai.discovery import ServerInfo, inspect_server
 from leadline.models.openai.provider import OpenAI
 from leadline.models.openai.tokenizer import ServerTokenizer
 from support.fake_kinds import TEMPLATE
@@ -128,6 +128,21 @@ def test_further_fields_are_sent_and_recorded() -> None:
     assert (body["top_k"], body["nested"]) == (1, {"a": 2})
     assert answer.sent.decoding["top_k"] == 1
     assert answer.sent.decoding["nested"] == '{"a": 2}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("plain", {}),
+        ("vllm", {"structured_outputs": {"json": {"properties": {}}}}),  # guided_json is ignored since 0.12
+        ("sglang", {"json_schema": {"properties": {}}}),
+        ("llamacpp", {"json_schema": {"properties": {}}}),
+    ],
+)
+def test_each_kind_of_server_has_its_own_field_for_the_schema_of_a_completion(
+    kind: Kind, fields: dict[str, Any]
+) -> None:
+    assert ServerInfo(kind, "m").schema_fields({"properties": {}}, chat=False) == fields
 
 
 # --- tokenizers and templates -------------------------------------------------------------------

@@ -11,8 +11,7 @@ from leadline.core.errors import ServerAway
 from leadline.core.findings import Finding, NotMade, Ok
 from leadline.core.records import Failure
 from leadline.doctor.counting import rewritten_texts
-from leadline.doctor.examiner import CannotCheck, CheckReply, Examiner
-from leadline.doctor.generating import long_answers
+from leadline.doctor.examiner import CheckReply, Examiner
 from leadline.doctor.reading import ask_place, is_found
 from leadline.doctor.texts import PLACES, other_value, plant, short_length
 
@@ -162,16 +161,9 @@ def _stale(examiner: Examiner) -> str:
     first, second = ask_place(examiner, planted, place), ask_place(examiner, planted, place, new)
     if is_found(first, value) and is_found(second, value) and isinstance(second, CheckReply) and new not in second.text:
         return f"with {new} in place of {value} in the text the answer is still {value}"
-    ids = [said.id for said in (*examiner.once(short_answers), *_long(examiner)) if said.id]
+    ids = [said.id for said in examiner.once(short_answers)]
     if isinstance(first, CheckReply) and first.id:
         again = ask_place(examiner, planted, place)
-        if isinstance(again, CheckReply) and again.id == first.id and ids.count(first.id) == 0:
+        if isinstance(again, CheckReply) and again.id == first.id and first.id not in ids:
             return f"a repeated request gets the same reply, with the same id {first.id[:40]!r}"
     return ""
-
-
-def _long(examiner: Examiner) -> Sequence[CheckReply]:
-    try:
-        return tuple(examiner.once(long_answers).values())
-    except CannotCheck:
-        return ()

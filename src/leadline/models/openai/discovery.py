@@ -75,8 +75,7 @@ class ServerInfo:
 
         Hosted servers may refuse a bound on the length of a string, so it is sent to the others only.
         """
-        own = {"vllm": "guided_json", "llamacpp": "json_schema", "sglang": "json_schema"}.get(self.kind)
-        if own is None:
+        if self.kind == "plain":
             parts = {
                 name: {k: v for k, v in part.items() if k != "maxLength"} for name, part in schema["properties"].items()
             }
@@ -84,7 +83,9 @@ class ServerInfo:
         if chat:
             form = {"name": "reply", "strict": True, "schema": schema}
             return {"response_format": {"type": "json_schema", "json_schema": form}}
-        return {own: schema} if own else {}
+        if self.kind == "vllm":
+            return {"structured_outputs": {"json": schema}}
+        return {} if self.kind == "plain" else {"json_schema": schema}
 
 
 def inspect_server(client: HttpClient, name: str) -> ServerInfo:

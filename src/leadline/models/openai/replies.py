@@ -160,7 +160,7 @@ def is_context_refusal(error: Any) -> bool:
 
 def is_schema_refusal(failure: Failure) -> bool:
     """Whether a request was refused for the schema of its answer, which some servers do not know."""
-    named = re.search(r"response_format|json_schema|guided|grammar|schema", failure.message, re.IGNORECASE)
+    named = re.search(r"response_format|structured|guided|grammar|schema", failure.message, re.IGNORECASE)
     return failure.why == "refused_request" and failure.status in (400, 422, 501) and named is not None
 
 
