@@ -193,7 +193,7 @@ def _by_model(header: list[str], body: list[tuple[int, list[str]]], names: list[
         scores[point] = {
             header[c]: score_of(line[c], f"{where}, column {header[c]}")
             for c in columns
-            if c < len(line) and line[c].lower() not in EMPTY
+            if line[c].lower() not in EMPTY
         }
     return scores
 

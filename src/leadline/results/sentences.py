@@ -9,6 +9,7 @@ from leadline.core.format import (
     format_count,
     format_length,
     format_list,
+    format_number,
     format_percent,
     format_span,
     format_tokens,
@@ -244,11 +245,11 @@ def format_step(step: SamplingStep) -> str:
 
 
 def format_saving(step: SamplingStep, fixed: int) -> str:
-    """`spent 20M tokens; 100 samples a cell would take 14 times as many`."""
+    """`spent 20 million tokens; 100 samples a cell would take 14 times as many`."""
     factor = f"{step.saving:.3g}"
     times = "as many" if factor == "1" else f"{factor} times as many"
-    spent = f"spent {_short(step.spent)} tokens; {fixed} samples a cell would take {times}"
-    return spent if step.more is None else f"{spent}; about {_short(step.more)} more would settle the rest"
+    spent = f"spent {format_number(step.spent)} tokens; {fixed} samples a cell would take {times}"
+    return spent if step.more is None else f"{spent}; about {format_number(step.more)} more would settle the rest"
 
 
 def _format_search(found: LengthSearch) -> str:
@@ -259,9 +260,9 @@ def _format_search(found: LengthSearch) -> str:
     if found.between:
         known = [f"at least {format_tokens(above)}"] if above is not None else []
         known += [f"less than {format_tokens(below)}"] if below is not None else []
-        *others, last = [format_tokens(length) for length in found.between]
-        names = f"{', '.join(others)} and {last}" if others else last
-        known.append(f"{names} {'are' if others else 'is'} too close to the line, {format_wanted(found.line)}")
+        names = format_list([format_tokens(length) for length in found.between])
+        verb = "is" if len(found.between) == 1 else "are"
+        known.append(f"{names} {verb} too close to the line, {format_wanted(found.line)}")
         return f"{', '.join(known)} {sure}"
     if above is None:
         return f"below {format_tokens(found.shortest)} {sure}"
@@ -288,13 +289,6 @@ def _format_look(found: GateLook) -> str:
     else:
         text = format_gate(found.result)
     return f"{text}; the base has no more samples to compare with" if found.base_exhausted else text
-
-
-def _short(number: float) -> str:
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.3g}{letter}"
-    return f"{number:.3g}"
 
 
 # --- judges -------------------------------------------------------------------------------------
