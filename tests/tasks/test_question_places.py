@@ -47,6 +47,14 @@ def test_the_question_stands_where_it_is_asked_for(name: str) -> None:
         assert probe.targets == made["after"].probes[0].targets
 
 
+@pytest.mark.parametrize("at", ["after", "before", "both"])
+def test_a_conversation_ends_with_a_turn_of_the_user(at: str) -> None:
+    found = document(name="mrcr", question_at=at)
+    last = found.turns(found.probes[0])[-1]
+    assert last.role == "user"
+    assert last.text.strip() == (REMINDER if at == "before" else found.probes[0].question.strip())
+
+
 @pytest.mark.parametrize("at", ["before", "both"])
 def test_such_prompts_are_as_long_as_asked_in_every_kind_of_tokenizer(at: str) -> None:
     made: list[tuple[Tokenizer, int]] = [(toy_tokenizer(f), 2) for f in FAMILIES]

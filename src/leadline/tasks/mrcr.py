@@ -64,6 +64,9 @@ class Mrcr(RetrievalTask):
         question = PromptPart((QUESTION,), needs=("ordinal", "kind", "topic", "code"))
         return {"question": question} | self.absent_parts()
 
+    def reminder(self) -> str:
+        return opens(USER, ASSISTANT) + super().reminder()
+
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
         cluster = self.cluster(cells)
         items, taken = item_bank(self.split), _Taken(set(), set())
