@@ -94,7 +94,7 @@ def test_a_small_real_judge_takes_no_verdict_from_an_injection_and_is_shown_to_b
     assert score.known is not None
     assert min(score.known.sensitivity, score.known.specificity) < 0.6
     shown = StringIO()
-    show_judged(run, Console(file=shown, width=120))
+    show_judged(read_judged(run), Console(file=shown, width=120))
     assert f"{score.known.accepted} of 8" in shown.getvalue()
     assert f"{score.known.rejected} of 12" in shown.getvalue()
     assert "Uncorrected" in shown.getvalue()

@@ -14,6 +14,7 @@ from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
+from leadline.core.format import format_count
 from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
 from leadline.text.fitting import Fitter
@@ -72,7 +73,7 @@ def build(
         echo(file)
     if len(written.files) > 20:
         echo(f"... and {len(written.files) - 20} more files")
-    echo(f"{written.prompts:,} prompts in {seconds:.1f} s")
+    echo(f"{format_count(written.prompts, 'prompt')} in {seconds:.1f} s")
 
 
 def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[Fitter, Callable[[], None]]:

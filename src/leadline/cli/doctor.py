@@ -6,13 +6,17 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from leadline.cli.output import print_json, say
 from leadline.cli.progress import ProgressListener, SanitisingConsole
 from leadline.core.contracts import Model
+from leadline.core.findings import CheckStatus, Checkup
+from leadline.core.format import format_count, format_duration, format_length, sanitise
 from leadline.core.spec import make_spec, parse_length
 from leadline.doctor.checks import CHECKS, choose_checks, examine
-from leadline.report.checkup import show_checkup
+from leadline.report.score_tables import grid_of
 from leadline.run.events import saying_waits
 from leadline.run.plan import open_model, refuse_secrets
 
@@ -71,7 +75,7 @@ def doctor(
     if json:
         print_json({**msgspec.to_builtins(checkup), "findings": len(checkup.findings)})
     else:
-        show_checkup(checkup, SanitisingConsole())
+        _show(checkup, SanitisingConsole())
     if checkup.findings:
         raise typer.Exit(1)
 
@@ -82,3 +86,50 @@ def _open_for_checks(model: str, timeout: float) -> Model:
     spec = make_spec({"model": model, "tasks": ["niah"], "lengths": [1024], "limits": limits}, where="doctor")
     refuse_secrets(spec)
     return open_model(spec)
+
+
+# --- the results in the terminal
+
+RESULTS: dict[CheckStatus, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "finding": ("FINDING", "bold red"),
+    "not_made": ("not made", "yellow"),
+}
+"""How a result is written, and in which colour."""
+
+
+def _show(checkup: Checkup, console: Console) -> None:
+    """A table of all checks, every finding with its effect and fix, and how many there were."""
+    window = f", claimed window {format_length(checkup.window)}" if checkup.window else ""
+    server = f" on {checkup.server}" if checkup.server else " in this process"
+    console.print(Text(sanitise(f"{checkup.model}{server}{window}"), style="bold"))
+    grid = grid_of("check", plain=not console.is_terminal)
+    grid.columns[0].no_wrap = True
+    grid.add_column("result", no_wrap=True)
+    grid.add_column("what was seen", overflow="fold")
+    for result in checkup.results:
+        word, style = RESULTS[result.status]
+        grid.add_row(Text(result.title), Text(word, style=style), Text(sanitise(result.evidence, None)))
+    console.print(grid)
+    for finding in checkup.findings:
+        lines = (
+            f"{finding.title} ({finding.check})",
+            f"  seen:   {sanitise(finding.evidence, None)}",
+            f"  effect: {finding.effect}",
+            f"  fix:    {sanitise(finding.fix, None)}",
+        )
+        console.print()
+        for line in lines:
+            console.print(Text(line), soft_wrap=True)
+    console.print()
+    console.print(Text(_counts(checkup)), soft_wrap=True)
+
+
+def _counts(checkup: Checkup) -> str:
+    """`2 findings; 15 checks fine, 1 not made; 123 requests, 45,678 prompt tokens, 12 s`."""
+    fine = sum(result.status == "ok" for result in checkup.results)
+    skipped = sum(result.status == "not_made" for result in checkup.results)
+    found = format_count(len(checkup.findings), "finding") if checkup.findings else "no findings"
+    tokens, duration = f"{checkup.prompt_tokens:,} prompt tokens", format_duration(checkup.seconds)
+    cost = f"{format_count(checkup.requests, 'request')}, {tokens}, {duration}"
+    return f"{found}; {format_count(fine, 'check')} fine, {skipped} not made; {cost}"

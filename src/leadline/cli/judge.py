@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
 
 from leadline.cli.output import (
     BudgetOption,
@@ -25,7 +24,7 @@ from leadline.cli.output import (
     show_money,
     warn,
 )
-from leadline.cli.progress import SanitisingConsole
+from leadline.cli.progress import Bar, SanitisingConsole
 from leadline.core.errors import FailedSamples, MissingExtra, UsageError
 from leadline.core.files import read_text, table_rows
 from leadline.core.spec import Limits
@@ -109,15 +108,16 @@ def judge(
     judged = read_judged(run, labels) if (run / VERDICTS).exists() else []
     if not judged:
         raise UsageError("no judge has graded this run yet", where=str(run), fix="add --with MODEL")
-    paid = RunPrices(run, file, tier or "").judge_money()
+    money = RunPrices(run, file, tier or "")
+    paid = money.judge_money()
     if json:
         found = [judged_values(one) for one in judged]
         values = {"folder": str(run), "judged": found, "failed": result.failed, "notes": result.notes}
         print_json(values | ({"judge_money": paid} if paid else {}))
     else:
-        show_judged(run, SanitisingConsole(), labels)
+        show_judged(judged, SanitisingConsole())
         echo()
-        show_money("", format_judge_money(paid, RunPrices(run, file, tier or "")))
+        show_money("", format_judge_money(paid, money))
         echo(f"verdicts  {run / VERDICTS}")
         if labels or (run / LABELS).exists():
             echo(f"labels    {labels or run / LABELS}")
@@ -129,9 +129,9 @@ def grade(
     folder: Path, judges: Sequence[str], *, rubric: str, own_family: bool, floor: float, limits: Limits
 ) -> JudgeResult:
     """Grades with the progress in the terminal."""
-    with _Bar() as bar:
+    with _judge_progress() as listen:
         result = judge_run(
-            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=bar.update
+            folder, judges, rubric=rubric, own_family=own_family, floor=floor, limits=limits, listen=listen
         )
     for note in result.notes:
         warn(note)
@@ -150,37 +150,28 @@ def failed_verdicts(count: int, folder: Path) -> FailedSamples | None:
     return FailedSamples(f"{count:,} verdicts could not be asked for", where=str(folder), fix=fix) if count else None
 
 
-class _Bar:
+@contextmanager
+def _judge_progress() -> Iterator[Callable[[JudgeProgress], None]]:
     """A bar for people, one line per judge and phase for logs."""
+    bar = Bar(transient=True) if sys.stderr.isatty() else None
+    said = ""
 
-    def __init__(self) -> None:
-        self._people = sys.stderr.isatty()
-        self._bar = Progress(
-            BarColumn(bar_width=None),
-            TextColumn("{task.fields[text]}", markup=False),
-            console=SanitisingConsole(stderr=True),
-            transient=True,
-            disable=not self._people,
-        )
-        self._task = self._bar.add_task("", total=None, text="")
-        self._said = ""
-
-    def __enter__(self) -> _Bar:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._bar.stop()
-
-    def update(self, progress: JudgeProgress) -> None:
-        name = f"{format_model(progress.judge)}: {progress.phase}"
-        text = f"{name} {progress.done:,} of {progress.total:,}"
+    def show(progress: JudgeProgress) -> None:
+        nonlocal said
+        text = f"{format_model(progress.judge)}: {progress.phase} {progress.done:,} of {progress.total:,}"
         text += f", {progress.unparsed:,} unparsed" if progress.unparsed else ""
         text += f", {progress.failed:,} failed" if progress.failed else ""
-        self._bar.update(self._task, total=progress.total, completed=progress.done, text=text)
-        if not self._people and progress.done == progress.total and text != self._said:
-            self._said = text
+        if bar is not None:
+            bar.show(progress.done, progress.total, text)
+        elif progress.done == progress.total and text != said:
+            said = text
             say(text)
+
+    try:
+        yield show
+    finally:
+        if bar is not None:
+            bar.close()
 
 
 # --- labels

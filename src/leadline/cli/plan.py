@@ -16,7 +16,7 @@ from leadline.cli.options import RunOptions, UntilOption, spec_of, with_flags, w
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.cli.progress import ProgressListener
 from leadline.core.errors import UsageError
-from leadline.core.format import format_duration
+from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec
 from leadline.run.judge import check_judges
 from leadline.run.judge_samples import judge_cost
@@ -198,8 +198,7 @@ def _show(values: dict[str, Any]) -> None:
         _show_judges(judges)
     if values["until"]:
         echo(f"until   {values['until']}: these are the maximum costs; the run stops when the result is certain")
-    if values["already_done"] or values["failed_before"]:
-        echo(f"done    {values['already_done']:,} samples are already answered")
+    _show_done(values)
     if values["detection"] is not None:
         show_detection(values["detection"])
     echo(f"folder  {values['folder']}")
@@ -221,11 +220,18 @@ def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
 
 
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
-    echo(f"\nall {len(found)} models", bold=True)
+    echo(f"\nall {len(found)} models" if len(found) > 1 else "\nall", bold=True)
     _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
     _show_time_and_money(total, ", one model after another")
-    if total["already_done"]:
-        echo(f"done    {total['already_done']:,} samples are already answered")
+    _show_done(total)
+
+
+def _show_done(values: dict[str, Any]) -> None:
+    """What the folder has already; failed samples are asked again."""
+    done, failed = values["already_done"], values["failed_before"]
+    if done or failed:
+        again = f", {format_count(failed, 'sample')} failed and will be asked again" if failed else ""
+        echo(f"done    {done:,} samples are already answered{again}")
 
 
 def _show_costs(first: str, costs: dict[str, dict[str, Any]], reading: str) -> None:

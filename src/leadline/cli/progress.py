@@ -62,19 +62,24 @@ class ProgressLines:
 class Bar:
     """For people."""
 
-    def __init__(self, progress: RunProgress) -> None:
+    def __init__(self, *, transient: bool = False) -> None:
+        """`transient` removes it at the end."""
         self._bar = RichProgress(
             BarColumn(bar_width=None),
             TextColumn("{task.fields[text]}", markup=False),
             console=SanitisingConsole(stderr=True),
             refresh_per_second=4,
             expand=True,
+            transient=transient,
         )
         self._bar.start()
-        self._id = self._bar.add_task("", total=progress.planned, completed=progress.asked, text="")
+        self._id = self._bar.add_task("", total=None, text="")
+
+    def show(self, done: int, total: int | None, text: str) -> None:
+        self._bar.update(self._id, total=total, completed=done, text=text)
 
     def update(self, progress: RunProgress, *, force: bool = False) -> None:
-        self._bar.update(self._id, total=progress.planned, completed=progress.asked, text=progress.describe())
+        self.show(progress.asked, progress.planned, progress.describe())
 
     def say(self, text: str) -> None:
         """Prints above the bar."""
@@ -138,7 +143,7 @@ class ProgressListener:
             self._open_view()
 
     def _open_view(self) -> None:
-        self._view = Bar(self.progress()) if sys.stderr.isatty() else ProgressLines()
+        self._view = Bar() if sys.stderr.isatty() else ProgressLines()
 
     def _say(self, text: str) -> None:
         if self._view is None:

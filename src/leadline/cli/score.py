@@ -58,7 +58,7 @@ def score(
         raise SourceError("no predictions found", where=", ".join(map(str, files)), fix="give pred/TASK.jsonl files")
     mean = _mean(graded)
     if json:
-        print_json({"tasks": [_as_json(g) for g in graded], "mean": _mean_as_json(mean) if mean else None})
+        print_json({"tasks": [_as_json(g) for g in graded], "mean": _averages_as_json(mean) if mean else None})
     else:
         _show_graded(graded, mean)
 
@@ -173,14 +173,14 @@ def _estimate_as_json(estimate: Estimate) -> dict[str, float]:
     return {"mean": estimate.mean, "low": estimate.interval.low, "high": estimate.interval.high}
 
 
-def _mean_as_json(mean: RowSummary) -> dict[str, Any]:
+def _averages_as_json(summary: RowSummary) -> dict[str, Any]:
     return {
-        "scores": {str(length): value for length, value in mean.row.scores.items()},
-        "average": mean.averages.average,
-        "wavg_inc": mean.averages.increasing,
-        "wavg_dec": mean.averages.decreasing,
-        "effective": str(mean.effective),
-        "effective_own": str(mean.effective_own),
+        "scores": {str(length): score for length, score in sorted(summary.row.scores.items())},
+        "average": summary.averages.average,
+        "wavg_inc": summary.averages.increasing,
+        "wavg_dec": summary.averages.decreasing,
+        "effective": str(summary.effective),
+        "effective_own": str(summary.effective_own),
     }
 
 
@@ -316,13 +316,8 @@ def _bounds(interval: Interval | None) -> dict[str, float | None]:
 def _summary_as_json(summary: RowSummary) -> dict[str, Any]:
     return {
         "name": summary.row.name,
-        "scores": {str(length): score for length, score in sorted(summary.row.scores.items())},
-        "average": summary.averages.average,
-        "wavg_inc": summary.averages.increasing,
-        "wavg_dec": summary.averages.decreasing,
-        "effective": str(summary.effective),
+        **_averages_as_json(summary),
         "effective_tokens": summary.effective.length,
-        "effective_own": str(summary.effective_own),
         "effective_own_tokens": summary.effective_own.length,
         "consistent": not summary.disagreements,
         "disagreements": list(summary.disagreements),

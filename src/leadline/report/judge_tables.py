@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -20,7 +19,7 @@ from leadline.core.format import (
     sanitise,
 )
 from leadline.report.score_tables import TextTable, draw
-from leadline.results.judge_results import JudgeScore, RubricResults, read_judged
+from leadline.results.judge_results import JudgeScore, RubricResults
 from leadline.results.sentences import UNCORRECTED, judged_notes
 from leadline.stats.agreement import Agreement, Coefficient
 from leadline.stats.intervals import Interval
@@ -169,14 +168,12 @@ def _state(judged: RubricResults) -> str:
     return f"corrected with {judged.labels} labels by people" if judged.is_corrected else "uncorrected"
 
 
-def show_judged(folder: Path, console: Console, labels: Path | None = None) -> bool:
-    """Prints what judges said; False where nothing was judged."""
+def show_judged(found: Sequence[RubricResults], console: Console) -> None:
+    """Prints what judges said, by rubric."""
     plain = not console.is_terminal or console.no_color
-    found = read_judged(folder, labels)
     for judged in found:
         console.print(Text(f"\njudged, rubric {judged.rubric}: {_state(judged)}", style="bold"))
         for line in (*judged_notes(judged), *_legend(judged)):
             console.print(Text(line))
         for table in judged_tables(judged):
             console.print(draw(table, plain=plain))
-    return bool(found)

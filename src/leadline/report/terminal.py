@@ -41,6 +41,7 @@ from leadline.report.score_tables import (
 from leadline.results.breakdowns import FromMemory, from_memory
 from leadline.results.comparability import mixed_variants
 from leadline.results.follow import FailedSample
+from leadline.results.judge_results import read_judged
 from leadline.results.progress import RunProgress
 from leadline.results.run import MetricName, Run, format_interval_kind
 from leadline.results.table import Table, Tally, wrong_answer_rows
@@ -65,7 +66,7 @@ def show_run(run: Run, console: Console) -> None:
     if run.logprobs:
         console.print(metric_table(run, plain=not colour))
     _print_table(thinking_table([run], [run.label]), console)
-    show_judged(run.folder, console)
+    show_judged(read_judged(run.folder), console)
     if run.published:
         console.print(published_table(run, plain=not colour))
     for table in (stratum_table(run), verdict_table(run), absent_table(run), wording_table(run)):

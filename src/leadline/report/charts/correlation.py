@@ -10,7 +10,7 @@ from typing import Any
 import altair as alt
 
 from leadline.core.format import NO_NUMBER, format_count, sanitise
-from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, caption, layered
+from leadline.report.charts.theme import QUIET, SERIES, ChartRow, ChartSpec, Figure, captioned, layered
 from leadline.report.heatmap_data import DIFFERENCE, LINE, MUTED, TEXT, colour_at, ink_on, short_name
 from leadline.stats.correlate import Correlation, Method, TaskCorrelation
 
@@ -45,7 +45,7 @@ def scatter(
     plot.place_names(rows)
     text = format_correlations(found)
     drawn = layered(_layers(plot, proxy_name, target_name), plot.width, plot.height)
-    chart: ChartSpec = {"vconcat": [drawn | {"data": {"name": "models"}}, caption(text, wide)], "spacing": 12}
+    chart = captioned(drawn | {"data": {"name": "models"}}, text, wide)
     labels = "; ".join(row["label"] for row in rows)
     return Figure(
         chart, {"models": rows}, f"{sanitise(target_name, 60)} against {sanitise(proxy_name, 60)}. {text} {labels}."
@@ -163,7 +163,7 @@ def task_tree(found: TaskCorrelation) -> Figure:
     tree = layered(_branches(found, len(names)), TREE_WIDTH, wide) | {"data": {"name": "branches"}}
     text = _tree_caption(found)
     drawn: ChartSpec = {"hconcat": [matrix, tree], "spacing": 6}
-    chart: ChartSpec = {"vconcat": [drawn, caption(text, wide + TREE_WIDTH)], "spacing": 12}
+    chart = captioned(drawn, text, wide + TREE_WIDTH)
     groups = "; ".join(", ".join(cluster) for cluster in found.clusters)
     return Figure(chart, {"pairs": _pairs(found, names), "branches": _lines(found)}, f"{text} Clusters: {groups}.")
 

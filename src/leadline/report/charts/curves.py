@@ -22,7 +22,7 @@ from leadline.report.charts.theme import (
     ChartRow,
     ChartSpec,
     Figure,
-    caption,
+    captioned,
     layered,
     panel_title,
     selectable,
@@ -119,7 +119,7 @@ def curves(run: Run, *, narrow: bool = False, at: int = 0) -> Figure:
     lines, average = _task_points(run, table.tasks, at), _average_points(run, at)
     wide = 300 if narrow else 560
     layers, note = _plain(run, table.tasks)
-    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
+    chart = captioned(layered(layers, wide, 240), note, wide)
     shown = average if len(table.tasks) > MANY else lines
     return Figure(chart, {"lines": lines, "average": average}, f"Accuracy over length: {_points_text(shown)}.")
 
@@ -168,7 +168,7 @@ def _with_sweeps(run: Run, swept: Sequence[Sweep], *, narrow: bool, at: int) -> 
         "spacing": 30,
         "resolve": {"scale": {"color": "independent"}},
     }
-    chart: ChartSpec = {"vconcat": [drawn, caption(note, wide * columns)], "spacing": 12}
+    chart = captioned(drawn, note, wide * columns)
     titled = [(s.title, f"sweep{n}") for n, s in enumerate(swept)]
     titled += [(f"{task} by {label}", f"strata{n}") for n, (task, label) in enumerate(asked)]
     text = "; ".join(f"{title}: {_points_text(data[name])}" for title, name in titled)
@@ -210,8 +210,8 @@ def run_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool = Fals
     wide = 300 if narrow else 560
     layers = _banded(lengths, list(names), "lines")
     note = f"Average over tasks. Bands: {format_interval_kind(*runs)}."
-    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(note, wide)], "spacing": 12}
-    return Figure(chart, {"lines": lines, "average": []}, f"Accuracy over length by run: {_points_text(lines)}.")
+    chart = captioned(layered(layers, wide, 240), note, wide)
+    return Figure(chart, {"lines": lines}, f"Accuracy over length by run: {_points_text(lines)}.")
 
 
 def _banded(
@@ -295,7 +295,7 @@ def thinking_curves(runs: Sequence[Run], names: Sequence[str], *, narrow: bool =
         base.mark_circle(size=50, opacity=1, ariaRoleDescription="mean").encode(alt.Description("label:N")),
     ]
     wide = 300 if narrow else 560
-    chart: ChartSpec = {"vconcat": [layered(layers, wide, 240), caption(THINKING_NOTE, wide)], "spacing": 12}
+    chart = captioned(layered(layers, wide, 240), THINKING_NOTE, wide)
     return Figure(chart, {"points": rows}, f"Accuracy against thinking: {'; '.join(str(r['label']) for r in rows)}.")
 
 

@@ -19,7 +19,7 @@ from leadline.report.charts.theme import (
     ChartRow,
     ChartSpec,
     Figure,
-    caption,
+    captioned,
     layered,
     panel_title,
     rows_of,
@@ -77,8 +77,9 @@ def _figure(panels: Sequence[MetricPanel], x_title: str, title: str, *, narrow: 
         parts.append(drawn | rows_of("metrics", number) | named)
     resolve = {"scale": {"y": "independent"}}
     grid: ChartSpec = {"concat": parts, "columns": 1 if narrow else 2, "spacing": 24, "resolve": resolve}
-    chart: ChartSpec = {"vconcat": [grid, caption(NOTE, wide)], "spacing": 12}
-    return Figure(chart, {"metrics": rows}, f"{title}. {'; '.join(row['label'] for row in rows)}.")
+    return Figure(
+        captioned(grid, NOTE, wide), {"metrics": rows}, f"{title}. {'; '.join(row['label'] for row in rows)}."
+    )
 
 
 def _layers(places: list[str], unit: str, x_title: str, colour: str) -> list[alt.Chart]:
@@ -152,7 +153,7 @@ def perplexity_figure(losses: ByLength, accuracy: ByLength, gains: ByLength) -> 
         "height": 260,
         "resolve": {"scale": {"y": "independent"}},
     }
-    chart: ChartSpec = {"vconcat": [both, caption(AXES_NOTE, wide)], "spacing": 12}
+    chart = captioned(both, AXES_NOTE, wide)
     labels = "; ".join(row["label"] for row in [*left, *right])
     return Figure(chart, {"left": left, "right": right}, f"Perplexity and retrieval over length. {labels}.")
 

@@ -94,6 +94,11 @@ def caption(text: str, width: float) -> ChartSpec:
     return spec | {"data": {"values": [{}]}}
 
 
+def captioned(panel: ChartSpec, text: str, width: float) -> ChartSpec:
+    """A panel above its caption."""
+    return {"vconcat": [panel, caption(text, width)], "spacing": 12}
+
+
 def selectable(select: str, label: str) -> str:
     """The description of a mark. `render` takes the selection out again."""
     return f"[{select}] {label}"
