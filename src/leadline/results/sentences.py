@@ -172,9 +172,7 @@ def format_comparison(found: Comparison) -> str:
     """The overall difference, and every part that differs after correction."""
     overall = found.overall
     total = f"{format_points(overall)} points overall on {format_pairs(found.pairs, found.documents)}"
-    # With one task, the task is the whole.
-    parts = [d for d in found.differences[1:] if d.scope != "task" or len(found.of("task")) > 1]
-    changed = [d for d in parts if d.verdict in ("worse", "better")]
+    changed = [d for d in found.differences[1:] if d.verdict in ("worse", "better")]
     if overall.verdict == "not significant" and not changed:
         interval = overall.estimate.interval
         if interval.low <= 0 <= interval.high:
