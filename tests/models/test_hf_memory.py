@@ -29,6 +29,30 @@ def test_an_8b_model_has_the_published_sizes() -> None:
     assert LLAMA_8B.flops_read(131072) == pytest.approx(6.33e15, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("name", "values", "layers", "key_heads"),
+    [
+        ("Jamba", {"num_hidden_layers": 32}, 4, 8),
+        ("Bamba", {"num_hidden_layers": 32, "attn_layer_indices": [9, 18, 27]}, 3, 8),
+        ("RecurrentGemma", {"num_hidden_layers": 26}, 0, 10),
+        ("Falcon", {}, 32, 1),
+        ("Falcon", {"new_decoder_architecture": True, "num_kv_heads": 8}, 32, 8),
+    ],
+)
+def test_layers_and_heads_that_keep_keys_are_found_whatever_the_configuration_calls_them(
+    name: str, values: dict[str, Any], layers: int, key_heads: int
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = DecoderShape.of_config(getattr(transformers, f"{name}Config")(**values))
+    assert (shape.full, shape.key_heads) == (layers, key_heads)
+
+
+def test_a_hybrid_layer_with_a_window_keeps_no_more_than_its_window() -> None:
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "vocab_size": 100, "sliding_window": 32}
+    shape = DecoderShape.of({**sizes, "layer_types": ["hybrid_sliding"] * 3 + ["hybrid"]})
+    assert (shape.layers, shape.full, shape.local) == (4, 1, 3)
+
+
 def test_reading_the_rest_of_a_document_costs_the_difference() -> None:
     whole, half = LLAMA_8B.flops_read(8192), LLAMA_8B.flops_read(4096)
     assert LLAMA_8B.flops_read(8192, start=4096) == pytest.approx(whole - half)

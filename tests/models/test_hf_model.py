@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import transformers
+
 from leadline.core.contracts import LogprobModel
 from leadline.core.errors import (
     LeadlineError,
@@ -217,6 +219,23 @@ def test_models_without_attention_heads_open_answer_score_and_are_forecast(
     assert model.forecast([[(500, 10, 4)]])[0].startswith("memory")
     monkeypatch.setattr(model.engine, "answer", lambda ids, requests: [EngineAnswer(None)] * len(requests))
     assert isinstance(model.answer(doc, doc.probes)[0].outcome, Failure)  # out of memory, without a KV cache to blame
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("GPTNeo", {"hidden_size": 32, "num_layers": 2, "num_heads": 4, "attention_types": [[["global", "local"], 1]]}),
+        ("Mpt", {"d_model": 32, "n_layers": 2, "n_heads": 4, "max_seq_len": 512}),
+        ("XGLM", {"d_model": 32, "num_layers": 2, "attention_heads": 4, "ffn_dim": 64}),
+    ],
+)
+def test_models_with_names_of_their_own_for_layers_and_heads_answer(name: str, sizes: dict[str, Any]) -> None:
+    config = getattr(transformers, f"{name}Config")(vocab_size=160, **sizes)
+    model = getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    engine, text, closing = Engine(model, [STOP]), random_ids(1, 100), random_ids(2, 4)
+    first, _ = engine.answer(text, [EngineRequest(100, closing, 3), EngineRequest(60, closing, 3)])
+    assert first.answer == generate_plain(model, np.concatenate([text, closing]), 3, [STOP])
+    assert engine.kv_bytes == 2 * 2 * 32 * 4  # keys and values of two layers
 
 
 def test_dynamic_positions_forget_longer_texts_met_before() -> None:

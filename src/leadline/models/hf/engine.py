@@ -171,7 +171,7 @@ class Engine:
 
     @property
     def _shape(self) -> DecoderShape:
-        return DecoderShape.of(self.model.config.to_dict())
+        return DecoderShape.of_config(self.model.config)
 
     @property
     def _dtype(self) -> str:

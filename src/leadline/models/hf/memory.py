@@ -64,6 +64,15 @@ class DecoderShape:
             object.__setattr__(self, "cached_width", 2 * self.width)
 
     @classmethod
+    def of_config(cls, config: Any) -> DecoderShape:
+        """From transformers' configuration object, which knows the common names of sizes that a model calls otherwise
+        (`n_layers` of MPT), and the kinds of layers that follow from them (Jamba)."""
+        text = config.get_text_config()
+        names = (*text.attribute_map, "layer_types", "layers_block_type")
+        known = {name: value for name in names if (value := getattr(text, name, None)) is not None}
+        return cls.of({**config.to_dict(), **text.to_dict(), **known, "text_config": None})
+
+    @classmethod
     def of(cls, config: Mapping[str, Any]) -> DecoderShape:
         """From the values of a config.json; its text part for multimodal models."""
         text = {**config, **(config.get("text_config") or {})}
@@ -74,7 +83,8 @@ class DecoderShape:
         window = _first(text, "sliding_window", "attention_chunk_size", default=0)
         everywhere = "sliding_attention" if window and text.get("use_sliding_window", True) else "full_attention"
         kinds = kinds or [everywhere] * layers
-        local = sum(kind in ("sliding_attention", "chunked_attention") for kind in kinds) if window else 0
+        local = sum(kind in _LOCAL for kind in kinds) if window else 0
+        one_key_head = text.get("multi_query") and not text.get("new_decoder_architecture")  # Falcon
         latent = ("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim") if text.get("kv_lora_rank") else ()
         return cls(
             layers=layers,
@@ -90,7 +100,7 @@ class DecoderShape:
                 default=int(text.get("expand") or 4) * hidden,
             ),
             heads=heads,
-            key_heads=_first(text, "num_key_value_heads", default=heads),
+            key_heads=1 if one_key_head else _first(text, "num_key_value_heads", "num_kv_heads", default=heads),
             width=_first(text, "head_dim", default=hidden // heads) if heads else 0,
             cached_width=sum(_first(text, name, default=0) for name in latent),
             vocabulary=_first(text, "vocab_size"),
@@ -167,6 +177,7 @@ def _pairs(tokens: int, window: int = 0) -> float:
 
 _WITHOUT_KEYS = {"mamba", "linear_attention", "conv", "moe", "mlp", "recurrent"}
 """Layers of hybrid models that keep a state, or nothing."""
+_LOCAL = {"sliding_attention", "chunked_attention", "hybrid_sliding"}
 _UNGATED = {"gpt_neox", "gpt2", "phi", "bloom", "falcon", "opt", "starcoder2"}
 
 

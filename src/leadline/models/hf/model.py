@@ -119,7 +119,7 @@ class HFModel(_Texts):
         readings = list(self._readings(documents, kept if self._options.reuse else ()))
         others = {p.device for p in model.parameters() if p.device.type != "meta"} - {engine.reader.device}
         return forecast(
-            DecoderShape.of(model.config.to_dict()),
+            DecoderShape.of_config(model.config),
             readings,
             lambda: self._guarded(lambda: engine.measure_speed(max((r.longest for r in readings), default=0))),
             dtype=str(model.dtype).removeprefix("torch."),
@@ -242,7 +242,7 @@ class UnloadedModel(_Texts):
 
     def __init__(self, name: str, options: HF, folder: Path, config: Any) -> None:
         super().__init__(options, folder)
-        self._shape = DecoderShape.of(config.to_dict())
+        self._shape = DecoderShape.of_config(config)
         own = str(getattr(config.get_text_config(), "dtype", None) or "").removeprefix("torch.")
         self._dtype = options.dtype if options.dtype != "auto" else own if own in BYTES else "bfloat16"
         missing = f"{folder} has a config.json and no weights"
