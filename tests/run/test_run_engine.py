@@ -363,6 +363,7 @@ def test_a_listener_that_fails_ends_the_run_and_its_workers(tmp_path: Path, scri
         ("fresh", {"samples": 1}),
         ("fresh", {"samples": 1, "lengths": [1024], "depths": [0.5]}),
         ("shared", {"samples": 1, "lengths": [1024]}),
+        ("shared", {"samples": 2, "tasks": [{"name": "niah", "per_document": 2}]}),
         ("nested", {"samples": 1}),
     ],
 )
@@ -370,6 +371,7 @@ def test_a_run_is_extended_in_its_folder_and_ends_as_if_made_at_once(
     tmp_path: Path, reading: str, first: dict[str, Any]
 ) -> None:
     asked = {"reading": reading, "samples": 3, "lengths": [1024, 2048], "depths": [0.0, 0.5, 1.0]}
+    asked |= {name: value for name, value in first.items() if name == "tasks"}
     measure(spec(**(asked | first)), tmp_path / "grown")
     before = len(content(tmp_path / "grown"))
     events: list[Event] = []
@@ -410,6 +412,7 @@ def test_documents_over_a_text_stay_as_they_were_when_depths_are_added_and_share
         ("fresh", {"samples": 4}),
         ("fresh", {"lengths": [1024, 1500]}),
         ("shared", {"depths": [0.5]}),
+        ("shared", {"samples": 1, "tasks": [{"name": "niah", "per_document": 2}]}),
         ("nested", {"lengths": [1024]}),
     ],
 )
@@ -417,6 +420,7 @@ def test_a_run_whose_documents_would_change_is_not_extended(
     tmp_path: Path, reading: str, first: dict[str, Any]
 ) -> None:
     asked = {"reading": reading, "samples": 3, "lengths": [1024, 2048], "depths": [0.0, 0.5, 1.0]}
+    asked |= {name: value for name, value in first.items() if name == "tasks"}
     measure(spec(**(asked | first)), tmp_path / "run")
     with pytest.raises(OtherRunError):
         measure(spec(**asked), tmp_path / "run")

@@ -97,7 +97,7 @@ def test_a_server_of_which_nothing_is_known_begins_with_one_document_and_without
 
 
 def test_a_server_that_keeps_nothing_of_a_single_document_has_no_limit() -> None:
-    limit = DocumentLimit(most=1)
+    limit = DocumentLimit()
     limit.opened(100)
     for _ in range(MISSES_OF_NO_CACHE):
         assert not limit.admits(100)

@@ -20,7 +20,7 @@ from leadline.core.errors import LockedError, OtherRunError, StoreError, Unreada
 from leadline.core.records import Completion, Measurement, Outcome
 from leadline.core.secrets import redact
 from leadline.core.types import Cell
-from leadline.store.files import replace_file
+from leadline.store.files import LOCK, replace_file
 from leadline.store.manifest import command_line, read_manifest, session
 from leadline.store.runs import PROMPTS, RECORDS, UnreadableLine, count_done, encode, open_run, read_records
 from support.plain_records import manifest, record
@@ -180,7 +180,14 @@ def _delete_folder(path: Path) -> None:
     shutil.rmtree(path.parent)
 
 
-@pytest.mark.parametrize("damage", [_delete, _shorten, _replace, _delete_folder])
+def _write_to(path: Path) -> None:
+    """A second run, for which someone has removed the lock."""
+    (path.parent / LOCK).unlink()
+    with open_run(path.parent, manifest()) as second:
+        second.append(record(1))
+
+
+@pytest.mark.parametrize("damage", [_delete, _shorten, _replace, _delete_folder, _write_to])
 def test_records_that_someone_damages_while_they_are_written_are_noticed_at_once(
     tmp_path: Path, damage: Callable[[Path], None]
 ) -> None:

@@ -30,7 +30,6 @@ from leadline.store.runs import slug
 from leadline.text.fitting import Fitter
 
 Form = Literal["jsonl", "ruler"]
-FORMS: tuple[Form, ...] = ("jsonl", "ruler")
 ABOUT = "about.json"
 RULER_NAMES = {"qa_fiction_1": "qa_1", "qa_fiction_2": "qa_2"}
 """RULER's predictor refuses tasks that are not in its own list."""

@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from leadline.core import registry
-from leadline.core.contracts import Model, Remote, Replicated
+from leadline.core.contracts import Model, Remote
 from leadline.core.drafts import Draft, Question
 from leadline.core.errors import Interrupted, JudgeRefused, RunStopped, TokenizerError, UsageError
 from leadline.core.records import Completion, Failure, Outcome
@@ -31,7 +31,7 @@ from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.run.money import JudgePayments, budget_of, judge_tariffs
-from leadline.run.plan import open_model
+from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals
 from leadline.scorers.judges.admission import FLOOR, KNOWN_CASE, families
@@ -156,13 +156,6 @@ class OpenJudge:
     model: Model
     identity: str
 
-    @property
-    def at_once(self) -> int | None:
-        """How many samples an in-process model takes at once; None for a server."""
-        if self.model.asked_per == "probe":
-            return None
-        return self.model.replicas if isinstance(self.model, Replicated) else 1
-
 
 def _open(name: str, limits: Limits) -> Model:
     """A judge's prompt need not have an exact length, so any tokenizer will do."""
@@ -245,7 +238,7 @@ class _Grader:
         missing = [(key, request) for request in wanted if not self._writer.is_done(key := self._key(request))]
         self._done = self._unparsed = self._failed = 0
         queue = iter(missing)
-        workers = min(self._judge.at_once or self._limits.workers, len(missing))
+        workers = min(asked_at_once(self._judge.model, self._limits), len(missing))
         threads = [threading.Thread(target=self._work, args=(queue,), daemon=True) for _ in range(workers)]
         where = f"{self._judge.name}, {phase}"
         with stopping_on_signals(self._stop, Interrupted("interrupted", where=where, fix=RESUME)):

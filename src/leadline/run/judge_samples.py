@@ -239,26 +239,26 @@ class LabelDraw:
     draw: LabelStrata
 
 
-def draw_labels(folder: Path | str, count: int, rubric: str, seed: int = 0) -> LabelDraw:
+def draw_labels(folder: Path | str, count: int, rubric: str) -> LabelDraw:
     """Draws samples over verdicts and lengths: from every stratum at least two, the rest in proportion.
 
     Samples on which judges differ are strata of their own. A second draw keeps the strata of the first and adds to it.
     """
     records = {record.cell.key: record for record in read_records(folder)}
     verdicts = [v for v in read_verdicts(folder).values() if v.rubric_digest == rubric]
-    earlier, last = read_draw(Path(folder)), rubric
+    earlier = read_draw(Path(folder))
     strata = {s.key: _stratum(s) for s in judged_answers(verdicts, records) if s.rule is None}
     if earlier is not None and earlier.rubric == rubric:
         strata |= {key: stratum for key, stratum in earlier.strata.items() if key in strata}
     groups: dict[str, list[str]] = {}
     for key, stratum in strata.items():
         groups.setdefault(stratum, []).append(key)
-    draw = rng(seed, "labels", last)
+    draw = rng(0, "labels", rubric)
     for keys in groups.values():
         draw.shuffle(keys)
     keys = [key for stratum, size in _allocate(groups, count).items() for key in groups[stratum][:size]]
     draw.shuffle(keys)
-    return LabelDraw(tuple(keys), LabelStrata(last, strata))
+    return LabelDraw(tuple(keys), LabelStrata(rubric, strata))
 
 
 def write_label_draw(folder: Path, rubric: Rubric, count: int) -> int:

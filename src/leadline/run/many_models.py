@@ -217,16 +217,15 @@ class _ModelPool:
 
 def submission_entries(results: Sequence[ModelRunResult]) -> list[SubmissionEntry]:
     """The scores of every model, or the reason why it has none."""
-    return [_entry_of_result(result) for result in results]
-
-
-def _entry_of_result(result: ModelRunResult) -> SubmissionEntry:
-    entrant = result.entrant
-    if result.error is None:
-        return submission_entry(entrant.name, entrant.spec.model, entrant.folder)
-    return SubmissionEntry(
-        name=entrant.name, model=entrant.spec.model, score=None, error=result.error.what, run=entrant.folder.name
-    )
+    found = []
+    for result in results:
+        name, model, folder = result.entrant.name, result.entrant.spec.model, result.entrant.folder
+        if result.error is None:
+            found.append(submission_entry(name, model, folder))
+        else:
+            error = result.error.what
+            found.append(SubmissionEntry(name=name, model=model, score=None, error=error, run=folder.name))
+    return found
 
 
 def submission_entry(name: str, model: str, folder: Path) -> SubmissionEntry:

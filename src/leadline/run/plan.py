@@ -34,7 +34,7 @@ from leadline.core.contracts import (
 )
 from leadline.core.errors import LengthError, SourceError, StoreError, UsageError
 from leadline.core.secrets import holds_secret, redact
-from leadline.core.spec import Spec, TaskSpec
+from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Document, Frame
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
@@ -49,6 +49,7 @@ from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import check_budget
 from leadline.store.runs import slug, without_brackets
 from leadline.text.fitting import Fitter
+from leadline.text.fitting.search import NESTED_LAYOUT
 
 # --- identity
 
@@ -95,6 +96,8 @@ def fingerprints(spec: Spec, tasks: Mapping[str, Task], model: Model, fitter: Fi
     if code := registry.plugin_digest(spec.model):
         yield "model.code", code
     yield "model.frame", model.frame.fingerprint
+    if spec.reading == "nested":
+        yield "text.nested", NESTED_LAYOUT
     if fitter.plain is not None and any(task.request == "logprobs" for task in tasks.values()):
         yield "model.plain", fitter.plain.fingerprint
     for asked in spec.tasks:
@@ -179,10 +182,7 @@ class Plan:
 
     @property
     def at_once(self) -> int:
-        """The number of workers: requests to a server, or documents for a model in process."""
-        if self.model.asked_per == "probe":
-            return self.spec.limits.workers
-        return self.model.replicas if isinstance(self.model, Replicated) else 1
+        return asked_at_once(self.model, self.spec.limits)
 
     def document_limit(self) -> DocumentLimit:
         """How many documents may be asked at once; the server is asked what its cache holds where that matters."""
@@ -276,6 +276,13 @@ def _make_fitter(spec: Spec, tasks: Mapping[str, Task], model: Model) -> Fitter:
     fitter = Fitter(model.tokenizer, model.frame, plain, untemplated)
     fitter.share_text(spec.depths)
     return fitter
+
+
+def asked_at_once(model: Model, limits: Limits) -> int:
+    """The number of workers: requests to a server, or documents for a model in process."""
+    if model.asked_per == "probe":
+        return limits.workers
+    return model.replicas if isinstance(model, Replicated) else 1
 
 
 def open_model(spec: Spec) -> Model:

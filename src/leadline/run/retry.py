@@ -82,8 +82,7 @@ class Retrier:
             failures = [a.answer.outcome for a in transient.values() if isinstance(a.answer.outcome, Failure)]
             is_limited = all(failure.why == "rate_limited" for failure in failures)
             used, limited = used + (not is_limited), limited + is_limited
-            over = limited >= self._limits.attempts and self._rate_limit.is_over
-            if not transient or used >= self._limits.attempts or over:
+            if not transient or self._is_used_up(used, limited):
                 break
             self._wait(failures, attempt)
         final |= transient
@@ -100,14 +99,18 @@ class Retrier:
                 used, limited = used + (not away.rate_limited), limited + away.rate_limited
                 if away.rate_limited:
                     self._rate_limit.met()
-                over = limited >= self._limits.attempts and self._rate_limit.is_over
-                if used >= self._limits.attempts or over:
+                if self._is_used_up(used, limited):
                     raise
                 seconds = _backoff(used + limited)
                 self._notify(Waiting(seconds, away.what, everyone=True))
                 with waiting_for(partial("another attempt: {}".format, away.what)):
                     if self._stop.wait(seconds):
                         raise
+
+    def _is_used_up(self, used: int, limited: int) -> bool:
+        """Whether there were enough attempts, of which `limited` met a rate limit and `used` failed otherwise."""
+        most = self._limits.attempts
+        return used >= most or (limited >= most and self._rate_limit.is_over)
 
     def _attempt(self, document: Document, probes: Sequence[Probe], attempt: int) -> list[Asked]:
         started = time.time()

@@ -32,8 +32,6 @@ class DocumentLimit:
     """Decides whether another document may be started. `admits` is true whenever none is in flight."""
 
     cache: PrefixCache = field(default_factory=PrefixCache)
-    most: int | None = None
-    """Documents in flight at most; None if there is no limit but that of tokens."""
     _open: list[tuple[int, int]] = field(default_factory=list)
     """(tokens, probes) of each document in flight."""
     _credit: int = 0
@@ -54,7 +52,6 @@ class DocumentLimit:
     """Whether any number of documents may be in flight, since no cache is in effect or nothing is known of it."""
 
     def __post_init__(self) -> None:
-        self.most = self.cache.slots if self.most is None else self.most
         self._is_free = self.cache.off
 
     @classmethod
@@ -72,13 +69,13 @@ class DocumentLimit:
     @property
     def _learns(self) -> bool:
         """Whether the size of the cache is found from receipts."""
-        return self.cache.tokens is None and self.cache.slots is None and self.most is None
+        return self.cache.tokens is None and self.cache.slots is None
 
     def admits(self, tokens: int, probes: int = 1) -> bool:
         """Whether a document that takes `tokens` tokens of the cache and has `probes` probes may be started now."""
         if not self._open or self._is_free:
             return True
-        if self.most is not None and len(self._open) >= self.most:
+        if self.cache.slots is not None and len(self._open) >= self.cache.slots:
             return False
         held = self._in_flight + self._blocks(tokens)
         if not self._learns:
@@ -112,7 +109,7 @@ class DocumentLimit:
         if self._is_free:
             return
         if cached is None or cacheable < self.cache.least:  # the longest come first: those that follow are shorter yet
-            self._is_free = self.cache.tokens is None and self.cache.slots is None
+            self._is_free = self._learns
         elif cached >= HIT_SHARE * cacheable:
             self._hit()
         else:
@@ -145,8 +142,8 @@ class DocumentLimit:
         if self._is_free:
             return ""
         held = None if self.cache.tokens is None else max(1, self.cache.tokens // max(1, self._blocks(tokens)))
-        most = min((n for n in (held, self.most) if n is not None), default=workers)
-        if most >= workers or (held is None and self.cache.slots is None):
+        most = min((n for n in (held, self.cache.slots) if n is not None), default=workers)
+        if most >= workers:
             return ""
         at_once = f"{format_count(most, 'document')} of {tokens:,} tokens at once"
         if self.cache.slots is not None:

@@ -31,8 +31,8 @@ def replace_file(path: Path, data: bytes) -> None:
 class AppendFile:
     """A file that grows by whole lines, from many threads.
 
-    A write that fails half-way is cut off, and nothing is written after it. A file that was deleted, replaced or made
-    shorter by someone else is an error at the next write or sync.
+    A write that fails half-way is cut off, and nothing is written after it. A file that was deleted, replaced, made
+    shorter or written to by someone else (who removed the lock) is an error at the next write or sync.
     """
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ class AppendFile:
             self._write(line)
 
     def check(self) -> None:
-        """Raises if the file under its name is not the one that was written, or has lost lines."""
+        """Raises if the file under its name is not what was written."""
         with self._guard:
             self._check()
 
@@ -78,6 +78,8 @@ class AppendFile:
                 lost = f"{self.path.name} was replaced by another file"
             elif own.st_size < self._size:
                 lost = f"{self.path.name} has lost {self._size - own.st_size:,} bytes"
+            elif own.st_size > self._size:
+                lost = f"another process has written {own.st_size - self._size:,} bytes to {self.path.name}"
             else:
                 return
         raise StoreError(

@@ -191,7 +191,8 @@ def extends(there: Manifest, here: Manifest) -> bool:
     """Whether `here` asks everything that `there` asked, and more: samples, lengths or depths.
 
     A document depends on nothing but the coordinates of the cells it answers, so the records stay valid unless the
-    document of such a cell would now answer others too: further depths in shared reading, lengths in nested reading.
+    document of such a cell would now answer others too: further depths in shared reading, lengths in nested reading, or
+    samples that fill up the last document of a task that asks several of one (its option `per_document`).
     """
     old, new = dict(there.spec), dict(here.spec)
     samples = old.pop("samples", 0), new.pop("samples", 0)
@@ -202,6 +203,10 @@ def extends(there: Manifest, here: Manifest) -> bool:
     if not all(set(grown[name][0]) < set(grown[name][1]) for name in more):
         return False
     reading = new.get("reading", "fresh")
+    if reading != "fresh" and samples[0] != samples[1]:
+        sizes = [task.get("options", {}).get("per_document") or 1 for task in here.tasks.values()]
+        if any(samples[0] % size for size in sizes):
+            return False
     shares_depths = reading != "fresh" or any(task.get("kind") == "measure" for task in here.tasks.values())
     return not (("depths" in more and shares_depths) or ("lengths" in more and reading == "nested"))
 
