@@ -23,7 +23,7 @@ from leadline.core.records import Score
 from leadline.core.types import Probe
 from leadline.scorers.answer_forms import Words
 from leadline.scorers.denials import says_not_found
-from leadline.scorers.match import RuleScorer, listed
+from leadline.scorers.match import RuleScorer, format_values
 from leadline.scorers.normalise import bare, whole_number
 
 # --- graphwalks: sets of nodes ---------------------------------------------------------------------
@@ -57,14 +57,14 @@ def _node_set(probe: Probe, answer: str) -> Score:
     right = [node for node in probe.targets if node in given]
     return Score(
         set_f1(given, probe.targets),
-        answer=listed(given),
+        answer=format_values(given),
         explanation=f"{len(right)} of {len(probe.targets)} found, {len(set(given) - set(right))} others",
     )
 
 
 def _exact_node_set(probe: Probe, answer: str) -> Score:
     given = final_nodes(answer)
-    return Score(float(given is not None and set(given) == set(probe.targets)), answer=listed(given or ()))
+    return Score(float(given is not None and set(given) == set(probe.targets)), answer=format_values(given or ()))
 
 
 GRAPHWALKS = RuleScorer("graphwalks", _node_set)
@@ -154,7 +154,7 @@ def _label_set(probe: Probe, answer: str) -> Score:
     question = probe.question.partition("?")[0]  # how to answer names labels too
     found = named_labels(answer, question, _labels(probe))
     value = names_only(answer, question, ",".join(probe.targets), _labels(probe))
-    return Score(value, answer=listed(sorted(found)))
+    return Score(value, answer=format_values(sorted(found)))
 
 
 def _exact_label_set(probe: Probe, answer: str) -> Score:
@@ -162,7 +162,7 @@ def _exact_label_set(probe: Probe, answer: str) -> Score:
     wanted = [label for label in _labels(probe) if label and not asked.count(label)]
     found = Words(answer).affirmed(wanted)
     right = set(found) == set(probe.targets) and not says_not_found(answer)
-    return Score(float(right), answer=listed(sorted(found)))
+    return Score(float(right), answer=format_values(sorted(found)))
 
 
 BABILONG = RuleScorer("babilong", _label_set)

@@ -54,7 +54,7 @@ def _is_only_signs(target: str) -> bool:
     return bool(clean(target)) and not Words(target).list
 
 
-def listed(values: Sequence[str]) -> str:
+def format_values(values: Sequence[str]) -> str:
     """Values on one line, shortened for the record."""
     text = ", ".join(values)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…"
@@ -65,14 +65,14 @@ def _match_all(probe: Probe, answer: str) -> Score:
     missing = [t for t in probe.targets if t not in given]
     return Score(
         value=len(given) / len(probe.targets) if given else 0.0,
-        answer=listed(given),
-        explanation=f"missing: {listed(missing)}" if missing else "",
+        answer=format_values(given),
+        explanation=f"missing: {format_values(missing)}" if missing else "",
     )
 
 
 def _match_any(probe: Probe, answer: str) -> Score:
     given = given_targets(probe, answer)
-    return Score(value=1.0 if given else 0.0, answer=listed(given[:1]))
+    return Score(value=1.0 if given else 0.0, answer=format_values(given[:1]))
 
 
 def _match_exact(probe: Probe, answer: str) -> Score:
@@ -106,7 +106,7 @@ def _published(probe: Probe, answer: str) -> Score:
     metric = string_match_part if probe.match == "any" else string_match_all
     text = post_process(answer)
     found = [r for r in probe.targets if r.lower() in text.lower()]
-    return Score(value=metric(text, probe.targets), answer=listed(found))
+    return Score(value=metric(text, probe.targets), answer=format_values(found))
 
 
 def _strict(probe: Probe, answer: str) -> Score:
@@ -122,10 +122,11 @@ def _strict(probe: Probe, answer: str) -> Score:
     hits = 1 if any_one else len(set(phrases))
     share = 1.0 if any_one else len(given) / len(probe.targets)
     needed = 1 if any_one else len({*map(_spaced, probe.targets)})
+    named = f": {format_values(further)}" if further else ""
     return Score(
         value=share * hits / (hits + len(further)),
-        answer=listed(given),
-        explanation=f"{hits} of {needed} found, {len(further)} further" + (f": {listed(further)}" if further else ""),
+        answer=format_values(given),
+        explanation=f"{hits} of {needed} found, {len(further)} further{named}",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 
 from leadline.core.seeds import digest, rng
@@ -284,7 +284,7 @@ class _Writer:
             "fixed": draw.randrange(defects),
             "weeks": draw.randrange(2, 30),
             "more": draw.randrange(3, 60),
-            "fewer": draw.randrange(2, max(3, int(work.staff))),
+            "fewer": draw.randrange(2, max(3, work.staff)),
             "offers": draw.randrange(2, 12),
             "extra": f"{draw.uniform(0.1, 9):.2f}",
             "fair": draw.choice(("fair", "low", "high")),
@@ -295,8 +295,4 @@ class _Writer:
 
 
 def _facts_of(work: _Work) -> dict[str, object]:
-    return {
-        "thing": work.thing, "Thing": work.thing[0].upper() + work.thing[1:], "town": work.town, "firm": work.firm,
-        "lead": work.lead, "sum": work.sum, "staff": work.staff, "months": work.months, "month": work.month,
-        "year": work.year,
-    }  # fmt: skip
+    return {**asdict(work), "Thing": work.thing[0].upper() + work.thing[1:]}

@@ -219,7 +219,7 @@ class _Pile:
 
     @property
     def printed(self) -> tuple[str, ...]:
-        """The items as they stand in a text, then those that only answer and never fill."""
+        """The items as they are printed, then the texts that answer a question and are never filler."""
         if self.dataset in _NUMBERED:
             return tuple(f"{self.label[item]}{_COLON[self.dataset]}{item}" for item in self.items)
         before = PARAGRAPH if self.dataset == "passage_count" else ""

@@ -213,7 +213,7 @@ class ItemExchanges:
     lines: int
     seed: int
     excluded: frozenset[Pair]
-    """Pairs that are asked for, or asked for in vain: no other item may be one of them."""
+    """Pairs that are asked for, with or without an answer: no other item may be one of them."""
 
     @property
     def bank(self) -> PieceBank:

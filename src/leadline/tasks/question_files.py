@@ -222,7 +222,7 @@ class QuestionCorpus:
 @cache
 def open_corpus(path: Path, *, form: str, split: Split, most: int) -> QuestionCorpus:
     """The documents and questions of a file in one split, with at most `most` questions drawn from it (0: all)."""
-    asked = _on_side(list(read_questions(path)), split)
+    asked = _of_split(list(read_questions(path)), split)
     if most and len(asked) > most:
         asked = rng("questions", path.name).sample(asked, most)
     everything = dict.fromkeys(d for question in asked for d in (*question.gold, *question.related))
@@ -259,20 +259,16 @@ def split_number(form: str) -> tuple[str, str]:
 # --- selection of questions ---------------------------------------------------------------------
 
 
-def _on_side(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
+def _of_split(asked: list[RawQuestion], split: Split) -> list[RawQuestion]:
     """Questions whose own documents are all in this split, with the related documents of this split."""
-    sides: dict[str, Split] = {}
-    for document in (d for question in asked for d in question.related):
-        if document.text not in sides:
-            sides[document.text] = split_of(document.text)
-
+    split_of_text = cache(split_of)  # most documents belong to many questions
     related: dict[int, tuple[FileDocument, ...]] = {}  # an article's paragraphs are one tuple for all its questions
     kept = []
     for question in asked:
-        if not question.gold or any(sides[d.text] != split for d in question.gold):
+        if not question.gold or any(split_of_text(d.text) != split for d in question.gold):
             continue
         if id(question.related) not in related:
-            related[id(question.related)] = tuple(d for d in question.related if sides[d.text] == split)
+            related[id(question.related)] = tuple(d for d in question.related if split_of_text(d.text) == split)
         kept.append(RawQuestion(question.text, question.answers, question.gold, related[id(question.related)]))
     return kept
 

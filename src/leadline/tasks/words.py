@@ -55,7 +55,7 @@ def draw_value(kind: ValueKind, rng: random.Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def value_side(value: str) -> Split:
+def value_split(value: str) -> Split:
     """The split of a key or value. Its last part decides, so that lines can be put together from parts."""
     return split_of(value.rpartition("-")[2])
 
@@ -74,7 +74,7 @@ def draw_new(draw: Callable[[], str], taken: set[str], split: Split) -> str:
     """Drawn until it is of this split and not in `taken`; it is added to `taken`."""
     for _ in range(4000):
         value = draw()
-        if value not in taken and value_side(value) == split:
+        if value not in taken and value_split(value) == split:
             taken.add(value)
             return value
     raise UsageError(

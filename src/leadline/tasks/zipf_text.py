@@ -140,9 +140,9 @@ class ZipfText:
             rest = room - int((now - before) @ sizes)
             if rest < 0 or int(now[self.top]) < LEAST_COUNT:
                 return None
-            made_up = _make_up(rest, int(sizes[0]), spare)
-            if made_up is not None:
-                return _TextFilling(now, *made_up)
+            rest_filled = _fill_rest(rest, int(sizes[0]), spare)
+            if rest_filled is not None:
+                return _TextFilling(now, *rest_filled)
         return None
 
     def _codes(self) -> Indices:
@@ -176,7 +176,7 @@ class ZipfText:
         return order
 
 
-def _make_up(rest: int, noise: int, sizes: Indices) -> tuple[int, Indices] | None:
+def _fill_rest(rest: int, noise: int, sizes: Indices) -> tuple[int, Indices] | None:
     """Noise, and if that is not enough some words that occur once, with `rest` tokens in all."""
     for count in range(MOST_CHOSEN + 1):
         for times in range(rest // noise, -1, -1):
