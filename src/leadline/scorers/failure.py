@@ -165,7 +165,8 @@ class _WrongAnswer:
         self.words = Words(outcome.text)
         self.form = form_of(probe)
         self.right = self.words.affirmed(probe.targets)
-        self.missing = [t for t in probe.targets if t not in self.right]
+        right = set(self.right)  # of thousands, where every step of a sum is a target
+        self.missing = [t for t in probe.targets if t not in right]
         asked = set(words(clean(probe.question))) - {clean(t) for t in probe.targets}
         offered = values_of_form(self.form, probe.targets, outcome.text)
         self.values = [v for v in offered if clean(v) not in asked]
