@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from leadline.core.format import format_length
-from leadline.report.charts.heatmap import CellLayers, heatmap
+from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import PageFigure, render, write_figure
 from leadline.report.charts.theme import ChartRow
 from leadline.results.run import Run, load_run
@@ -159,16 +159,8 @@ if __name__ == "__main__":
         Image.open(io.BytesIO(drawn)).convert("RGB").quantize(256).save(STORED, optimize=True)
 
 
-def test_layers_without_marks_are_left_out_without_a_visible_change(tmp_path: Path) -> None:
-    """They would take half of the drawing time."""
+def test_cells_without_data_or_with_fewer_answers_say_so(tmp_path: Path) -> None:
     records = list(planted_records(cliff, lengths=[1024, 65536], depths=[0.0, 1.0]))
-    run = load_run(write_run(tmp_path / "run", records))
-    whole = heatmap(run)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CellLayers, "needed", classmethod(lambda cls, cells: cls(empty=True, noted=True)))
-        every = heatmap(run)
-    assert str(every.chart).count("'mark'") - str(whole.chart).count("'mark'") == 4
-    assert render(whole, "png") == render(every, "png")
     gap = load_run(write_run(tmp_path / "gap", [r for r in records if r.cell.depth or r.cell.length == 1024][:-1]))
     drawn = render(heatmap(gap), "svg").decode()
     assert "no data" in drawn

@@ -38,12 +38,12 @@ NamedNumbers = Iterator[tuple[str, float]]
 BOUNDS = {"below": -1.0, "crossing": 0.0, "at least": 1.0}
 
 
-def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> TrackerEntry:
-    """Everything that a tracker stores of a run. `name` is the series of checkpoints that the step belongs to."""
-    found = verdict(run)
+def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
+    """Everything that a tracker stores of a run, which can be written to any number of trackers. See `log_run`."""
+    number, found = step_of(run.model, step), verdict(run)
     return TrackerEntry(
-        name=name,
-        step=step,
+        name=name or _series_of(run, number),
+        step=number,
         at=run.totals.ended,
         numbers=_distinct(numbers_of(run, found)),
         figures=dict(_figures(run, found)),
@@ -56,7 +56,7 @@ def entry_of(run: Run, step: int, name: str, page: Path | None = None) -> Tracke
             "version": run.manifest.sessions[-1].leadline if run.manifest.sessions else "",
         },
         verdict=found.headline,
-        page=page,
+        page=write_page([run], run.folder / "report.html") if page else None,
     )
 
 
@@ -160,13 +160,6 @@ def log_run(folder: Path | str, to: str, *, step: int | str = 0, name: str = "",
 def write_entry(to: str, entry: TrackerEntry) -> str:
     tracker, place = registry.tracker(to)
     return tracker.write(place, entry)
-
-
-def tracker_entry(run: Run, step: int | str, name: str = "", *, page: bool = False) -> TrackerEntry:
-    """The entry of a run, which can be written to any number of trackers."""
-    number = step_of(run.model, step)
-    report = write_page([run], run.folder / "report.html") if page else None
-    return entry_of(run, number, name or _series_of(run, number), report)
 
 
 def step_of(model: str, step: int | str) -> int:

@@ -19,7 +19,6 @@ from leadline.report.charts.heatmap import (
     CELL_SCALE,
     DIFFERENCE_COLOUR,
     TASKS_PANEL,
-    CellLayers,
     CellSize,
     cell_row,
     columns_for,
@@ -74,19 +73,18 @@ def task_grid(run: Run, found: Verdict, *, narrow: bool = False, at: int = 0) ->
         for number, (_, tasks) in enumerate(groups)
         for cell in (_average_cells(run, at) if number == len(bands) else _task_cells(run, tasks, at))
     ]
-    layers = CellLayers.needed(rows)
     parts: list[ChartSpec] = []
     for number, (category, tasks) in enumerate(groups):
         names = list(map(short_name, tasks))
         size = CellSize.exactly(len(lengths), len(tasks), wide, 26.0, narrow=narrow)
         last = number == len(bands)
         columns = length_columns(lengths, titled=last, axis=last)
-        cells = heatmap_cells(columns, named_rows(names, None), size, layers)
+        cells = heatmap_cells(columns, named_rows(names, None), size)
         cells |= _rows_where(number, f"datum.length !== '{AVERAGE}'")
         if category and len(bands) > 1:
             cells |= _small_title(category)
         size = CellSize.exactly(1, len(tasks), wide, 26.0, narrow=narrow)
-        right = [_average_column(names, size, layers, number, axis=last)]
+        right = [_average_column(names, size, number, axis=last)]
         if not narrow:
             right.append(_effective_column(names, 26.0 * len(tasks), number, titled=number == 0))
         parts.append({"hconcat": [cells, *right], "spacing": 8})
@@ -123,11 +121,11 @@ def _over_lengths(task: str, tally: Tally, select: str) -> HeatmapCell:
     return replace(cell, column=AVERAGE, note="", label=label)
 
 
-def _average_column(names: list[str], size: CellSize, optional: CellLayers, number: int, *, axis: bool) -> ChartSpec:
+def _average_column(names: list[str], size: CellSize, number: int, *, axis: bool) -> ChartSpec:
     bottom = alt.Axis(title=None, labelAngle=0, **QUIET) if axis else None
     x = alt.X("length:O", scale=CELL_SCALE, axis=bottom)
     y = alt.Y("row:O", sort=names, scale=CELL_SCALE, axis=None)
-    return heatmap_cells(x, y, size, optional) | _rows_where(number, f"datum.length === '{AVERAGE}'")
+    return heatmap_cells(x, y, size) | _rows_where(number, f"datum.length === '{AVERAGE}'")
 
 
 def _effective_column(names: list[str], height: float, number: int, *, titled: bool) -> ChartSpec:
@@ -258,7 +256,7 @@ def difference_map(found: Comparison, names: tuple[str, str], *, narrow: bool = 
 
     def cells(rows: Sequence[str], title: str | None, panel: int) -> ChartSpec:
         x, y = length_columns(lengths), named_rows(rows, title)
-        return heatmap_cells(x, y, size, CellLayers(), DIFFERENCE_COLOUR) | rows_of("cells", panel)
+        return heatmap_cells(x, y, size, DIFFERENCE_COLOUR) | rows_of("cells", panel)
 
     for start in range(0, len(deep), columns):
         row = [

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -59,17 +59,14 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
         place = {"panel": number if panel.means else TASKS_PANEL}
         cells += [cell_row(cell) | place for cell in panel.cells]
         means += [cell_row(mean) | place for mean in panel.means]
-    layers = CellLayers.needed(cells)
     parts: list[ChartSpec] = []
     for start in range(0, len(deep), columns):
         row = [
-            _task_panel(
-                table, number, deep[number], size, layers, first=number == start, last=number + columns >= len(deep)
-            )
+            _task_panel(table, number, deep[number], size, first=number == start, last=number + columns >= len(deep))
             for number in range(start, min(start + columns, len(deep)))
         ]
         parts.append({"hconcat": row, "spacing": 30} if len(row) > 1 else row[0])
-    parts += [_tasks_panel(panel, layers, narrow=narrow) for panel in panels if not panel.means]
+    parts += [_tasks_panel(panel, narrow=narrow) for panel in panels if not panel.means]
     notes, alternative = _caption(run), _alternative(run)
     if smoothed:
         notes, alternative = f"{SMOOTHED} {notes}", f"{SMOOTHED} {alternative}"
@@ -114,18 +111,6 @@ class CellSize:
     def exactly(cls, columns: int, rows: int, width: float, height: float, *, narrow: bool = False) -> CellSize:
         font = min(12.0, width / 2.8, height * 0.62)
         return cls(width * columns, height * rows, font if font >= 6.5 else 0.0, narrow)
-
-
-class CellLayers(NamedTuple):
-    """Which optional layers a panel needs: layers without a mark would double the time to draw a figure."""
-
-    empty: bool = False
-    noted: bool = False
-
-    @classmethod
-    def needed(cls, cells: Iterable[ChartRow]) -> CellLayers:
-        seen = [(cell["mean"] is None, bool(cell["note"])) for cell in cells]
-        return cls(any(empty for empty, _ in seen), any(noted and not empty for empty, noted in seen))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +158,7 @@ def named_rows(rows: Sequence[str], title: str | None) -> alt.Y:
     return alt.Y("row:O", sort=list(rows), scale=CELL_SCALE, axis=axis)
 
 
-def heatmap_cells(
-    x: alt.X, y: alt.Y, size: CellSize, optional: CellLayers, colour: CellColour = ACCURACY_COLOUR
-) -> ChartSpec:
+def heatmap_cells(x: alt.X, y: alt.Y, size: CellSize, colour: CellColour = ACCURACY_COLOUR) -> ChartSpec:
     """Coloured cells with their numbers, and dashed outlines for cells without data. The caller joins the rows."""
     base = alt.Chart().encode(x, y)
     known, unknown = base.transform_filter(f"!({_NO_DATA})"), base.transform_filter(_NO_DATA)
@@ -186,53 +169,47 @@ def heatmap_cells(
         title=colour.title, format=colour.format, values=list(colour.ticks), gradientThickness=11, **where
     )
     fill = alt.Fill("mean:Q", scale=colour.scale, legend=legend)
-    layers = [known.encode(fill, alt.Description("label:N")).properties(mark=alt.MarkDef("rect", **_CELL))]
-    if optional.empty:
-        outline = alt.MarkDef("rect", fill="transparent", stroke=MUTED, strokeDash=[3, 3], **_CELL)
-        layers.insert(0, unknown.encode(alt.Description("label:N")).properties(mark=outline))
+    outline = alt.MarkDef("rect", fill="transparent", stroke=MUTED, strokeDash=[3, 3], **_CELL)
+    layers = [
+        unknown.encode(alt.Description("label:N")).properties(mark=outline),
+        known.encode(fill, alt.Description("label:N")).properties(mark=alt.MarkDef("rect", **_CELL)),
+    ]
     if size.font:
-        layers += _numbers(known, unknown, size.font, optional)
+        layers += _numbers(known, unknown, size.font)
     return layered(layers, size.width, size.height)
 
 
-def _numbers(known: alt.Chart, unknown: alt.Chart, size: float, optional: CellLayers) -> list[alt.Chart]:
+def _numbers(known: alt.Chart, unknown: alt.Chart, size: float) -> list[alt.Chart]:
     """The value in every cell, with its note below where there is one."""
     ink, value = alt.Color("ink:N", scale=None), alt.Text("value:N")
     plain, noted = known.transform_filter("!datum.note"), known.transform_filter("datum.note")
-    layers = [plain.mark_text(fontSize=size, aria=False).encode(ink, value)]
-    if optional.empty:
-        no_data: dict[str, Any] = {"text": "no data", "fontSize": size * 0.72, "fontStyle": "italic", "color": MUTED}
-        layers.insert(0, unknown.mark_text(aria=False, **no_data))
-    if optional.noted:
-        layers += [
-            noted.mark_text(fontSize=size * 0.92, dy=-size * 0.36, aria=False).encode(ink, value),
-            noted.mark_text(fontSize=size * 0.66, dy=size * 0.6, aria=False).encode(ink, alt.Text("note:N")),
-        ]
-    return layers
+    return [
+        unknown.mark_text(text="no data", fontSize=size * 0.72, fontStyle="italic", color=MUTED, aria=False),
+        plain.mark_text(fontSize=size, aria=False).encode(ink, value),
+        noted.mark_text(fontSize=size * 0.92, dy=-size * 0.36, aria=False).encode(ink, value),
+        noted.mark_text(fontSize=size * 0.66, dy=size * 0.6, aria=False).encode(ink, alt.Text("note:N")),
+    ]
 
 
 # --- panels -------------------------------------------------------------------------------------
 
 
-def _task_panel(
-    table: Table, number: int, data: HeatmapData, size: CellSize, optional: CellLayers, *, first: bool, last: bool
-) -> ChartSpec:
+def _task_panel(table: Table, number: int, data: HeatmapData, size: CellSize, *, first: bool, last: bool) -> ChartSpec:
     """The means over all depths above, the cells below. Only outer panels have axis titles."""
     lengths = [format_length(n) for n in table.lengths]
     # A title longer than the panel is tall would push the rows of the figure out of line.
     depth = "depth of the fact (0% = start)" if size.height >= 240 else "depth"
-    cells = heatmap_cells(
-        length_columns(lengths, titled=last), named_rows(data.rows, depth if first else None), size, optional
-    )
+    rows = named_rows(data.rows, depth if first else None)
+    cells = heatmap_cells(length_columns(lengths, titled=last), rows, size)
     means = _mean_strip(lengths, size, titled=first)
     panel: ChartSpec = {"vconcat": [means | rows_of("means", number), cells | rows_of("cells", number)], "spacing": 8}
     return panel | (panel_title(data.title) if len(table.tasks) > 1 else {})
 
 
-def _tasks_panel(data: HeatmapData, optional: CellLayers, *, narrow: bool) -> ChartSpec:
+def _tasks_panel(data: HeatmapData, *, narrow: bool) -> ChartSpec:
     wide = min(62.0, max(13.0, (330 if narrow else 620) / len(data.columns)))
     size = CellSize.exactly(len(data.columns), len(data.rows), wide, 31.0, narrow=narrow)
-    cells = heatmap_cells(length_columns(data.columns), named_rows(data.rows, None), size, optional)
+    cells = heatmap_cells(length_columns(data.columns), named_rows(data.rows, None), size)
     return cells | rows_of("cells", TASKS_PANEL)
 
 
