@@ -56,7 +56,9 @@ def test_a_damaged_model_folder_is_replaced_and_one_that_was_not_finished_is_not
     with smollm2.written_whole(folder, needed) as made:
         (made / "config.json").write_text("{}")
     assert [file.name for file in folder.iterdir()] == ["config.json"]
+    (ordinary := tmp_path / "ordinary").mkdir()
+    assert folder.stat().st_mode == ordinary.stat().st_mode
     stopped = smollm2.written_whole(tmp_path / "other", needed)
     (stopped.__enter__() / "config.json").write_text("{}")
     assert not stopped.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
-    assert [path.name for path in tmp_path.iterdir()] == ["folder"]
+    assert {path.name for path in tmp_path.iterdir()} == {"folder", "ordinary"}

@@ -33,6 +33,7 @@ from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
 from leadline.models.hf import memory as forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
+from leadline.models.hf.load import window_of
 from leadline.models.hf.memory import DecoderShape, DocumentReading, Speed
 from leadline.models.hf.model import HFModel
 from support.tiny_models import CHAT, STOP, model_folder, random_ids, tiny
@@ -236,6 +237,7 @@ def test_models_with_names_of_their_own_for_layers_and_heads_answer(name: str, s
     first, _ = engine.answer(text, [EngineRequest(100, closing, 3), EngineRequest(60, closing, 3)])
     assert first.answer == generate_plain(model, np.concatenate([text, closing]), 3, [STOP])
     assert engine.kv_bytes == 2 * 2 * 32 * 4  # keys and values of two layers
+    assert window_of(config) == (2048 if name != "Mpt" else 512)
 
 
 def test_dynamic_positions_forget_longer_texts_met_before() -> None:

@@ -144,7 +144,9 @@ def _scale_positions(config: Any, rope: str, where: str) -> None:
     config.rope_parameters = new
 
 
-_WINDOW_NAMES = ("max_position_embeddings", "n_positions", "context_length", "max_sequence_length", "seq_length")
+_WINDOW_NAMES = (
+    "max_position_embeddings", "n_positions", "context_length", "max_sequence_length", "seq_length", "max_seq_len"
+)  # fmt: skip
 
 
 def unnamed_window(folder: Path, window: int | None) -> str:

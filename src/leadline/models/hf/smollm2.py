@@ -107,17 +107,17 @@ def written_whole(folder: Path, needed: Sequence[str]) -> Iterator[Path]:
     """A new folder to write into, which then becomes `folder`: nobody sees half of it. If another process has written
     the same folder meanwhile, that one is used."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(dir=folder.parent))
-    try:
+    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
+        made = Path(place) / folder.name
+        made.mkdir()  # others may read it, unlike a temporary folder
         yield made
-        if damage_in(folder, needed):
-            shutil.rmtree(folder) if folder.is_dir() else folder.unlink(missing_ok=True)
-        made.rename(folder)
-    except OSError:
-        if damage_in(folder, needed):
-            raise
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+        try:
+            if damage_in(folder, needed):
+                shutil.rmtree(folder) if folder.is_dir() else folder.unlink(missing_ok=True)
+            made.rename(folder)
+        except OSError:
+            if damage_in(folder, needed):
+                raise
 
 
 def damage_in(folder: Path, needed: Sequence[str]) -> str:
