@@ -10,7 +10,7 @@ import pytest
 
 from leadline.core.drafts import PieceBank
 from leadline.text.fitting.bank import CountedBank, count_bank
-from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece, first_cut
+from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece
 from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable
 from leadline.text.fitting.order import PieceOrder
 from leadline.text.fitting.places import CUT_PLACES, Boundaries
@@ -88,21 +88,6 @@ def test_cuts_from_the_tokens_of_pieces_are_those_of_the_tokenised_text(tokenize
             assert cut == cut_by_tokenising(order, at, sizes, attempt=0)
             found += cut is not None
     assert found > 20
-
-
-def test_the_first_cut_of_many_attempts_is_that_of_one_attempt_after_the_other() -> None:
-    counted = counted_bank("bytes", "prose")
-    order = PieceOrder(counted, open_source("prose").filler(seed=5).arrange(300))
-    assert order.all_sound
-    for at in (0, 150, order.next_beginning(240), len(order) - 2, len(order) + 3):
-        for size in (1, 17, 40, 90):
-            attempts = range(size % 3, 20)
-            one_by_one = (
-                (attempt, order.skip(at, attempt), cut)
-                for attempt in attempts
-                if (cut := cut_by_tokenising(order, order.skip(at, attempt), [size], attempt)) is not None
-            )
-            assert first_cut(order, at, size, attempts) == next(one_by_one, None)
 
 
 @pytest.mark.parametrize("last_closes", [True, False])

@@ -53,30 +53,6 @@ def cut_piece(
     return cut_by_tokenising(order, at, sizes, attempt)
 
 
-def first_cut(order: PieceOrder, at: int, size: int, attempts: range) -> tuple[int, int, CutPiece] | None:
-    """The first of some attempts that cuts a piece of the wanted size, and where: each skips one more sentence or line
-    from position `at` on. Where the tokens of pieces add up, all attempts are looked up at once."""
-    begins = order.skips(at, attempts)
-    if not order.all_sound or attempts.stop > WHOLE_SENTENCE_ATTEMPTS:
-        for attempt, begin in zip(attempts, begins.tolist(), strict=True):
-            cut = cut_piece(order, begin, [size], attempt)
-            if cut is not None:
-                return attempt, begin, cut
-        return None
-    tokens = order.ends[begins % len(order)] + size
-    last = order.ends.searchsorted(tokens) - 1
-    inside = tokens - order.ends[last]
-    texts, counted = order.counted.bank.pieces, order.counted
-    for attempt, begin, position, end in zip(attempts, *map(np.ndarray.tolist, (begins, last, inside)), strict=True):
-        piece = int(order.pieces[position]) if position < len(order) else 0
-        place = counted.token_end(piece, end) if position < len(order) else None
-        if place is None or _ends_word(texts[piece], place):
-            cut = cut_piece(order, begin, [size], attempt)
-            if cut is not None:
-                return attempt, begin, cut
-    return None
-
-
 def cut_by_tokenising(order: PieceOrder, at: int, sizes: Sequence[int], attempt: int) -> CutPiece | None:
     """`cut_piece` of any text: the ends of its tokens are looked up in the text that is to be cut."""
     counted = order.counted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from leadline.core.drafts import Fact
 from leadline.text.fitting.assembly import Assembly, Checkpoint
 from leadline.text.fitting.bank import CountedBank
-from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, cut_piece, first_cut
+from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, cut_piece
 from leadline.text.fitting.order import ATTEMPTS, LAST_CANDIDATES, PieceOrder
 from leadline.text.fitting.places import Boundaries
 
@@ -76,14 +76,11 @@ class StretchWriter:
     assembly: Assembly
     opening_characters: int
     """Instructions and template before the body."""
-    _boundaries: dict[tuple[int, int], Boundaries] = field(default_factory=dict)
-    """Of the pieces between two positions of the order, for further attempts at this stretch."""
     _written: tuple[Layout, Checkpoint] | None = None
     """The attempt before at this stretch, and the text up to its cut piece."""
 
     def begin_stretch(self) -> None:
         """Forgets the attempts at the stretch before."""
-        self._boundaries.clear()
         self._written = None
 
     def choose(self, used: int, room: int, beyond: Sequence[int], wanted: Sequence[float], first: int) -> Layout | None:
@@ -114,17 +111,17 @@ class StretchWriter:
         self, used: int, at: int, rest: int, questions: int, wanted: Sequence[float], attempts: range
     ) -> Layout | None:
         """The pieces from `used` to `at`, which are parts of sentences or lines. All questions end the document at one
-        place; a cut piece has the `rest` tokens."""
-        found = first_cut(self.order, at, rest, attempts)
-        if found is None:
-            return None
-        attempt, cut_at, cut = found
-        pieces, sound = self.order.run(used, at)
-        places, cut_place = self._place_run(used, at, wanted, cut_tokens=rest)
-        end = self.order.next_beginning(cut_at + cut.pieces)
-        return Layout(
-            pieces, sound, end, (0,) * questions, places, cut_place, cut.text, rest, cut_at=cut_at, attempt=attempt
-        )
+        place; a cut piece has the `rest` tokens. Each attempt skips one more sentence or line."""
+        for attempt, cut_at in zip(attempts, self.order.skips(at, attempts).tolist(), strict=True):
+            cut = cut_piece(self.order, cut_at, [rest], attempt)
+            if cut is not None:
+                pieces, sound = self.order.run(used, at)
+                places, cut_place = self._place_run(used, at, wanted, cut_tokens=rest)
+                end = self.order.next_beginning(cut_at + cut.pieces)
+                return Layout(
+                    pieces, sound, end, (0,) * questions, places, cut_place, cut.text, rest, "", cut_at, attempt
+                )
+        return None
 
     def _choose_sentences(
         self, used: int, at: int, rest: int, questions: int, wanted: Sequence[float], attempts: range
@@ -221,9 +218,7 @@ class StretchWriter:
         """`place` for the pieces between two positions of the order."""
         if at <= used:
             return self.place(self.order.pieces[:0], wanted, cut_tokens)
-        if (used, at) not in self._boundaries:
-            self._boundaries[used, at] = self._make_boundaries(self.order, used, at)
-        return self._boundaries[used, at].choose_places(wanted, cut_tokens, at - used)
+        return self._make_boundaries(self.order, used, at).choose_places(wanted, cut_tokens, at - used)
 
     def _make_boundaries(self, order: PieceOrder, start: int, stop: int, *, last: bool = False) -> Boundaries:
         """Facts may be where sentences or lines end; not at the start of a stretch, as the one before may end with a
