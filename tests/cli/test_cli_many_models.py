@@ -119,7 +119,9 @@ def test_shards_are_merged_into_a_submission_whatever_its_name(measured: Path, t
     assert [entry.name for entry in read_submission(submission).entries] == ["sim:perfect", "short sight"]
 
 
-def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(
+    measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = ["plan", str(measured / "release.toml"), "--out", str(measured / "out"), "--price-in", "1000"]
     assert run_command([*words, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -136,6 +138,11 @@ def test_a_plan_of_a_list_is_a_plan_of_each_and_of_all(measured: Path, capsys: p
     last = shown.partition("all 2 models\n")[2]
     assert f"{tokens:,}" in last
     assert f"money   {tokens / 1000:,.2f} in the currency of the prices" in last
+    prices = tmp_path / "prices.toml"
+    models = "".join(f"[models.{name}]\ninput = 1000\noutput = 0\n" for name in ("perfect", "cliff"))
+    prices.write_text(f'date = 2026-11-01\nsource = "a test"\ncurrency = "eur"\n{models}')
+    assert run_command([*words[:-2], "--prices", str(prices)]) == 0
+    assert f"money   {tokens / 1000:,.2f} eur\n" in capsys.readouterr().out.partition("all 2 models\n")[2]
     assert "done    16 samples" in last
 
 

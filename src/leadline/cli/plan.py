@@ -222,7 +222,7 @@ def _show_judges(judges: dict[str, dict[str, Any]]) -> None:
 def _show_total(found: Sequence[dict[str, Any]], total: dict[str, Any]) -> None:
     echo(f"\nall {len(found)} models" if len(found) > 1 else "\nall", bold=True)
     _show_costs("model", {v["name"]: v["total"] for v in found} | {"total": total}, found[0]["reading"])
-    _show_time_and_money(total, ", one model after another")
+    _show_time_and_money(total | {"currency": found[0]["currency"]}, ", one model after another")
     _show_done(total)
 
 
