@@ -312,11 +312,11 @@ def judged_notes(judged: RubricResults) -> list[str]:
         counts = ", ".join(f"{name} {count:,}" for name, count in unparsed.items())
         notes.append(f"Replies without a verdict count as not right: {counts}.")
     missing = [(s, max(s.failed, judged.sent - s.graded)) for s in judged.judges]
-    counts = [f"{s.name} on {count:,} of {s.graded + count:,} answers" for s, count in missing if count]
-    if counts and judged.by_rule:
+    unjudged = [f"{s.name} on {count:,} of {s.graded + count:,} answers" for s, count in missing if count]
+    if unjudged and judged.by_rule:
         notes.append(
-            f"There is no verdict of {format_list(counts)}: means lean towards what rules decided, all of which is in "
-            "them. Judge the run again: only these are asked."
+            f"There is no verdict of {format_list(unjudged)}: means lean towards what rules decided, all of which is "
+            "in them. Judge the run again: only these are asked."
         )
     notes += [f"{s.name} is of the tested model's own family." for s in judged.judges if s.own_family]
     if judged.agreement is not None and judged.agreement.nearly_one_label:

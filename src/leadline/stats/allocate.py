@@ -178,7 +178,7 @@ def until_effective(
     )
     spent = _cost(data, design)
     if at is None:
-        more = _more(between, cells, design, confidence)
+        more = _cost_to_settle(between, cells, design, confidence)
         return SamplingStep("undecided" if between else "decided", search, (), spent, design.fixed_cost, more)
     wanted = [lengths[at]] if line.share is None else [lengths[0], lengths[at]]
     wanted = list(lengths) if design.nested else wanted
@@ -290,9 +290,10 @@ def _samples_for(half_width: float, total: float, n: int) -> int:
     return high
 
 
-def _more(
+def _cost_to_settle(
     open_ones: Sequence[LengthStatus], cells: Mapping[int, int], design: Design, confidence: float
 ) -> float | None:
+    """Of the lengths that are still open, if their means stay where they are; None where no number of rounds would."""
     total = 0.0
     for status in open_ones:
         needed = rounds_to_settle(status, confidence)

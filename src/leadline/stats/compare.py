@@ -191,7 +191,7 @@ def compare(pairs: Pairs, *, correction: Correction = "holm", resamples: int = 5
         found += made if scope == "overall" or len(made) > 1 else []
     p = np.array([d.p for d in found])
     adjusted = holm(p) if correction == "holm" else scipy.stats.false_discovery_control(p)
-    judged = [_judged(d, float(q), 1 - CONFIDENCE) for d, q in zip(found, adjusted, strict=True)]
+    judged = [_with_verdict(d, float(q), 1 - CONFIDENCE) for d, q in zip(found, adjusted, strict=True)]
     cells = _differences(pairs, "cell", 0)
     return Comparison(
         differences=tuple(judged),
@@ -363,7 +363,7 @@ def _tests(grouped: Grouped, scope: Scope, resamples: int, lost: IntArray, gaine
     return "sign flips by document", sign_flip_p(totals, resamples, bulk_rng(0, "sign flips", scope))
 
 
-def _judged(difference: Difference, adjusted: float, alpha: float) -> Difference:
+def _with_verdict(difference: Difference, adjusted: float, alpha: float) -> Difference:
     interval = difference.estimate.interval
     if adjusted > alpha or interval.low <= 0 <= interval.high:  # a test and an interval that disagree prove nothing
         return replace(difference, adjusted=adjusted, verdict="not significant")

@@ -170,7 +170,7 @@ def _pearson(x: FloatArray, y: FloatArray, keep: BoolArray) -> FloatArray:
 
 
 def _over(top: FloatArray, spread: FloatArray, least: FloatArray) -> FloatArray:
-    """The ratio, or NaN where there is no spread to speak of."""
+    """The ratio, or NaN where the spread is zero but for rounding."""
     return np.asarray(np.divide(top, spread, out=np.full(len(top), np.nan), where=spread > least))
 
 

@@ -2,11 +2,11 @@
 
 Two runs of the same prompts differ only where one is right and the other wrong. The share of such prompts, the
 discordance, is the noise; measure it by running one model twice (an A/A run), or take it from an earlier run. Pairs of
-runs are drawn on the planned grid: in each, every prompt is lost, gained or unchanged, and prompts of one haystack hang
-together with the intraclass correlation of paired differences: by degrees (Dirichlet-multinomial), or because some
-haystacks are lost or gained whole. The same correlation gives other rates in the two cases, and no plan can know which
-it will be. All pairs are judged at once by the tests, intervals and corrections of `compare` and `gate`, which a test
-holds against those two.
+runs are drawn on the planned grid: in each, every prompt is lost, gained or unchanged. Differences of prompts over one
+haystack have a given intraclass correlation, for one of two reasons: chances differ from haystack to haystack
+(Dirichlet-multinomial), or some haystacks are lost or gained whole. The same correlation gives other rates in the two
+cases, and no plan can know which it will be. All pairs are judged at once by the tests, intervals and corrections of
+`compare` and `gate`; a test checks that both give the same.
 """
 
 from __future__ import annotations
