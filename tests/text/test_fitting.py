@@ -140,6 +140,16 @@ def test_every_probe_of_a_shared_or_nested_document_is_exact(name: str, reading:
         assert probe.targets[0] in document.text[: probe.cut_characters]
 
 
+@pytest.mark.parametrize("name", [*FAMILIES, "bytes"])
+def test_facts_of_every_length_are_at_their_depths_in_a_nested_document_over_generated_text(name: str) -> None:
+    """Attempts at a stretch skip sentences of many pieces; the last stretch had none left, and its facts began it."""
+    lengths = [4096, 8192, 16_384] if name == "bytes" else [1024, 2048, 4096]
+    asked = [Cell("niah", length, depth / 2, 0) for length in lengths for depth in range(3)]
+    document = fit(Needle(haystack="prose", answer_tokens=24).draft(asked, seed=1), tokenizer(name), CHAT)
+    longest = [document.planted(probe)[0] for probe in document.probes if probe.cell.length == lengths[-1]]
+    assert [fact.depth for fact in longest] == pytest.approx([0.0, 0.5, 1.0], abs=0.08)
+
+
 def test_a_prefix_cut_shares_its_tokens_with_the_document() -> None:
     asked = [Cell("niah", length, 0.5, 0) for length in (1024, 2048)]
     document = fit(Needle(haystack=SMALL_PROSE, answer_tokens=24).draft(asked, seed=3), toy_tokenizer("gpt2"), CHAT)

@@ -238,6 +238,22 @@ def test_stretches_of_a_text_do_not_overlap_while_it_lasts(tmp_path: Path) -> No
     assert shared(65_536, 11, 15) > 0.5  # five times the text
 
 
+def test_documents_over_a_text_without_blank_lines_begin_at_different_places(tmp_path: Path) -> None:
+    lines = [f"Line {n} has these words in it and no others at all." for n in range(2000)]
+    (tmp_path / "lines.txt").write_text("\n".join(lines))
+    (tmp_path / "paragraphs.txt").write_text("\n\n".join(lines))
+    fitter = Fitter(open_tokenizer("bytes"), completion_frame())
+    fitter.share_text([0.5])
+    for name in ("lines.txt", "paragraphs.txt"):
+        source = open_source(str(tmp_path / name))
+        assert isinstance(source, TextSource)
+        clusters = [Cluster.of([Cell("niah", 4096, 0.5, sample)]) for sample in range(20)]
+        starts, ends = fitter.starts(source.stretch(cluster, 7, 4096) for cluster in clusters)
+        assert len(set(starts)) == 20
+        assert source.overlap(starts, ends, 4000) == 0
+        assert len({source.filler(seed=seed).arrange(1)[0] for seed in range(20)}) > 10
+
+
 def test_files_folders_and_globs_are_haystacks(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_text("Second file. It has two sentences.")
     (tmp_path / "a.txt").write_text("First file.\n\nTwo paragraphs.")

@@ -100,6 +100,9 @@ def split_blocks(text: str) -> list[str]:
 
 STRETCHES = 2
 """Version of the choice of stretches."""
+LONG_PARAGRAPH = 64
+"""Pieces of a mean paragraph from which every piece may begin a document: in a text without blank lines, all documents
+would have the same beginning."""
 TEXT_ENDINGS = (".txt", ".md", ".rst", ".tex", ".html", ".json", ".jsonl", ".csv", ".org", "")
 CODE_ENDINGS = (".py", ".c", ".h", ".cpp", ".rs", ".go", ".java", ".js", ".ts", ".sh", ".toml", ".yaml", ".yml")
 
@@ -128,7 +131,8 @@ class TextSource:
     @property
     def digest(self) -> str:
         """Of the text, and of which stretch of it is whose."""
-        return self.bank.digest if self.repeat else digest([STRETCHES, self.bank.digest])
+        anywhere = ["any piece"] if len(self._beginnings) > len(self._paragraphs) else []
+        return digest([STRETCHES, self.bank.digest, *anywhere]) if anywhere or not self.repeat else self.bank.digest
 
     def _pieces(self) -> list[str]:
         if not self.cache_key:
@@ -141,9 +145,15 @@ class TextSource:
         return pieces
 
     @cached_property
-    def _beginnings(self) -> Indices:
-        """Pieces that begin a paragraph, and so may begin a document."""
+    def _paragraphs(self) -> Indices:
+        """Pieces that begin a paragraph."""
         return np.array([i for i, piece in enumerate(self.bank.pieces) if not piece[:1].isspace()] or [0], np.int64)
+
+    @cached_property
+    def _beginnings(self) -> Indices:
+        """Pieces that may begin a document."""
+        count = len(self.bank.pieces)
+        return np.arange(count) if count > LONG_PARAGRAPH * len(self._paragraphs) else self._paragraphs
 
     def filler(self, *, seed: int) -> Filler:
         return TextFiller(self.bank, int(rng(seed, "window").choice(self._beginnings)), self.repeat)

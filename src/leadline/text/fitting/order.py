@@ -65,6 +65,10 @@ class PieceOrder:
         assert closes is not None
         return closes[self.pieces].nonzero()[0] + 1
 
+    def left(self, used: int) -> int:
+        """Tokens from a position on."""
+        return int(self.ends[-1] - self.ends[min(used, len(self.pieces))])
+
     def run(self, start: int, stop: int) -> tuple[Indices, npt.NDArray[np.bool_]]:
         """Some pieces, and for each but the last whether its joint with the next one is sound."""
         return self.pieces[start:stop], self.sound[start : max(stop - 1, start)]
@@ -150,6 +154,19 @@ def order_pieces(
         raise _too_short(counted, tokens, room, where)
     without_long = int(counts[short].sum() * share)
     return PieceOrder(counted, order[short] if without_long >= room + mean and not short.all() else order)
+
+
+def longer_order(order: PieceOrder, filler: Filler, tokens: int) -> PieceOrder:
+    """The order with this many tokens more, or all that the haystack has."""
+    counted, goal = order.counted, int(order.ends[-1]) + tokens
+    while filler.prefix_stable and order.ends[-1] < goal:
+        pieces = filler.arrange(len(order) + int(1.2 * tokens / max(counted.mean_tokens, 0.5)) + SPARE_PIECES)
+        if not np.array_equal(pieces[: len(order)], order.pieces):  # long pieces were left out
+            pieces = pieces[counted.counts[pieces] <= LONG_PIECE]
+        if len(pieces) <= len(order) or not np.array_equal(pieces[: len(order)], order.pieces):
+            break
+        order = PieceOrder(counted, pieces)
+    return order
 
 
 def _share_of_counted(start: Indices, counted: CountedBank) -> float:

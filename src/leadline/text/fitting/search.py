@@ -19,12 +19,14 @@ from leadline.core.types import Document, Frame, Planted, Probe
 from leadline.text.fitting.assembly import Assembly, Span
 from leadline.text.fitting.bank import CountedBank
 from leadline.text.fitting.layout import Layout, SizedFact, StretchWriter
-from leadline.text.fitting.order import PieceOrder, order_pieces
+from leadline.text.fitting.order import ATTEMPTS, PieceOrder, longer_order, order_pieces
 from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
 
+NESTED_LAYOUT = "2"
+"""Version of the layout of documents that answer several lengths."""
 RECUTS = 3
 """How often the end of a layout is written again before another layout is chosen."""
 COMPOSITIONS = 12
@@ -192,6 +194,7 @@ class DocumentSearch:
             self._fail_for_room(asks[0], len(facts), short=least - room)
         state, tokens, attempt, self.composed = self.assembly.checkpoint(), room, 0, Counter()
         wanted = _wanted(facts, begun, 1.0 if room else 0.0)
+        self._extend_order(room)
         self.writer.begin_stretch()
         while (layout := self._choose(asks, tokens, wanted, attempt)) is not None:
             off = self._write(asks, layout, [f.fact for f in facts])
@@ -209,6 +212,15 @@ class DocumentSearch:
                 wanted = _wanted(facts, begun, 1.0 if self.draft.one_end and abs(scale - 1) < SAME_SCALE else scale)
             attempt = layout.attempt + 1
         return False
+
+    def _extend_order(self, room: int) -> None:
+        """Attempts at earlier stretches may have skipped so much of the order that too little is left for this one."""
+        order = self.writer.order
+        if self.composer is None and self.used and order.left(self.used) < room:
+            spare = int(ATTEMPTS * self.counted.mean_tokens)
+            filler = cast(Filler, self.draft.filler)
+            order = longer_order(order, filler, room - order.left(self.used) + spare)
+            self.writer.order, self.used = order, order.next_beginning(self.used)
 
     def _choose(self, asks: Sequence[_Ask], tokens: int, wanted: Sequence[float], first: int) -> Layout | None:
         """The layout of the next attempt, counted from `first`, that finds one; None when there is none."""
