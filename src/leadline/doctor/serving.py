@@ -53,7 +53,7 @@ def require_answer(examiner: Examiner) -> None:
 def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
     examiner.need_server()
     answered, fewer = "", "fewer --workers"
-    limits = "".join(f"; {n}: {examiner.headers[n]}" for n in LIMIT_HEADERS if n in examiner.headers)
+    limits = [f"{name}: {examiner.headers[name]}" for name in LIMIT_HEADERS if name in examiner.headers]
     if not examiner.cheap:
         ask = partial(examiner.try_to_ask, "Say yes.", max_tokens=1, attempts=1)
         replies = examiner.at_once([ask] * BURST)
@@ -67,15 +67,14 @@ def check_rate_limit(examiner: Examiner) -> Ok | Finding | NotMade:
     if examiner.limited:
         last = examiner.limited[-1]
         wait = "" if last.retry_after is None else f", to be asked again after {last.retry_after:g} s"
+        refused = f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait})"
         return Finding(
-            f"{len(examiner.limited)} requests were refused (status {last.status}: {last.message[:120]}{wait})"
-            + (f"; {answered}" if answered else "")
-            + limits,
+            "; ".join(filter(None, [refused, answered, *limits])),
             f"run with {fewer}; a run waits for the limit, up to --rate-limit-wait",
         )
     if examiner.cheap:
         return NotMade("only made by `leadline doctor`")
-    return Ok(answered + limits)
+    return Ok("; ".join([answered, *limits]))
 
 
 def _lost_requests(lost: Sequence[Failure], answered: int) -> Finding | NotMade:
