@@ -16,6 +16,7 @@ from leadline.run.engine import measure
 from leadline.run.events import Answered, Event, Started
 from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, _ModelPool, measure_all
 from leadline.run.stopping import Stop
+from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RECORDS, read_records
 
 
@@ -50,6 +51,16 @@ def test_a_model_that_fails_is_told_with_its_reason_and_the_others_go_on(tmp_pat
     *lost, good = measure_all(listed)
     assert [o.error is not None and o.run is None for o in lost] == [True] * 3
     assert ["nobody" in str(lost[0].error), "no-such-provider" in str(lost[1].error)] == [True, True]
+    assert good.run is not None
+    assert good.run.totals.done == 8
+
+
+def test_a_folder_with_a_damaged_manifest_is_the_outcome_of_its_model_alone(tmp_path: Path) -> None:
+    listed = entrants(tmp_path, "sim:perfect", "sim:cliff?window=1500")
+    listed[0].folder.mkdir()
+    (listed[0].folder / MANIFEST).write_text("{")
+    damaged, good = measure_all(listed)
+    assert "the manifest is damaged" in str(damaged.error)
     assert good.run is not None
     assert good.run.totals.done == 8
 

@@ -19,7 +19,7 @@ import msgspec
 
 from leadline.core import registry
 from leadline.core.contracts import Model
-from leadline.core.errors import Interrupted, LeadlineError
+from leadline.core.errors import Interrupted, LeadlineError, StoreError
 from leadline.core.records import Record
 from leadline.core.spec import Spec
 from leadline.results.breakdowns import NO_CONTEXT
@@ -31,7 +31,7 @@ from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.stats.logprobs import estimate, metric_of
-from leadline.store.manifest import MANIFEST, read_manifest
+from leadline.store.manifest import read_manifest
 from leadline.store.runs import count_done, read_records
 from leadline.store.submissions import MetricScore, SubmissionEntry
 
@@ -95,10 +95,11 @@ def measure_all(
 def is_complete(entrant: ModelRun) -> bool:
     """Whether the folder has all answers of the spec, so that the model need not be opened. Where the allowance is
     found, answers that were cut off may have to be asked again, unless the run has ended."""
-    if not (entrant.folder / MANIFEST).exists():
-        return False
-    manifest = read_manifest(entrant.folder)
-    if manifest.digest != entrant.spec.digest or count_done(entrant.folder)[0] != manifest.planned:
+    try:
+        manifest, (done, _) = read_manifest(entrant.folder), count_done(entrant.folder)
+    except StoreError:
+        return False  # there is no run, or what is wrong with it is reported when it is opened
+    if manifest.digest != entrant.spec.digest or done != manifest.planned:
         return False
     return entrant.spec.allowance != AUTO or any(session.ended for session in manifest.sessions[-1:])
 
