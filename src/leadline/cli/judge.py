@@ -90,10 +90,9 @@ def judge(
 
     Judges are biased and agree in it. Label a few answers yourself and every judged mean is corrected:
 
+    \b
       leadline judge RUN --with openai:A --with openai:B    grade
-
       leadline judge RUN --label 40 --page                  label forty answers, blind
-
       leadline judge RUN                                    show the corrected means
     """
     result, file = JudgeResult(), price_file(prices, tier)

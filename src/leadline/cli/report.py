@@ -42,7 +42,8 @@ from leadline.store.run_prices import RunPrices
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Run folders.", metavar="RUN")],
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="File of the page. [default: RUN/report.html]")
+        Path | None,
+        typer.Option("-o", "--output", help="File of the page. [default: RUN/report.html; ./report.html for several]"),
     ] = None,
     figures: Annotated[Path | None, typer.Option(help="Folder for all figures, sized for a paper.")] = None,
     data: Annotated[Path | None, typer.Option(help="A .csv, .jsonl or .parquet file for the samples of a run.")] = None,

@@ -221,8 +221,9 @@ def summarize(
     table: Annotated[
         Path,
         typer.Argument(
+            metavar="TABLE",
             help="CSV file with one row per model or task and one column per length; or scores by task of LongBench, "
-            "LongBench v2 or InfiniteBench, also as result.json."
+            "LongBench v2 or InfiniteBench, also as result.json.",
         ),
     ],
     threshold: ThresholdOption = DEFAULT_THRESHOLD,
