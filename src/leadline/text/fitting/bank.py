@@ -20,7 +20,7 @@ from leadline.core.drafts import PieceBank
 from leadline.core.errors import SourceError
 from leadline.core.files import cache_folder, read_cache, write_cache
 from leadline.core.seeds import digest
-from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable
+from leadline.text.fitting.joints import PROOF_CHARACTERS, SOUND, UNKNOWN, ContextTokenizer, JointTable, number_distinct
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -281,13 +281,8 @@ class CountedBank:
     @cached_property
     def _edge_characters(self) -> tuple[tuple[list[str], Indices], tuple[list[str], Indices]]:
         """The distinct first characters and the index of that of each piece; the same for last characters."""
-        return _indexed([piece[:1] for piece in self.bank.pieces]), _indexed([piece[-1:] for piece in self.bank.pieces])
-
-
-def _indexed(characters: Sequence[str]) -> tuple[list[str], Indices]:
-    known: dict[str, int] = {}
-    indices = np.array([known.setdefault(c, len(known)) for c in characters], np.int64)
-    return list(known), indices
+        pieces = self.bank.pieces
+        return number_distinct(piece[:1] for piece in pieces), number_distinct(piece[-1:] for piece in pieces)
 
 
 def _is_consecutive(order: Indices) -> bool:

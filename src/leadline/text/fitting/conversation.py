@@ -39,18 +39,17 @@ def verbatim_conversation(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> D
             questions=tuple(replace(question, text=stripped(question.text)) for question in draft.questions),
         )
     rendered = rendered_draft(draft, frame)
-    opening = frame.before + (_turns(frame).before if frame.form == "completion" else "")
-    document = verbatim_document(rendered, tokenizer, frame)
+    opening = frame.before + (turns.before if frame.form == "completion" else "")
+    document = replace(verbatim_document(rendered, tokenizer, frame), conversation=True)
     start = min(len(tokenizer.encode(opening)), len(document.ids))
     marks = sum(map(draft.head.count, ENDS))
-    document = replace(document, conversation=True)
     if any(len(document.turns(probe)) != marks + 1 for probe in document.probes):
         raise UsageError(
             "a text of this conversation has what the chat template writes between turns",
             where=draft.id,
             fix="leave this sample out, or use another template with template=FILE",
         )
-    return replace(document, conversation=True, body_start=start, body_start_characters=len(opening))
+    return replace(document, body_start=start, body_start_characters=len(opening))
 
 
 def _question(text: str, turns: Turns, draft: Draft) -> str:

@@ -6,8 +6,8 @@ A joint is sound when two texts side by side have exactly the tokens that they h
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from leadline.core.types import Ids, Indices
 
+T = TypeVar("T", bound=Hashable)
 ANCHORS = ("\n", "a", ".")
 FOLLOWER = "A"
 IN_WORD_TRIALS = 64
@@ -63,7 +64,7 @@ class ContextTokenizer:
         if found is None:
             if len(self._encoded) >= CACHED_TEXTS:
                 self._encoded.clear()
-            found = self._encoded[key] = self._encode_first(text, followed) if first else self._inside(text, followed)
+            found = self._encoded[key] = self._encode(text, first, followed)
         return found
 
     def encode_ahead(self, texts: Sequence[str]) -> None:
@@ -103,7 +104,7 @@ class ContextTokenizer:
 
     def encode_between(self, text: str) -> Ids:
         """The ids of a text that other text precedes and follows; not cached."""
-        return self._inside(text, followed=text[-1:].isspace())
+        return self._encode(text, first=False, followed=text[-1:].isspace())
 
     def ends(self, text: str, *, first: bool = False) -> Sequence[int] | None:
         """The character at which each token of `text` ends; None when the tokenizer does not say."""
@@ -169,14 +170,15 @@ class ContextTokenizer:
     def _follower(self) -> list[int]:
         return self._anchor(ANCHORS[0] + FOLLOWER)[len(self._anchor(ANCHORS[0])) :]
 
-    def _inside(self, text: str, followed: bool) -> Ids:
+    def _encode(self, text: str, first: bool, followed: bool) -> Ids:
         """Line breaks at the end of a text often become one token, and several when a word follows them."""
+        encode = self.tokenizer.encode if first else self._after_anchor
         if followed:
             follower = self._follower()
-            ids = self._after_anchor(text + FOLLOWER)
+            ids = encode(text + FOLLOWER)
             if ids[-len(follower) :].tolist() == follower:
                 return ids[: -len(follower)]
-        return self._after_anchor(text)
+        return encode(text)
 
     def _after_anchor(self, text: str) -> Ids:
         if not text:
@@ -186,14 +188,6 @@ class ContextTokenizer:
             ids = self.tokenizer.encode(anchor + text)
             if len(ids) > len(lead) and ids[: len(lead)].tolist() == lead:
                 return ids[len(lead) :]
-        return self.tokenizer.encode(text)
-
-    def _encode_first(self, text: str, followed: bool) -> Ids:
-        if followed:
-            follower = self._follower()
-            ids = self.tokenizer.encode(text + FOLLOWER)
-            if ids[-len(follower) :].tolist() == follower:
-                return ids[: -len(follower)]
         return self.tokenizer.encode(text)
 
     def _ends_inside(self, text: str) -> list[int] | None:
@@ -230,10 +224,12 @@ class JointTable:
 
     def __init__(self, pieces: Sequence[str], ids: Ids, starts: Indices) -> None:
         """The table of pieces whose tokens are ids[starts[i] : starts[i + 1]]."""
-        lasts, self._last = _numbered(ids[np.maximum(starts[1:] - 1, 0)], [piece[-1:] for piece in pieces])
-        firsts, self._first = _numbered(ids[np.minimum(starts[:-1], len(ids) - 1)], [piece[:1] for piece in pieces])
-        self._last *= firsts
-        self._table = np.zeros(lasts * firsts if lasts * firsts <= MOST_PAIRS else 0, np.int8)
+        last_ids, first_ids = ids[np.maximum(starts[1:] - 1, 0)], ids[np.minimum(starts[:-1], len(ids) - 1)]
+        lasts, self._last = number_distinct(zip(last_ids.tolist(), (piece[-1:] for piece in pieces), strict=True))
+        firsts, self._first = number_distinct(zip(first_ids.tolist(), (piece[:1] for piece in pieces), strict=True))
+        self._last *= len(firsts)
+        size = len(lasts) * len(firsts)
+        self._table = np.zeros(size if size <= MOST_PAIRS else 0, np.int8)
         self._pairs, self._verdicts = np.zeros(0, np.int64), np.zeros(0, np.int8)
         """Where there is no whole table: pairs with a verdict, ascending."""
 
@@ -267,8 +263,8 @@ class JointTable:
         self._pairs, self._verdicts = all_pairs[order], np.concatenate([self._verdicts, verdicts])[order]
 
 
-def _numbered(tokens: Ids, characters: Sequence[str]) -> tuple[int, Indices]:
-    """How many distinct pairs of a token and a character there are, and a number for each pair."""
-    known: dict[tuple[int, str], int] = {}
-    numbers = [known.setdefault(pair, len(known)) for pair in zip(tokens.tolist(), characters, strict=True)]
-    return len(known), np.array(numbers, np.int64)
+def number_distinct(values: Iterable[T]) -> tuple[list[T], Indices]:
+    """The distinct values in the order they come first, and the number of each value among them."""
+    known: dict[T, int] = {}
+    numbers = [known.setdefault(value, len(known)) for value in values]
+    return list(known), np.array(numbers, np.int64)
