@@ -14,6 +14,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
 from leadline.results.sentences import effective_warning, length_range, reached_lengths
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length, isotonic_decreasing
+from leadline.stats.marginals import marginals
 from leadline.stats.observations import Observations, parts_by_depth
 from leadline.stats.ruler_summary import ruler_average, ruler_average_estimate
 from support.planted import DEPTHS, LENGTHS, planted
@@ -290,3 +291,27 @@ def test_averages_from_samples_come_with_intervals() -> None:
     fresh = planted(np.full((4, 11), 0.8), 20, np.random.default_rng(1), lengths=LENGTHS[:4])
     wide, narrow = ruler_average_estimate(nested).average, ruler_average_estimate(fresh).average
     assert wide.interval.half_width > 2 * narrow.interval.half_width
+
+
+@pytest.mark.parametrize("chance", [0.6, 0.95, 0.99])
+def test_intervals_of_averages_hold_near_a_perfect_score_too(chance: float) -> None:
+    truth = chance * np.array([1.0, 0.97, 0.9, 0.8])
+    rising = np.array([1, 2, 3, 4]) / 10
+    right = np.zeros(3)
+    for number in range(100):
+        surface = np.repeat(truth[:, None], 11, axis=1)
+        found = ruler_average_estimate(planted(surface, 4, np.random.default_rng(number), lengths=LENGTHS[:4]))
+        right += [
+            e.interval.holds(t)
+            for e, t in zip(found, (truth.mean(), rising @ truth, rising[::-1] @ truth), strict=True)
+        ]
+    assert (right >= 88).all()  # 95 expected
+
+
+def test_averages_of_perfect_scores_have_an_interval_within_the_scale() -> None:
+    surface = np.ones((4, 11))
+    for found in ruler_average_estimate(planted(surface, 3, np.random.default_rng(0), lengths=LENGTHS[:4])):
+        assert (found.mean, found.interval.high, found.n) == (1.0, 1.0, 132)
+        assert 0.9 < found.interval.low < 0.99
+    one = planted(surface[:1], 3, np.random.default_rng(0), lengths=LENGTHS[:1])
+    assert ruler_average_estimate(one).average == marginals(one, ("length",))[0].estimate

@@ -115,8 +115,10 @@ def diagnose(data: Observations, *, permutations: int = 2000) -> Diagnosis:
         seen = {"mean": float(surface.total.sum() / surface.n.sum())}
         behind = _behind(surface, design_effect)
         return Diagnosis("irregular", (MapFinding("irregular", seen),), weights, int(surface.n.sum()), behind)
-    findings = [_finding(kind, fits, by_kind[kind], share[kind], surface, contrast) for kind in ranked[:2]]
-    findings = [_with_lowest_mean(f, surface, design_effect) if f.kind == "healthy" else f for f in findings]
+    findings = [
+        _finding(kind, fits, by_kind[kind], share[kind], surface, contrast, design_effect) for kind in ranked[:2]
+    ]
+    findings = [_with_lowest_mean(f, data) if f.kind == "healthy" else f for f in findings]
     if share[ranked[0]] >= SURE:
         findings = findings[:1]
     else:
@@ -267,12 +269,14 @@ def _finding(
     weight: float,
     surface: Surface,
     contrast: Contrast | None,
+    design_effect: float,
 ) -> MapFinding:
     """A label with its numbers, from the shape that describes it best."""
     seen = {"weight": round(weight, 4), "mean": float(surface.total.sum() / surface.n.sum())}
     best = fits[shapes[0]]
     if kind == "cliff":
-        return MapFinding(kind, seen | (_cliff(best, surface) if best.shape == "step" else _steep(best, surface)))
+        fall = _cliff(best, surface, design_effect) if best.shape == "step" else _steep(best, surface)
+        return MapFinding(kind, seen | fall)
     seen |= best.details
     if kind == "smooth decay":
         by_length = best.predicted.mean(axis=1)
@@ -286,17 +290,19 @@ def _finding(
     return MapFinding(kind, seen)
 
 
-def _with_lowest_mean(found: MapFinding, surface: Surface, design_effect: float) -> MapFinding:
-    """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be."""
-    samples = float(surface.n.sum())
-    low = wilson(float(surface.total.sum()) / design_effect, samples / design_effect).low
+def _with_lowest_mean(found: MapFinding, data: Observations) -> MapFinding:
+    """A healthy map whose samples are too few to show that it is above the threshold says how low its mean may be.
+    Where no answer varies, a document counts as one answer."""
+    counted = with_depth(data)
+    effect = length_means(counted)[2].design_effect or len(counted) / len(np.unique(counted.cluster))
+    low = wilson(float(counted.value.sum()) / effect, len(counted) / effect).low
     return found if low >= HEALTHY else replace(found, statistic={**found.statistic, "may_be": low})
 
 
-def _cliff(found: Fit, surface: Surface) -> dict[str, float]:
+def _cliff(found: Fit, surface: Surface, design_effect: float) -> dict[str, float]:
     assert found.profile is not None
     # Every fall within 3.84 / 2 of the best log-likelihood: a 95 % profile interval, in whole lengths.
-    close = np.flatnonzero(2 * (found.profile.max() - found.profile) < 3.84)
+    close = np.flatnonzero(2 * (found.profile.max() - found.profile) / design_effect < 3.84)
     low, high = float(surface.lengths[close[0]]), float(surface.lengths[close[-1] + 1])
     before, after = found.details["before"], found.details["after"]
     may_be_decay = close[0] == len(surface.lengths) - 2 and after > before / 10

@@ -7,16 +7,16 @@ Beside it, the longest length that keeps a share of the row's own score at its s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_length
-from leadline.stats.intervals import CONFIDENCE, Estimate, Interval, t_quantile
-from leadline.stats.marginals import GroupMeans, length_means, marginals, overall_means
-from leadline.stats.observations import Failures, FloatArray, Observations, parts_by_category, parts_by_task
+from leadline.stats.intervals import Estimate
+from leadline.stats.marginals import GroupMeans, estimate_of, length_means, marginals, overall_means
+from leadline.stats.observations import Failures, FloatArray, IntArray, Observations, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -50,8 +50,13 @@ def ruler_average_estimate(data: Observations, *, failures: Failures = "excluded
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="wAvg")
     lengths, _, groups = length_means(counted)
+    if len(lengths) == 1:
+        return RulerAverages(*[marginals(counted, ("length",))[0].estimate] * 3)
     whole = overall_means(counted)
-    return RulerAverages(*(_weighted(groups, weights, whole) for weights in _weights(len(lengths))))
+    unit = bool(np.all((counted.value >= 0) & (counted.value <= 1)))
+    shared = len(np.unique(counted.cluster)) < len(counted)
+    made = [estimate_of(_weighted(groups, w, whole), 0, unit=unit, shared=shared) for w in _weights(len(lengths))]
+    return RulerAverages(*(replace(one, n=int(whole.n[0]), n_clusters=int(whole.n_clusters[0])) for one in made))
 
 
 def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -59,13 +64,22 @@ def _weights(count: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     return np.full(count, 1 / count), rising, rising[::-1]
 
 
-def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> Estimate:
-    mean = float(weights @ groups.means)
-    deviation = float(np.sqrt(weights @ groups.covariance @ weights))
-    half = t_quantile(CONFIDENCE, max(float(whole.degrees[0]), 1.0)) * deviation
-    interval = Interval(mean - half, mean + half, CONFIDENCE, "t over documents")
-    clusters = int(whole.n_clusters[0])
-    return Estimate(mean, interval, int(whole.n[0]), clusters)
+def _weighted(groups: GroupMeans, weights: FloatArray, whole: GroupMeans) -> GroupMeans:
+    """The weighted mean as one group, of as many samples and documents as a plain mean would need to vary as much."""
+
+    def worth(counts: IntArray) -> float:
+        return 1 / float(weights**2 @ (1 / counts))
+
+    samples, documents = worth(groups.n), min(worth(groups.n_clusters), float(whole.n_clusters[0]))
+    return replace(
+        whole,
+        means=np.array([round(float(weights @ groups.means), 12)]),  # weights add up to nearly 1
+        variances=np.array([weights @ groups.covariance @ weights]),
+        row_variances=np.array([weights**2 @ groups.row_variances]),
+        degrees=np.maximum(whole.degrees, 1.0),
+        n=np.array([round(samples)]),
+        n_clusters=np.array([round(documents)]),
+    )
 
 
 # --- Effective length by RULER's rule
