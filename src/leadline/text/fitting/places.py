@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -37,13 +38,19 @@ class Boundaries:
         taken = _ascending(self.free[self._nearest_free(want, cut_tokens, tail, tail)] for want in wanted)
         if not cut_tokens:
             return taken, last
-        candidates = [last]
-        if end in taken:
-            before = self.free[max(tail - CUT_PLACES - len(wanted), 0) : tail]
-            candidates = [place for place in reversed(before) if place not in taken][:CUT_PLACES] or [last]
-        found = [(self._places_beside(place, wanted, cut_tokens), place) for place in candidates]
-        (_, places), cut_place = min(found, key=lambda one: one[0][0])
-        return places, cut_place
+        before = self.free[max(tail - CUT_PLACES - len(wanted), 0) : tail] if end in taken else []
+        candidates = [place for place in reversed(before) if place not in taken][:CUT_PLACES]
+        if not candidates:
+            return self._places_beside(last, wanted, cut_tokens)[1], last
+        # Facts before all candidates have their places, wherever the cut piece is.
+        first = bisect_left(self.free, candidates[-1])
+        early = len(list(takewhile(lambda want: bisect_left(self.free_tokens, want) < first, wanted)))
+        missed = max(
+            (abs(self.tokens[place] - want) for place, want in zip(taken[:early], wanted, strict=False)), default=0
+        )
+        found = [(self._places_beside(place, wanted[early:], cut_tokens), place) for place in candidates]
+        (_, places), cut_place = min(found, key=lambda one: max(one[0][0], missed))
+        return (*taken[:early], *places), cut_place
 
     def _places_beside(self, cut_place: int, wanted: Sequence[float], cut_tokens: int) -> tuple[float, tuple[int, ...]]:
         """By how much the worst placed fact misses its position, and the places of facts, when the cut piece is at
