@@ -38,7 +38,7 @@ class LightShip(leadline.Task):
         number = str(leadline.rng(seed, name).randrange(1000, 10000))
         fact = leadline.Fact("ship", f"The light ship has the number {number}.", cell.depth or 0.0, cell.length)
         question = leadline.Question(
-            cell=cell, text="\n\nQuestion: Which number has the light ship?", answer_prefix="The number is",
+            cell=cell, text="\n\nQuestion: What is the number of the light ship?", answer_prefix="The number is",
             targets=(number,), allowance=16, scorers=(f"{__file__}:FirstWord", "match.all"), facts=("ship",),
         )  # fmt: skip
         filler = leadline.open_source(f"{__file__}:weather_reports").filler(seed=cell.sample)

@@ -46,7 +46,13 @@ from leadline.results.progress import RunProgress
 from leadline.results.run import MetricName, Run, format_interval_kind
 from leadline.results.table import Table, Tally, wrong_answer_rows
 from leadline.results.totals import Receipts
-from leadline.results.verdict import format_design_effect, format_scorer_gaps, reading_warning, verdict
+from leadline.results.verdict import (
+    format_design_effect,
+    format_moved,
+    format_scorer_gaps,
+    reading_warning,
+    verdict,
+)
 from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import FEW_RARE
 from leadline.store.runs import read_records
@@ -224,6 +230,7 @@ def footnotes(run: Run) -> list[str]:
             worst = format_percent(whole.if_failed_wrong)
             line += f"; counted as wrong, overall accuracy would fall from {format_percent(whole.mean)}% to {worst}%"
         lines.append(f"{line}.")
+    lines += format_moved(run.table)
     lines += format_scorer_gaps(run.table)
     lines += mixed_variants(run.metrics.items())
     if run.no_context.tasks:
@@ -232,8 +239,8 @@ def footnotes(run: Run) -> list[str]:
         lines.append(f"{format_count(run.logprobs.failed, 'document')} gave no log-probabilities.")
     if len(cells) >= MANY_CELLS:
         lines.append(
-            f"Intervals are not adjusted for multiple comparisons: of {len(cells):,} cells about "
-            f"{round(0.05 * len(cells)):,} are expected to lie outside theirs."
+            "Intervals are not adjusted for multiple comparisons: the true value of about "
+            f"{round(0.05 * len(cells)):,} of {len(cells):,} cells is expected outside its interval."
         )
     if run.logprobs and min(e.n_clusters for one in run.logprobs.estimates.values() for e in one.values()) < FEW_RARE:
         lines.append(

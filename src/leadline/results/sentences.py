@@ -222,7 +222,10 @@ def format_wanted(line: Threshold) -> str:
 def format_gate(result: GateResult) -> str:
     """`fail: task:vt, length:128k`: the verdict and the checks that gave it."""
     if result.verdict == "pass":
-        return f"pass: all {len(result.checks)} checks lie above their bounds"
+        count = len(result.checks)
+        return "pass: " + (
+            f"all {count} checks lie above their bounds" if count > 1 else "the check lies above its bound"
+        )
     return f"{result.verdict}: {_deciding_checks(result)}"
 
 

@@ -220,7 +220,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     if found.bound == "at least" and found.low_open and not exceptions:  # an interval that says nothing
         up_to = f"at every length measured, up to {format_tokens(found.length)}"
         return f"reaches the threshold ({format_threshold(found)}) {up_to}, but on too few samples to be sure{spread}."
-    fails = first_failure(found) or ": it never fell below the threshold at any length measured"
+    fails = first_failure(found) or ": no measured length is below the threshold"
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
@@ -243,10 +243,18 @@ def format_design_effect(run: Run) -> str:
     unseen = ""
     if found.unseen is not None:
         unseen = (
-            f" No haystack was lost whole; up to {format_percent(found.unseen)}% of them could be without one among "
-            f"these {found.documents:,}, and the intervals cannot say."
+            f" No haystack has only wrong answers; if up to {format_percent(found.unseen)}% of haystacks had, these "
+            f"{found.documents:,} could still have missed them, and the intervals do not cover that."
         )
-    return f"{share}, {found.size:.3g} each: {effect}, worth about {worth}.{unseen}{_few_documents(run)}"
+    return f"{share}: {effect}, worth about {worth}.{unseen}{_few_documents(run)}"
+
+
+def format_moved(table: Table) -> list[str]:
+    """That samples are counted at another depth than the one asked for; empty if none is."""
+    if not table.moved:
+        return []
+    samples = format_count(table.moved, "sample")
+    return [f"{samples} counted at the depth nearest to the fact: no sentence ended nearer to the one asked for."]
 
 
 def _few_documents(run: Run) -> str:
@@ -337,11 +345,7 @@ def _not_measured(run: Run) -> list[str]:
     empty = sum(t.estimate is None for t in table.cells.values())
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
-    if table.moved:
-        lines.append(
-            f"{format_count(table.moved, 'sample')} counted at the depth of the grid nearest to the fact: no sentence "
-            "ended within half a row of the depth asked for."
-        )
+    lines += format_moved(table)
     if whole.failed:
         cut = f", {run.totals.truncated:,} of them not read as sent" if run.totals.truncated else ""
         lines.append(

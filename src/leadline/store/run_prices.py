@@ -36,7 +36,7 @@ def check_budget(text: str, tariff: Tariff | None) -> float | None:
         raise UsageError(
             "a budget needs prices",
             where="--budget",
-            fix="add --prices FILE; docs/prices.md shows a file of five lines",
+            fix="add --prices FILE: date = 2026-11-01 and, under [models.NAME], input and output of a million tokens",
         )
     if currency and tariff.currency and currency != tariff.currency:
         raise UsageError(

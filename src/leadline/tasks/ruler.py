@@ -106,7 +106,7 @@ RULER_ORIGINAL = Suite(
 )
 RULER_QUICK = Suite(
     name="ruler-quick",
-    summary="the same at a twentieth of the reading: 25 documents each, asked at five depths",
+    summary="the tasks of `ruler` at a twentieth of its reading: 25 documents each, asked at five depths",
     values={"tasks": _tasks(LISTS), "lengths": LENGTHS, "samples": 25, "depths": 5, "reading": "shared"},
 )
 RULER_1M = Suite(

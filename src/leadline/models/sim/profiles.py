@@ -87,7 +87,7 @@ NAMES = {
     "flaky": "right, but a share `rate` of requests fails",
     "refuses": "declines every question",
     "empty": "answers nothing",
-    "wanders": "talks of something else",
+    "wanders": "talks about something else",
     "cuts-off": "introduces its answer until its tokens are used up",
     "judge": "a judge of answers, with a known `sensitivity` and `specificity`",
 }
