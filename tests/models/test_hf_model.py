@@ -111,6 +111,24 @@ def test_a_template_that_is_not_there_is_an_error_and_not_completion_form(tmp_pa
             opened(f"hf:{folder}?template={named}")
 
 
+def test_an_answer_is_not_begun_for_a_model_that_thinks_first(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    assert opened(f"hf:{folder}").frame.prefill
+    assert not opened(f"hf:{folder}?thinking=on").frame.prefill
+    (folder / "chat_template.jinja").write_text(CHAT.replace("assistant\n", "assistant\n<think>\n"))
+    model = opened(f"hf:{folder}")
+    assert not model.frame.prefill
+    assert any("not prefilled" in note for note in model.card.notes)
+
+
+def test_a_template_in_a_file_of_its_own_knows_the_special_tokens_of_the_model(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model")
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"bos_token": "<s>"}))
+    (tmp_path / "mine.jinja").write_text("{{ bos_token }}" + CHAT)
+    assert opened(f"hf:{folder}?template={tmp_path / 'mine.jinja'}").frame.before.startswith("<s>")
+
+
 def test_a_text_without_template_has_an_answer_although_the_template_begins_with_thinking(tmp_path: Path) -> None:
     folder = model_folder(tmp_path)
     (folder / "chat_template.jinja").write_text(CHAT.replace("assistant\n", "assistant\n<think>\n"))

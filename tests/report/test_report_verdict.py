@@ -92,7 +92,9 @@ def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
 def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) -> None:
     records = list(planted_records(perfect, samples=5))
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=5, window=65536)))
-    assert said.claim.startswith("Can use at least 128k tokens, more than the 64k it claims: no measured length is below")
+    assert said.claim.startswith(
+        "Can use at least 128k tokens, more than the 64k it claims: no measured length is below"
+    )
     records = list(planted_records(cliff, samples=5))
     said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
     assert said.claim.startswith("Can use 32k tokens, more than the 16k it claims (95%: 32k to 64k); it fails at 64k")

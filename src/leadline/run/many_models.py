@@ -29,8 +29,10 @@ from leadline.run.engine import CheckModel, carry_out, checked
 from leadline.run.events import Event
 from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
-from leadline.stats.intervals import Estimate, mean_interval
+from leadline.stats.intervals import Estimate
 from leadline.stats.logprobs import estimate, metric_of
+from leadline.stats.marginals import marginals
+from leadline.stats.observations import observations
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import count_done, read_records
 from leadline.store.submissions import MetricScore, SubmissionEntry
@@ -251,8 +253,7 @@ def _scores(records: list[Record]) -> dict[str, MetricScore]:
     found = {name: _metric_score(estimate((r for r in records if r.wants_logprobs), name), name) for name in names}
     asked = [r for r in records if not r.wants_logprobs and r.score is not None and NO_CONTEXT not in r.labels]
     if asked:
-        answers = mean_interval([r.score for r in asked if r.score is not None], [r.cluster for r in asked])
-        found[ACCURACY] = _metric_score(answers, ACCURACY)
+        found[ACCURACY] = _metric_score(marginals(observations(asked), ())[0].estimate, ACCURACY)
     return found
 
 

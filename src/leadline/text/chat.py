@@ -146,10 +146,12 @@ class ChatTemplate:
     """Turns that many templates refuse, and most conversations do without."""
 
     @classmethod
-    def load(cls, path: Path) -> ChatTemplate | None:
-        """The template of a model folder (or a .jinja file), or None when it has none."""
+    def load(cls, path: Path, model: Path | None = None) -> ChatTemplate | None:
+        """The template of a model folder, or None when it has none. A .jinja file is used with the special tokens of
+        the model's folder, or of its own."""
         if path.is_file() and path.suffix != ".json":
-            return cls(read_text(path, error=TokenizerError), where=str(path))
+            bos, eos = (special_token(model or path.parent, name) for name in ("bos_token", "eos_token"))
+            return cls(read_text(path, error=TokenizerError), bos, eos, where=str(path))
         folder = path if path.is_dir() else path.parent
         config = _read_json(folder / "tokenizer_config.json")
         source = _template_text(config.get("chat_template"))
@@ -316,3 +318,11 @@ def split_thinking(text: str, *, opened: bool | None = False) -> tuple[str, str]
 def opens_thinking(text: str) -> bool:
     """Whether the end of a prompt leaves the model inside its thinking."""
     return any(text.rfind(begin) > text.rfind(end) for begin, end in TAGS)
+
+
+NOT_PREFILLED = "the start of the answer is at the end of the user's turn: the answer is not prefilled"
+
+
+def can_prefill(frame: Frame, thinking: bool | None) -> bool:
+    """Not for thinking models: the prefix of the answer would be inside the thinking, or suppress it."""
+    return not thinking and not opens_thinking(frame.after)

@@ -21,7 +21,16 @@ from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.load import Loaded, stop_tokens, window_of
 from leadline.models.hf.memory import BYTES, GIB, DecoderShape, DocumentReading, forecast
-from leadline.text.chat import ChatTemplate, adds_bos, completion_frame, opens_thinking, special_token, split_thinking
+from leadline.text.chat import (
+    NOT_PREFILLED,
+    ChatTemplate,
+    adds_bos,
+    can_prefill,
+    completion_frame,
+    opens_thinking,
+    special_token,
+    split_thinking,
+)
 from leadline.text.tokenizers import FileTokenizer, find_tokenizer_file
 
 if TYPE_CHECKING:
@@ -42,7 +51,7 @@ class _Texts:
         self._options = options
         self._folder = Path(options.tokenizer).expanduser() if options.tokenizer else folder
         named = Path(options.template).expanduser() if options.template else self._folder
-        self._template = ChatTemplate.load(named) if named.exists() else None
+        self._template = ChatTemplate.load(named, self._folder) if named.exists() else None
         if options.template and self._template is None:
             raise TokenizerError(f"there is no chat template at {named}", where="template")
         self.tokenizer: FileTokenizer = FileTokenizer(find_tokenizer_file(self._folder))
@@ -59,7 +68,8 @@ class _Texts:
         if template is None or options.form == "completion":
             return self.plain
         thinking = None if options.thinking is None else options.thinking == "on"
-        return template.frame(thinking=thinking, prefill=True)
+        frame = template.frame(thinking=thinking, prefill=True)
+        return frame if can_prefill(frame, thinking) else template.frame(thinking=thinking, prefill=False)
 
     def close(self) -> None:
         pass
@@ -212,6 +222,8 @@ class HFModel(_Texts):
             notes.append(f"fused kernels: {', '.join(self.engine.fused)}")
         if self.frame.form == "completion":
             notes.append("completion form: no chat template")
+        elif not self.frame.prefill:
+            notes.append(NOT_PREFILLED)
         if loaded.window_note:
             notes.append(loaded.window_note)
         if support.way:

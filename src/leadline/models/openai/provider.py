@@ -45,9 +45,9 @@ from leadline.models.openai.requests import (
     server_nll,
     thinking_fields,
 )
-from leadline.models.openai.template import FrameFinder, can_prefill
+from leadline.models.openai.template import FrameFinder
 from leadline.models.openai.tokenizer import ServerTokenizer, find_tokenizer
-from leadline.text.chat import adds_bos, completion_frame, opens_thinking, special_token
+from leadline.text.chat import NOT_PREFILLED, adds_bos, can_prefill, completion_frame, opens_thinking, special_token
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
@@ -333,9 +333,7 @@ class OpenAIModel:
             if frame.prefill and options.prefill == "auto" and not can_prefill(frame, thinking):
                 frame, notes = finder.chat(prefill=False)
             if not frame.prefill:
-                self._notes.append(
-                    "the start of the answer is at the end of the user's turn: the answer is not prefilled"
-                )
+                self._notes.append(NOT_PREFILLED)
         self._notes.extend(notes)
         return frame
 

@@ -22,7 +22,7 @@ from leadline.core.types import Frame
 from leadline.models.openai.discovery import ServerInfo, ask_json
 from leadline.models.openai.http import HttpClient
 from leadline.models.openai.tokenizer import ANYWAY, ServerTokenizer
-from leadline.text.chat import ChatTemplate, completion_frame, opens_thinking
+from leadline.text.chat import ChatTemplate, completion_frame
 
 Messages = list[dict[str, str]]
 _PREFILL_MARK = "\u2063begun-answer\u2063"
@@ -179,8 +179,3 @@ def prefill_fields(kind: str) -> dict[str, bool]:
 
 def _render_fields(messages: Sequence[dict[str, str]]) -> dict[str, bool]:
     return prefill_fields("vllm") if messages[-1]["role"] == "assistant" else {}
-
-
-def can_prefill(frame: Frame, thinking: bool | None) -> bool:
-    """Not for thinking models: the prefix would be inside the thinking, or suppress it."""
-    return not thinking and not opens_thinking(frame.after)
