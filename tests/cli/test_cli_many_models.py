@@ -10,8 +10,7 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.cli.progress import ManyModelsListener, ProgressLines
 from leadline.core.errors import LeadlineError
-from leadline.run.events import Started, Stopping
-from leadline.run.many_models import ModelEnded, ModelRun, ModelRunResult
+from leadline.run.events import ModelEnded, ModelRun, ModelRunResult, Started, Stopping
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission

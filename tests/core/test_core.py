@@ -114,6 +114,8 @@ def test_an_unknown_key_asks_what_was_meant() -> None:
         {"tasks": ["niah", "niah"]},
         {"lengths": []},
         {"depths": []},
+        {"depths": "sigmoid:1001"},  # keys of samples have four decimals
+        {"depths": "0.10001,0.10002"},
     ],
 )
 def test_a_wrong_value_is_one_clear_error(change: dict[str, object]) -> None:

@@ -13,8 +13,8 @@ from leadline.core.errors import Interrupted, RunStopped
 from leadline.core.spec import Spec, make_spec
 from leadline.results.run import Run, load_run
 from leadline.run.engine import measure
-from leadline.run.events import Answered, Event, Started
-from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, _ModelPool, measure_all
+from leadline.run.events import Answered, Event, ManyModelsEvent, ModelEnded, ModelRun, ModelStarted, Started
+from leadline.run.many_models import _ModelPool, measure_all
 from leadline.run.stopping import Stop
 from leadline.store.manifest import MANIFEST
 from leadline.store.runs import RECORDS, read_records

@@ -23,7 +23,8 @@ from leadline.core.spec import NamedModel, load_spec, parse_models, read_models
 from leadline.results.summary import totals_values
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel
-from leadline.run.many_models import ModelRun, ModelRunResult, is_complete, measure_all, submission_entries
+from leadline.run.events import ModelRun, ModelRunResult
+from leadline.run.many_models import is_complete, measure_all, submission_entries
 from leadline.stats.logprobs import metric_of
 from leadline.store.manifest import now
 from leadline.store.runs import slug, without_brackets

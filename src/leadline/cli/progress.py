@@ -17,8 +17,20 @@ from leadline.cli.output import say, warn
 from leadline.core.errors import Interrupted
 from leadline.core.format import format_duration, sanitise, sanitise_lines
 from leadline.results.progress import RunProgress, SampleCounter
-from leadline.run.events import Answered, Event, Note, Pending, RuleChecked, Started, Stopping, Waiting
-from leadline.run.many_models import ManyModelsEvent, ModelEnded, ModelRunResult, ModelStarted
+from leadline.run.events import (
+    Answered,
+    Event,
+    ManyModelsEvent,
+    ModelEnded,
+    ModelRunResult,
+    ModelStarted,
+    Note,
+    Pending,
+    RuleChecked,
+    Started,
+    Stopping,
+    Waiting,
+)
 
 LINE_SECONDS = 10.0
 """Between two lines where there is no terminal."""

@@ -68,6 +68,13 @@ def parse_lengths(value: Any) -> tuple[int, ...]:
 
 def parse_depths(value: Any) -> tuple[float, ...]:
     """`5`: evenly spaced. `sigmoid:11`: denser at both ends. `0.1..0.6:32`: a range. `0,0.5,1`: a list."""
+    depths = _depths(value)
+    if len({f"{depth:.4f}" for depth in depths}) < len(depths):  # as the keys of samples have them
+        raise UsageError("some depths are equal to four decimals", where="depths", fix="ask for fewer depths")
+    return depths
+
+
+def _depths(value: Any) -> tuple[float, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return even_depths(value)
     if isinstance(value, str):

@@ -8,9 +8,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from leadline.core.activity import longest_wait
+from leadline.core.errors import LeadlineError
 from leadline.core.records import Record
+
+if TYPE_CHECKING:
+    from leadline.core.spec import Spec
+    from leadline.results.run import Run
 
 FIRST_SECONDS = 5.0
 """How long nothing happens until it is said; then after twice as long, and so on."""
@@ -132,3 +138,39 @@ def saying_waits(listen: Listener) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
+
+
+# --- of a run of many models
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRun:
+    """A model under its name, its spec, and the folder of its run."""
+
+    name: str
+    spec: Spec
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRunResult:
+    """The run of a model, or the error that kept it from being measured."""
+
+    entrant: ModelRun
+    run: Run | None = None
+    error: LeadlineError | None = None
+    was_complete: bool = False
+    """Whether the run was complete before, so that the model was not opened."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStarted:
+    entrant: ModelRun
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEnded:
+    result: ModelRunResult
+
+
+ManyModelsEvent = Event | ModelStarted | ModelEnded

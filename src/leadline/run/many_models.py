@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from leadline.results.breakdowns import NO_CONTEXT
 from leadline.results.run import Run, load_run
 from leadline.run.allowance import AUTO
 from leadline.run.engine import CheckModel, carry_out, checked
-from leadline.run.events import Event
+from leadline.run.events import Event, ManyModelsEvent, ModelEnded, ModelRun, ModelRunResult, ModelStarted
 from leadline.run.plan import OpenModel, open_model, prepare
 from leadline.run.stopping import RESUME, Stop, stopping_on_signals
 from leadline.stats.intervals import Estimate
@@ -42,37 +42,6 @@ POLL_SECONDS = 0.2
 """A thread that waits without a timeout does not handle signals."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRun:
-    """A model under its name, its spec, and the folder of its run."""
-
-    name: str
-    spec: Spec
-    folder: Path
-
-
-@dataclass(frozen=True, slots=True)
-class ModelRunResult:
-    """The run of a model, or the error that kept it from being measured."""
-
-    entrant: ModelRun
-    run: Run | None = None
-    error: LeadlineError | None = None
-    was_complete: bool = False
-    """Whether the run was complete before, so that the model was not opened."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelStarted:
-    entrant: ModelRun
-
-
-@dataclass(frozen=True, slots=True)
-class ModelEnded:
-    result: ModelRunResult
-
-
-ManyModelsEvent = Event | ModelStarted | ModelEnded
 ManyModelsListener = Callable[[ManyModelsEvent], None]
 
 
