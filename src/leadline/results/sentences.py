@@ -139,7 +139,7 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
             f"{numbers['octaves_90_to_10']:.1f} doublings of length to fall from nine tenths to one tenth ({weight})"
         )
     if found.kind == "lost in the middle":
-        more = f"{100 * numbers['contrast']:.0f} more than"
+        more = f"{100 * numbers['contrast']:.0f} points more than"
         if not weight:
             return f"the ends of documents score {more} their middle (p = {numbers['p']:.2g})"
         return f"lost in the middle: the ends score {more} the middle, p = {numbers['p']:.2g} ({weight})"
