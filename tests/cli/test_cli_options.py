@@ -121,6 +121,8 @@ def test_several_tasks_may_be_given_also_from_files(tmp_path: Path) -> None:
     assert [t.title for t in made.tasks] == ["niah", "Mine[shade=red]", "Mine[shade=green]"]
     assert [t.title for t in spec(f"{path}:Mine").tasks] == ["Mine"]
     assert [t.title for t in spec(None, task=["niah"]).tasks] == ["niah"]
+    assert [t.title for t in spec("niah,vt").tasks] == ["niah", "vt"]
+    assert [t.title for t in spec(None, task=["niah,vt", f"{path}:Mine"]).tasks] == ["niah", "vt", "Mine"]
 
 
 @pytest.mark.parametrize(

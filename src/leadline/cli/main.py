@@ -64,6 +64,12 @@ OTHER_TOOLS = {
     "--base-url": "--model openai:NAME?base_url=URL",
     "--output": "--out",
     "--output-path": "--out",
+    "--batch-size": "--workers N for a server; in process batches are as large as memory allows",
+    "--device": "--model hf:NAME?device=cpu",
+    "--dtype": "--model hf:NAME?dtype=bf16",
+    "--gen-kwargs": "--model PROVIDER:NAME?max_tokens=N&temperature=T",
+    "--temperature": "--model openai:NAME?temperature=T",
+    "--apply-chat-template": "--model hf:NAME?form=chat, which is the default where the model has a template",
 }
 """Options that other tools have, and ours for the same purpose."""
 _NO_MEMORY = re.compile("failed to map segment|cannot allocate memory", re.IGNORECASE)

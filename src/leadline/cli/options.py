@@ -96,7 +96,7 @@ class RunOptions:
         list[str] | None,
         typer.Option(
             metavar="TASK",
-            help="A task by name, or from a file as ./mine.py:Mine. Repeatable. Replaces the tasks of a suite or spec.",
+            help="Tasks by name (niah,vt), or one of a file (./mine.py:Mine). Repeatable. Replaces those of a suite.",
         ),
     ] = None
     set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help=SET_HELP)] = None
@@ -189,7 +189,8 @@ def spec_of(flags: RunOptions) -> Spec:
     if limits:
         values["limits"] = {**values.get("limits", {}), **limits}
     if flags.task:
-        values["tasks"] = [*(values["tasks"] if where == "task" else ()), *flags.task]
+        named = [name for given in flags.task for name in _task_names(given)]
+        values["tasks"] = [*(values["tasks"] if where == "task" else ()), *named]
     if "tasks" not in values:
         raise UsageError("no task given", fix="name a suite, a task or a spec file, for example `leadline run niah`")
     if "model" not in values:
@@ -236,6 +237,11 @@ def with_rule(spec: Spec, until: str) -> Spec:
     return spec
 
 
+def _task_names(given: str) -> list[str]:
+    """`niah,vt` are two tasks; a path may have commas of its own."""
+    return [given] if ".py:" in given else given.split(",")
+
+
 def _values(what: str | None) -> tuple[dict[str, Any], str]:
     """The spec values of a suite, task or file, and where they come from."""
     if what is None:
@@ -245,9 +251,11 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
     if what in registry.names("suites"):
         suite: Suite = registry.find("suites", what)
         return dict(suite.values), f"suite {what}"
-    if what in registry.names("tasks") or ".py:" in what:
-        return {"tasks": [what]}, "task"
-    raise UnknownName("suite or task", what, [*registry.names("suites"), *registry.names("tasks")])
+    named, known = _task_names(what), registry.names("tasks")
+    unknown = [name for name in named if name not in known and ".py:" not in name]
+    if unknown:
+        raise UnknownName("suite or task", unknown[0], [*registry.names("suites"), *known])
+    return {"tasks": named}, "task"
 
 
 def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:

@@ -130,8 +130,15 @@ class ModelName:
         return cls(provider, name, dict(parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)))
 
 
+SERVERS = frozenset({"vllm", "sglang", "llamacpp", "llama.cpp", "ollama", "lmstudio", "tgi", "litellm"})
+"""Kinds of servers that other tools name as providers."""
+
+
 def provider(name: ModelName) -> ModelProvider:
     """The provider with its options, not yet opened. A function of a file is wrapped in the provider `function`."""
+    if name.provider in SERVERS and name.provider not in names("models"):
+        fix = f"write openai:{name.name}?base_url=http://127.0.0.1:8000/v1 with the address of the server"
+        raise UsageError(f"{name.provider} is a kind of server, not a provider", where="model", fix=fix)
     found = find("models", name.provider)
     options: Mapping[str, Any] = name.options
     is_provider = isinstance(found, ModelProvider) or (isinstance(found, type) and issubclass(found, ModelProvider))
