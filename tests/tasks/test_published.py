@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tarfile
 import zipfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,19 @@ def test_every_sample_of_the_file_is_asked_once(folder: Path) -> None:
     assert all(r.score == 1.0 and r.scores["longbench"].explanation == "qa_f1" for r in records)
     assert {r.labels["bin"] for r in records} == {"0-4k"}
     assert all(f"Who keeps lamp {int(r.labels['sample_id'], 16)}?" in r.question for r in records)
+
+
+def test_questions_about_one_text_are_one_cluster(tmp_path: Path) -> None:
+    rows = [longbench_row(n, 400) for n in range(6)]
+    for row in rows[:4]:
+        row["context"] = rows[0]["context"]
+    write_rows(tmp_path / "hotpotqa.jsonl", rows)
+    task = {"name": "longbench_dataset", "dataset": "hotpotqa", "data": str(tmp_path)}
+    records = run(tmp_path, task, model="sim:flaky?rate=0")
+    assert sorted(Counter(r.cluster for r in records).values()) == [1, 1, 4]
+    [score] = [one for one in load_run(tmp_path / "run").published if one.group == "all"]
+    assert score.score is not None
+    assert (score.score.n, score.score.n_clusters) == (6, 3)
 
 
 def test_a_few_samples_are_the_first_of_all(folder: Path) -> None:

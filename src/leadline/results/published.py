@@ -42,11 +42,15 @@ class GroupScore:
     """Of the same samples asked without their text (`--no-context`), where they were."""
 
 
+_ScoredText = tuple[float, str]
+"""A score, and the text that the question was about: several questions of qmsum or of a book are about one."""
+
+
 @dataclass(slots=True)
 class _Samples:
-    values: list[float] = field(default_factory=list)
-    uncut: list[float] = field(default_factory=list)
-    memory: list[float] = field(default_factory=list)
+    values: list[_ScoredText] = field(default_factory=list)
+    uncut: list[_ScoredText] = field(default_factory=list)
+    memory: list[_ScoredText] = field(default_factory=list)
     metrics: dict[str, None] = field(default_factory=dict)
     missing: int = 0
 
@@ -55,11 +59,11 @@ class _Samples:
         if score is None:
             self.missing += 1
             return
-        self.values.append(score)
+        self.values.append((score, record.cluster))
         if "fit" not in record.labels:
-            self.uncut.append(score)
+            self.uncut.append((score, record.cluster))
         if without is not None:
-            self.memory.append(without)
+            self.memory.append((without, record.cluster))
         self.metrics[scored_by(record)] = None
 
 
@@ -107,9 +111,8 @@ def _score(task: str, length: int, group: str, samples: _Samples) -> GroupScore:
     )
 
 
-def _estimate(values: Sequence[float]) -> Estimate | None:
-    # Every sample has a text of its own.
-    return mean_interval(values, [str(number) for number in range(len(values))]) if values else None
+def _estimate(scored: Sequence[_ScoredText]) -> Estimate | None:
+    return mean_interval([score for score, _ in scored], [text for _, text in scored]) if scored else None
 
 
 def means_over_tasks(scores: Sequence[GroupScore]) -> dict[tuple[int, str], float]:

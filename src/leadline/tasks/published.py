@@ -119,6 +119,7 @@ class PublishedTask(PublishedSamples, WordedTask):
                 labels={"sample_id": sample.id, **self.label(sample)},
                 match="any",
             ),
+            text=sample.context,
             overlong=self.fit,
             templated=self.templated(),
         )

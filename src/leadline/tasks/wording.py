@@ -17,7 +17,7 @@ from pydantic import Field, field_validator, model_validator
 from leadline.core.contracts import Source, Task
 from leadline.core.drafts import Composer, Draft, Fact, Filler, Overlong, Question
 from leadline.core.errors import UnknownName, UsageError
-from leadline.core.seeds import rng, seed_of
+from leadline.core.seeds import digest_text, rng, seed_of
 from leadline.core.types import Cell, Match, document_name
 from leadline.tasks.words import listed
 from leadline.text.sources import TextSource, Unit, open_source
@@ -181,11 +181,18 @@ class WordedTask(Task):
 
 
 def verbatim_draft(
-    head: str, question: Question, *, overlong: Overlong = "send", conversation: bool = False, templated: bool = True
+    head: str,
+    question: Question,
+    *,
+    text: str = "",
+    overlong: Overlong = "send",
+    conversation: bool = False,
+    templated: bool = True,
 ) -> Draft:
-    """A prompt that is sent as it is."""
+    """A prompt that is sent as it is. `text` is given where several questions may be about the same one."""
     name, asked = document_name((question.cell,)), (question,)
-    return Draft(name, name, head, None, (), asked, overlong, conversation=conversation, templated=templated)
+    cluster = f"{question.cell.task}/{question.cell.length}/{digest_text(text)}" if text else name
+    return Draft(name, cluster, head, None, (), asked, overlong, conversation=conversation, templated=templated)
 
 
 def _labelled(draft: Draft, where: str) -> Draft:
