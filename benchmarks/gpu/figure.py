@@ -30,14 +30,15 @@ def lines(results: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str,
     def add(shape: str, way: str, pairs: list[tuple[int, float]], text: str) -> None:
         found = [{"tokens": tokens, "seconds": seconds, "shape": shape, "way": way} for tokens, seconds in pairs]
         points.extend(found)
-        labels.append({**found[-1], "text": f"{shape}{text}"})
+        labels.append({**found[-1], "text": text})
 
     for long in results.values():
         if "read" not in long or "equal_to_resident" in long:
             continue
         shape, first, depths = long["shape"], long["lengths"][0], long["depths"]
         read = [(tokens, seconds) for tokens, seconds in long["read"] if tokens]
-        add(shape, "read once", [*read, (long["tokens"], long["seconds"])], f": {format_duration(long['seconds'])}")
+        end, whole = (long["tokens"], long["seconds"]), format_duration(long["seconds"])
+        add(shape, "read once", [*read, end], f"{shape}: {whole}")
         for short in results.values():
             if short.get("shape") != shape or "plain" not in short:
                 continue
@@ -47,13 +48,13 @@ def lines(results: dict[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str,
                     seconds += depths * once
                     pairs.append((length, seconds))
             if pairs:
-                add(shape, "plain loop", pairs, f", plain loop: {format_duration(seconds)}")
+                add(shape, "plain loop", pairs, f"plain loop: {format_duration(seconds)}")
     return points, labels
 
 
 def draw(folder: Path) -> Path:
     results = json.loads((folder / "results.json").read_text())
-    long = next(found for found in results.values() if "read" in found)
+    long = max((found for found in results.values() if "read" in found), key=lambda found: found["tokens"])
     points, labels = lines(results)
     shapes = list(dict.fromkeys(point["shape"] for point in points))
     colour = {"field": "shape", "type": "nominal", "legend": None, "scale": {"domain": shapes, "range": COLOURS}}

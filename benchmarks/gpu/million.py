@@ -47,7 +47,7 @@ def follow_reading(engine: Engine, every: int) -> list[tuple[int, float]]:
                 if before // every < read[0] // every:
                     synchronize()
                     found.append((read[0], time.perf_counter() - begin))
-                    say(f"  {read[0]:>9,} tokens after {found[-1][1]:.1f} s")
+                    say(f"  {read[0]:>9,} tokens after {found[-1][1]:.1f} s, peak {peak_bytes() / GIB:.1f} GiB")
         return got
 
     setattr(engine.reader, "run", counted)  # noqa: B010

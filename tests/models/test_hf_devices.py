@@ -51,7 +51,7 @@ def test_a_model_spread_over_places_is_read_once_with_the_answers_of_the_whole_o
 def test_every_device_has_its_part_of_the_store_and_its_own_limit() -> None:
     asked: list[tuple[str, int]] = []
 
-    def room(device: Any, used: int) -> int:
+    def room(cache: KVCache, device: Any, used: int) -> int:
         asked.append((device.type, used))
         return 10_000
 

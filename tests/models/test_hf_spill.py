@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -27,11 +30,11 @@ CLOSINGS = [random_ids(i, n) for i, n in enumerate([5, 7, 3, 12, 4, 9])]
 ROWS = rows_of(DOCUMENT, CUTS, CLOSINGS)
 
 
-def nothing_resident(device: Any, used: int) -> int:
+def nothing_resident(cache: KVCache, device: Any, used: int) -> int:
     return 0
 
 
-def one_layer_resident(device: Any, used: int) -> int:
+def one_layer_resident(cache: KVCache, device: Any, used: int) -> int:
     return 50_000 - used  # 300 tokens of a layer have 38,400 bytes in most of these models
 
 
@@ -42,6 +45,27 @@ def hidden_states(reader: Reader, document: Any = DOCUMENT, *, windows: bool = T
     batch = reader.open_rows(ROWS, room=1)
     own = [hidden for _, hidden in batch.read_own()]
     return torch.cat([*own, batch.advance(torch.full((len(ROWS), 1), 9))], 1)
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+@pytest.mark.parametrize("name", ["llama", "gemma3", "qwen3_next"])
+def test_closing_an_engine_frees_the_kv_cache_at_once(name: str) -> None:
+    engine = Engine(architecture(name), [])
+    engine.answer(DOCUMENT, [EngineRequest(cut, end, 2) for cut, end in zip(CUTS[1:], CLOSINGS[1:], strict=True)])
+    held = engine.reader.kv_cache
+    assert held is not None
+    alive = weakref.ref(held)
+    del held
+    engine.close()
+    assert alive() is None
 
 
 @pytest.mark.parametrize("room", [nothing_resident, one_layer_resident])
@@ -137,7 +161,7 @@ def test_float8_halves_the_store_keeps_numbers_near_and_is_on_every_record() -> 
 def test_the_spilled_store_in_float8_equals_the_resident_one_in_float8() -> None:
     reader = Reader(tiny("llama"), chunk=64)
     found = []
-    for room in (lambda device, used: None, nothing_resident):
+    for room in (None, nothing_resident):
         reader.forget()
         reader.new_kv_cache = partial(KVCache, room, fp8=True, block=32)
         found.append(hidden_states(reader))

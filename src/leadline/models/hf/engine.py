@@ -153,7 +153,7 @@ class Engine:
         shape, gpus = self._shape, {p.device: gpu_memory(p.device) for p in self.model.parameters()}
         activations = shape.activation_bytes(self.chunk, self._dtype)
 
-        def room(device: torch.device, used: int) -> int | None:
+        def room(cache: KVCache, device: torch.device, used: int) -> int | None:
             memory, held = gpus.get(device) or gpu_memory(device) or (None, 0)
             windows = 0
             if cache.cuts is not None:
@@ -161,8 +161,7 @@ class Engine:
             limit = room_for_layers(memory, held, activations, windows, resident=self.resident)
             return None if limit is None else limit - used
 
-        cache = KVCache(room, fp8=self.fp8)
-        return cache
+        return KVCache(room, fp8=self.fp8)
 
     @property
     def kv_bytes(self) -> int:

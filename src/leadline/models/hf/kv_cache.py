@@ -26,6 +26,7 @@ from leadline.models.hf.windows import LocalAttention
 
 KeysAndValues = tuple[Tensor, Tensor]
 """[1, key heads, tokens, width] each."""
+Room = Callable[["KVCache", torch.device, int], int | None]
 
 FP8 = torch.float8_e4m3fn
 FP8_LARGEST = 448.0
@@ -110,19 +111,17 @@ class KVCache:
     """Keys and values of the document tokens read so far: windows and resident layers on the device, the others in host
     memory.
 
-    `room` says how many further bytes of keys and values a device can take, given those it has; None for no limit.
+    `room` says how many further bytes of keys and values a device can take, given those it has; None for no limit. It
+    gets the KV cache as an argument: a function that refers to it would keep it on the GPU after its last use.
     """
 
-    def __init__(
-        self, room: Callable[[torch.device, int], int | None] | None = None, *, fp8: bool = False,
-        block: int = BLOCK_TOKENS,
-    ) -> None:  # fmt: skip
+    def __init__(self, room: Room | None = None, *, fp8: bool = False, block: int = BLOCK_TOKENS) -> None:
         self.length = 0  # tokens of the document that all layers hold
         self.capacity = 0
         self.cuts: tuple[int, ...] | None = None
         self.fp8 = fp8
         self.host = HostMemory()
-        self._room, self._block = room or (lambda device, used: None), block
+        self._room, self._block = room or (lambda cache, device, used: None), block
         self._layers: dict[int, DeviceLayer | HostLayer | WindowLayer] = {}
         self._fetchers: dict[torch.device, Fetcher] = {}
 
@@ -208,7 +207,7 @@ class KVCache:
         device = planes[0].device
         needed = sum(p.shape[1] * self.capacity * p.shape[3] * p.element_size() for p in planes)
         held = [layer for layer in self._layers.values() if isinstance(layer, DeviceLayer)]
-        room = self._room(device, sum(layer.bytes for layer in held if layer.planes[0].device == device))
+        room = self._room(self, device, sum(layer.bytes for layer in held if layer.planes[0].device == device))
         if room is None or needed <= room:
             try:
                 return DeviceLayer(planes, self.capacity)
