@@ -23,7 +23,8 @@ from shapes import DEPTHS, NEW
 
 from leadline.models.hf.attention import DocumentPass
 from leadline.models.hf.engine import Engine, EngineRequest
-from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, forecast
+from leadline.models.hf.forecast import DocumentReading, forecast
+from leadline.models.hf.memory import GIB, DecoderShape
 
 LENGTHS = 9
 

@@ -11,8 +11,9 @@ import torch
 
 from leadline.cli.main import run_command
 from leadline.core.errors import SourceError, UsageError
-from leadline.models.hf import host_memory, memory
-from leadline.models.hf.memory import GIB, DecoderShape, DocumentReading, Speed, check_fits, cost, longest_that_fits
+from leadline.models.hf import forecast, host_memory, memory
+from leadline.models.hf.forecast import DocumentReading, Speed, cost
+from leadline.models.hf.memory import GIB, DecoderShape, check_fits, longest_that_fits
 from support.tiny_models import model_folder
 
 LLAMA_8B = DecoderShape.of(
@@ -143,14 +144,14 @@ def test_weights_that_do_not_fit_at_all_are_sent_elsewhere() -> None:
 
 def test_a_million_tokens_spill_to_host_memory_and_the_plan_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(memory, "device_memory", lambda device: 139 * GIB)
-    monkeypatch.setattr(memory, "free_host_memory", lambda: 120 * GIB)
+    monkeypatch.setattr(forecast, "device_memory", lambda device: 139 * GIB)
+    monkeypatch.setattr(forecast, "free_host_memory", lambda: 120 * GIB)
     lengths = [4096 * 2**i for i in range(9)]
     nested = [DocumentReading(tuple((n - 56, 40, 16) for n in lengths for _ in range(11)))]
     speed = Speed(products=6e14, attention=6e14, decoding=3e12, host=51 * GIB)
 
     def words(**more: Any) -> tuple[str, ...]:
-        return memory.forecast(
+        return forecast.forecast(
             LLAMA_8B, nested, lambda: speed, dtype="bfloat16", weights=LLAMA_8B.parameters * 2, chunk=8192,
             devices=[torch.device("cuda")], where="8B", **more,
         )  # fmt: skip
@@ -161,7 +162,7 @@ def test_a_million_tokens_spill_to_host_memory_and_the_plan_says_how_much(monkey
     assert "time about 8 min 26 s for reading" in time
     assert "host memory" not in words(fp8=True)[0]
     assert "64.0 of the cache stay on the device" in words(resident=64 * GIB)[0]
-    monkeypatch.setattr(memory, "free_host_memory", lambda: 6 * GIB)
+    monkeypatch.setattr(forecast, "free_host_memory", lambda: 6 * GIB)
     with pytest.raises(UsageError, match=r"beside 2\.0 GiB of host memory") as caught:
         words()
     assert "store=fp8" in caught.value.fix
@@ -243,10 +244,10 @@ def test_the_plan_and_the_engine_put_the_same_layers_into_host_memory(
     for more in (0, each - 1, each, 2 * each - 1, layers * each):
         has = fixed + weights + windows + more
         monkeypatch.setattr(module, "gpu_memory", lambda device, has=has: (has, weights))
-        monkeypatch.setattr(memory, "device_memory", lambda device, has=has: has)
-        monkeypatch.setattr(memory, "free_host_memory", lambda: 120 * GIB)
-        monkeypatch.setattr(memory, "GIB", each)  # so that the plan counts in layers
-        [needed, _] = memory.forecast(
+        monkeypatch.setattr(forecast, "device_memory", lambda device, has=has: has)
+        monkeypatch.setattr(forecast, "free_host_memory", lambda: 120 * GIB)
+        monkeypatch.setattr(forecast, "GIB", each)  # so that the plan counts in layers
+        [needed, _] = forecast.forecast(
             shape, [reading], None, dtype="float32", weights=weights, chunk=64, devices=[torch.device("cuda")],
             where=name, fp8=fp8,
         )  # fmt: skip

@@ -30,11 +30,12 @@ from leadline.core.errors import (
 from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
-from leadline.models.hf import memory as forecast
+from leadline.models.hf import forecast
 from leadline.models.hf.decode import generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
+from leadline.models.hf.forecast import DocumentReading, Speed
 from leadline.models.hf.load import window_of
-from leadline.models.hf.memory import DecoderShape, DocumentReading, Speed
+from leadline.models.hf.memory import DecoderShape
 from leadline.models.hf.model import HFModel
 from support.tiny_models import CHAT, STOP, model_folder, random_ids, tiny
 

@@ -21,9 +21,10 @@ import torch
 from leadline.core.types import Continuation, TokenNLL
 from leadline.models.hf.attention import STEP
 from leadline.models.hf.decode import Generated, generate, generate_plain, plain_nll, shared_nll
+from leadline.models.hf.forecast import Speed
 from leadline.models.hf.host_memory import gpu_memory
 from leadline.models.hf.kv_cache import KVCache
-from leadline.models.hf.memory import ROWS_BYTES, SMALLEST_CHUNK, DecoderShape, Speed, room_for_layers
+from leadline.models.hf.memory import ROWS_BYTES, SMALLEST_CHUNK, DecoderShape, room_for_layers
 from leadline.models.hf.own_cache import OwnCacheReader
 from leadline.models.hf.parts import attend
 from leadline.models.hf.reader import PromptRow, Reader, rows_of

@@ -19,8 +19,9 @@ from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
 from leadline.models.hf import HF
 from leadline.models.hf.decode import Generated
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
+from leadline.models.hf.forecast import DocumentReading, forecast
 from leadline.models.hf.load import Loaded, stop_tokens, window_of
-from leadline.models.hf.memory import BYTES, GIB, DecoderShape, DocumentReading, forecast
+from leadline.models.hf.memory import BYTES, GIB, DecoderShape
 from leadline.text.chat import (
     NOT_PREFILLED,
     ChatTemplate,
