@@ -31,7 +31,7 @@ from leadline.core.records import Completion, Failure
 from leadline.core.registry import ModelName, provider
 from leadline.core.types import Cell, Continuation, Document, Probe, TokenNLL
 from leadline.models.hf import forecast
-from leadline.models.hf.decode import generate_plain
+from leadline.models.hf.decode import Generated, generate_plain
 from leadline.models.hf.engine import Engine, EngineAnswer, EngineRequest
 from leadline.models.hf.forecast import DocumentReading, Speed
 from leadline.models.hf.load import window_of
@@ -141,6 +141,35 @@ def test_a_text_without_template_has_an_answer_although_the_template_begins_with
     assert isinstance(said.outcome, Completion)
     assert (thought.outcome.text, said.outcome.thinking) == ("", "")
     assert said.outcome.text.strip() == thought.outcome.thinking != ""
+
+
+def test_a_record_says_where_the_answer_prefix_was_and_nothing_where_there_is_none(tmp_path: Path) -> None:
+    folder = model_folder(tmp_path)
+    for options, place in (("", "prefill"), ("?thinking=on", "appended")):
+        model = opened(f"hf:{folder}{options}")
+        doc = document(model, [50, 60])
+        probes = (doc.probes[0], replace(doc.probes[1], answer_prefix="w8"))
+        assert [answer.sent.prefix for answer in model.answer(doc, probes)] == ["none", place]
+
+
+@pytest.mark.parametrize(
+    ("ids", "said", "thought"),
+    [([20, 8, 9, 21, 10, 11], "w10w11", 4), ([20, 8, 9, 12], "", 4), ([10, 11], "w10w11", None)],
+)
+def test_the_tokens_of_thinking_are_counted_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ids: list[int], said: str, thought: int | None
+) -> None:
+    folder = model_folder(tmp_path)
+    words = (folder / "tokenizer.json").read_text().replace('"w20"', '"<think>"').replace('"w21"', '"</think>"')
+    (folder / "tokenizer.json").write_text(words)
+    model = opened(f"hf:{folder}")
+    monkeypatch.setattr(model.engine, "answer", lambda *_: [EngineAnswer(Generated(ids, stopped=True))])
+    doc = document(model, [50])
+    [answer] = model.answer(doc, doc.probes)
+    assert isinstance(answer.outcome, Completion)
+    assert answer.outcome.text == said
+    assert answer.outcome.completion_tokens == len(ids) + 1
+    assert answer.outcome.thinking_tokens == thought
 
 
 def test_a_converted_tokenizer_comes_into_the_cache_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -312,6 +312,12 @@ class Document:
         prefix = probe.answer_prefix if self.frame.prefill else ""
         return self.text[: probe.cut_characters] + probe.tail + self.frame.after + prefix
 
+    def prefix_place(self, probe: Probe) -> Literal["prefill", "appended", "none"]:
+        """Where the prompt has the answer prefix: it begins the answer, or ends the question."""
+        if not probe.answer_prefix:
+            return "none"
+        return "prefill" if self.frame.prefill else "appended"
+
     def prompt_ids(self, probe: Probe) -> Ids:
         import numpy as np
 

@@ -43,7 +43,7 @@ def sent_text(document: Document, probe: Probe, prompt: str, **decoding: int) ->
     """The record of a prompt that was given to a model as one text."""
     return Sent(
         form="completion",
-        prefix="none" if not probe.answer_prefix else "prefill" if document.frame.prefill else "appended",
+        prefix=document.prefix_place(probe),
         characters=len(prompt),
         digest=digest_text(prompt),
         decoding={**decoding},

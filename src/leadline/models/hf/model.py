@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, repeat
@@ -104,13 +105,13 @@ class HFModel(_Texts):
         seconds = (time.monotonic() - begin) / max(1, len(probes))
         return [
             Answer(
-                sent=self._sent(document, request, found),
+                sent=self._sent(document, probe, request, found),
                 outcome=self._completion(document.frame, request, found.answer)
                 if found.answer
                 else self._too_long(request.tokens),
                 seconds=seconds,
             )
-            for request, found in zip(requests, answers, strict=True)
+            for probe, request, found in zip(probes, requests, answers, strict=True)
         ]
 
     def nll(
@@ -164,7 +165,13 @@ class HFModel(_Texts):
             thinking=thinking,
             prompt_tokens=request.cut + len(request.closing),
             completion_tokens=len(answer.ids) + answer.stopped,
+            thinking_tokens=self._tokens_before(text, answer.ids) if thinking else None,
         )
+
+    def _tokens_before(self, text: str, ids: Sequence[int]) -> int:
+        """How many of the tokens come before their last part, the text."""
+        decode, size = self.tokenizer.decode, len(text)
+        return bisect_left(range(len(ids)), True, key=lambda n: len(decode(ids[n:]).lstrip()) <= size)
 
     def _check_ids(self, *texts: Ids) -> None:
         highest, known = max((int(ids.max()) for ids in texts if len(ids)), default=0), self.engine.vocabulary
@@ -198,14 +205,14 @@ class HFModel(_Texts):
                 fix="run the same command again: it continues with what is missing",
             ) from error
 
-    def _sent(self, document: Document, request: EngineRequest, found: EngineAnswer) -> Sent:
+    def _sent(self, document: Document, probe: Probe, request: EngineRequest, found: EngineAnswer) -> Sent:
         prompt = np.concatenate([document.ids[: request.cut], request.closing]).astype("<i4")
         notes = (*self._notes(request.tokens), *found.notes)
         if found.plain_reason:
             notes += (f"plain path: {found.plain_reason}",)
         return Sent(
             form="ids",
-            prefix="prefill" if self.frame.prefill else "appended",
+            prefix=document.prefix_place(probe),
             digest=digest_bytes(prompt.tobytes()),
             decoding={"method": "greedy", "max_tokens": request.allowance, "min_tokens": 1},
             notes=notes,

@@ -19,7 +19,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -159,10 +159,9 @@ class RequestWriter:
         body = self._body(turns or text, prefix, {**decoding, **schema})
         also = {**(self.thinking.template | self.thinking.request if self.chat else {}), **self.extra}
         further = {k: v if isinstance(v, (int, float, str, bool)) else json.dumps(v) for k, v in also.items()}
-        appended: Literal["appended", "none"] = "appended" if probe.answer_prefix else "none"
         sent = Sent(
             form="chat" if self.chat else "completion",
-            prefix="prefill" if prefix else appended,
+            prefix=document.prefix_place(probe),
             characters=len(text) + (len(prefix) if self.chat else 0),
             digest=digest_bytes(body),
             decoding={**decoding, **further, **({"schema": True} if schema else {})},
