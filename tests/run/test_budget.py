@@ -14,8 +14,8 @@ from leadline.core.errors import SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Reading
 from leadline.results.run import load_run
+from leadline.run.costs import money
 from leadline.run.engine import plan
-from leadline.run.money import money
 from leadline.store.prices import Rates, Tariff
 from leadline.store.runs import read_records
 from leadline.store.verdicts import read_verdicts

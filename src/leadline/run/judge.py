@@ -29,8 +29,8 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
+from leadline.run.costs import JudgePayments, budget_of, judge_tariffs
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
-from leadline.run.money import JudgePayments, budget_of, judge_tariffs
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
 from leadline.run.stopping import RESUME, Breaker, Stop, stopping_on_signals

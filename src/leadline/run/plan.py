@@ -40,9 +40,9 @@ from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
 from leadline.run.documents import count_cells, depths_of, first_rows, overlap_notes
 from leadline.run.events import Listener, ignore, saying_waits
+from leadline.run.queue import DocumentLimit
 from leadline.run.recording import scorer_fingerprints
 from leadline.run.retry import Retrier
-from leadline.run.schedule import DocumentLimit
 from leadline.run.stopping import Stop
 from leadline.store.manifest import Manifest, now, session
 from leadline.store.prices import Tariff, tariff_of

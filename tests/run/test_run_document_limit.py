@@ -9,8 +9,7 @@ import pytest
 from leadline.core.contracts import PrefixCache, Task
 from leadline.core.types import Cell
 from leadline.run.documents import PlannedDocument
-from leadline.run.queue import Queue, Work
-from leadline.run.schedule import MISSES_OF_NO_CACHE, DocumentLimit
+from leadline.run.queue import MISSES_OF_NO_CACHE, DocumentLimit, Queue, Work
 from support.scripted_model import document_of
 
 
