@@ -192,6 +192,14 @@ def test_evidence_is_shown_with_some_text_around_it() -> None:
 
 
 @pytest.mark.parametrize(
+    "around", [("", ""), ("It is said: ", ""), ("", " Write it down."), ("one two ", " three four.")]
+)
+def test_evidence_at_the_ends_of_a_document_is_shown_with_every_word(around: tuple[str, str]) -> None:
+    text = "The number is 4711.".join(around)
+    assert evidence_in(text, "The number is 4711.") == text
+
+
+@pytest.mark.parametrize(
     ("text", "shown"),
     [
         ("<think>4711?</think>It is 4712.", "It is 4712."),

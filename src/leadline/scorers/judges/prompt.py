@@ -107,7 +107,8 @@ def evidence_in(text: str, fact: str, start: int = 0) -> str:
     before = text[max(start, at - AROUND_CHARACTERS) : at]
     after = text[at + len(fact) : at + len(fact) + AROUND_CHARACTERS]
     before = before[before.find(" ") + 1 :] if at - AROUND_CHARACTERS > start else before
-    after = after[: after.rfind(" ")] if " " in after else after
+    if at + len(fact) + AROUND_CHARACTERS < len(text) and " " in after:
+        after = after[: after.rfind(" ")]
     return f"{before}{fact}{after}".strip()
 
 
