@@ -10,10 +10,9 @@ import pytest
 
 from leadline.core.drafts import PieceBank
 from leadline.text.fitting.bank import CountedBank, count_bank
-from leadline.text.fitting.cuts import cut_by_tokenising, cut_piece
+from leadline.text.fitting.cuts import CUT_PLACES, Boundaries, cut_by_tokenising, cut_piece
 from leadline.text.fitting.joints import SOUND, UNKNOWN, UNSOUND, ContextTokenizer, JointTable
 from leadline.text.fitting.order import PieceOrder
-from leadline.text.fitting.places import CUT_PLACES, Boundaries
 from leadline.text.sources import open_source
 from leadline.text.tokenizers import open_tokenizer
 from support.toy_tokenizers import toy_tokenizer

@@ -1,4 +1,4 @@
-"""Assembling a document piece by piece while its exact token count stays known.
+"""Assembling a document piece by piece while its exact token count stays known, and the probes that end it.
 
 Text is added at the end. Where the joint is sound, both sides keep their known tokens; elsewhere they are tokenised
 together. So the tokens are always those that the tokenizer gives for the whole text, and only a few sentences of it are
@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from leadline.core.drafts import Question
+from leadline.core.types import Frame, Probe
 from leadline.text.fitting.bank import CountedBank
 
 if TYPE_CHECKING:
@@ -225,3 +227,67 @@ class Assembly:
         if ends is None:
             return len(context.encode(text[:character], first=first))
         return bisect_right(ends, character)
+
+
+# --- probes: questions at the end of a text
+
+
+def prompt_suffix(question: Question, frame: Frame) -> tuple[str, str]:
+    """What ends the user's turn, and all of the prompt from there on: question, template and answer prefix."""
+    text, prefix = question.text, question.answer_prefix
+    # A line break where no template separates the question from the beginning of its answer.
+    gap = "\n" if text and prefix and not (text[-1].isspace() or prefix[0].isspace()) else ""
+    if frame.prefill:
+        tail = text + ("" if frame.after else gap)
+        return tail, tail + frame.after + prefix
+    tail = (text + gap + prefix).rstrip()
+    return tail, tail + frame.after
+
+
+def make_probe(
+    question: Question,
+    text: str,
+    tail: str,
+    closing_ids: Ids,
+    *,
+    cut: int,
+    cut_characters: int,
+    body: int,
+    prompt_tokens: int,
+    body_tokens: int,
+) -> Probe:
+    """The probe of a question; `text` from character `body` to the cut is what targets may be counted in."""
+    targets, mistakes = question.targets, question.mistakes
+    read = text[body:cut_characters] if callable(targets) or callable(mistakes) else ""
+    return Probe(
+        cell=question.cell,
+        cut=cut,
+        cut_characters=cut_characters,
+        tail=tail,
+        closing_ids=closing_ids,
+        prompt_tokens=prompt_tokens,
+        question=(question.asked or question.text).strip(),
+        answer_prefix=question.answer_prefix,
+        targets=targets(read) if callable(targets) else targets,
+        distractors=question.distractors,
+        facts=question.facts,
+        allowance=question.allowance,
+        scorers=question.scorers,
+        labels=question.labels,
+        match=question.match,
+        family=question.family,
+        value_kind=question.value_kind,
+        demonstration=question.demonstration,
+        answer_form=question.answer_form,
+        mistakes=mistakes(read) if callable(mistakes) else mistakes,
+        opening=question.opening,
+        absent=question.absent,
+        body_tokens=body_tokens,
+    )
+
+
+def common_start(left: Ids, right: Ids) -> int:
+    """The number of tokens that two texts begin with in common."""
+    size = min(len(left), len(right))
+    same = left[:size] == right[:size]
+    return size if bool(np.all(same)) else int(same.argmin())

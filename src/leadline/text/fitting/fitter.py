@@ -1,8 +1,8 @@
 """From a draft to a document of exactly the asked length: not a token more or less, or a LengthError.
 
-    Fitter.fit          checks, and verifies some documents whole
+    Fitter.fit          checks, and verifies some documents whole; published texts and conversations are below
     DocumentSearch      search.py: fills the document stretch by stretch, one for each asked length
-    StretchWriter       layout.py: whole pieces between the facts (places.py), one cut piece for the rest (cuts.py)
+    StretchWriter       layout.py: whole pieces between the facts, one cut piece for the rest (cuts.py)
     PieceOrder          order.py: the order of pieces with their tokens
     Assembly            assembly.py: the growing text with its exact tokens
     CountedBank         bank.py: the haystack's pieces with their tokens, and which of them can be joined
@@ -22,17 +22,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leadline.core.contracts import Tokenizer
-from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, Filler, Question
-from leadline.core.errors import TokenizerError
+from leadline.core.drafts import EXTRA_ALLOWANCE, Composer, Draft, Filler, PieceBank, Question
+from leadline.core.errors import LengthError, TokenizerError, UsageError
 from leadline.core.format import format_list
-from leadline.core.types import Document, Frame, Match
+from leadline.core.records import Failure, FailureKind
+from leadline.core.seeds import digest
+from leadline.core.turns import ENDS, PLAIN_TURNS, Turns, stripped
+from leadline.core.types import Document, Frame, Match, Probe
 from leadline.text.corpora import Corpus, CorpusTokens
 from leadline.text.fillers import ShuffledFiller, Stretch
+from leadline.text.fitting.assembly import common_start, make_probe, prompt_suffix
 from leadline.text.fitting.bank import CountedBank, count_bank
-from leadline.text.fitting.conversation import rendered_bank, rendered_draft, verbatim_conversation
 from leadline.text.fitting.joints import ContextTokenizer
 from leadline.text.fitting.search import search_document
-from leadline.text.fitting.verbatim import verbatim_document
 
 if TYPE_CHECKING:
     from leadline.core.types import Indices
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
 CHECKED_TOKENS = 8192
 """Longer documents are verified only once for each bank."""
 MOST_CORPORA = 8
+RECUTS = 16
+"""How often a text is cut shorter when its halves have more tokens together than apart."""
 
 
 class Fitter:
@@ -172,3 +176,163 @@ class Fitter:
         probe = max(document.probes, key=lambda p: p.prompt_tokens)
         [ids] = self.tokenizer.encode_batch([document.prompt_text(probe)])  # faster than `encode`: no offsets
         return np.array_equal(ids, document.prompt_ids(probe))
+
+
+# --- texts that are sent as they are: counted, and cut to a limit where the draft says so
+
+
+def verbatim_document(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
+    """The head of a draft and its questions, with nothing between them. `draft.overlong` decides about long ones."""
+    probes = []
+    for question in draft.questions:
+        probe = _verbatim_probe(draft, question, tokenizer, frame)
+        limit = question.cell.length - question.allowance
+        if draft.overlong != "send" and probe.prompt_tokens > limit:
+            if draft.overlong == "middle":
+                draft, question = cut_middle(draft, question, limit, tokenizer, frame)
+                probe = _verbatim_probe(draft, question, tokenizer, frame)
+            else:
+                kind: FailureKind = "left_out" if draft.overlong == "drop" else "context_length"
+                problem = f"the prompt has {probe.prompt_tokens:,} tokens and {limit:,} are allowed"
+                probe = replace(probe, not_asked=Failure(kind, problem))
+        probes.append(probe)
+    text = frame.before + draft.head
+    ids = tokenizer.encode(text)
+    return Document(
+        id=draft.id,
+        cluster=draft.cluster,
+        frame=frame,
+        text=text,
+        tokens=ids,
+        body_start=min(len(tokenizer.encode(frame.before)), len(ids)),
+        body_start_characters=len(frame.before),
+        facts=(),
+        probes=tuple(probes),
+    )
+
+
+def _verbatim_probe(draft: Draft, question: Question, tokenizer: Tokenizer, frame: Frame) -> Probe:
+    text = frame.before + draft.head
+    ids, start = tokenizer.encode(text), len(tokenizer.encode(frame.before))
+    tail, closing = prompt_suffix(question, frame)
+    prompt = tokenizer.encode(text + closing)
+    cut = min(common_start(ids, prompt), len(prompt) - 1)
+    return make_probe(
+        question, text, tail, prompt[cut:], cut=cut, cut_characters=len(text), body=len(frame.before),
+        prompt_tokens=len(prompt) + frame.extra_tokens, body_tokens=max(len(ids) - start, 0),
+    )  # fmt: skip
+
+
+def cut_middle(
+    draft: Draft, question: Question, limit: int, tokenizer: Tokenizer, frame: Frame
+) -> tuple[Draft, Question]:
+    """Without the middle of head and question together, so that the whole prompt has at most `limit` tokens.
+
+    As many tokens are kept at the start as at the end, as LongBench and InfiniteBench do it.
+    """
+    text = draft.head + question.text
+    before = _verbatim_probe(draft, question, tokenizer, frame).prompt_tokens
+    keep = len(tokenizer.encode(text)) - (before - limit)
+    for _ in range(RECUTS):
+        if keep < 2:
+            break
+        start, stop = _halves(text, keep // 2, tokenizer)
+        shorter, asked = _without(draft, question, start, stop)
+        tokens = _verbatim_probe(shorter, asked, tokenizer, frame).prompt_tokens
+        if tokens <= limit:
+            labels = {**asked.labels, "fit": "middle", "tokens_cut": str(before - tokens)}
+            return shorter, replace(asked, labels=labels)
+        keep -= tokens - limit
+    raise LengthError(
+        f"the template alone leaves no room for the text in {limit:,} tokens", where=draft.id, fix="use a longer length"
+    )
+
+
+def _without(draft: Draft, question: Question, start: int, stop: int) -> tuple[Draft, Question]:
+    """Head and question without the characters from `start` to `stop` of both together."""
+    size = len(draft.head)
+    head = draft.head[:start] + draft.head[stop:]
+    asked = question.text[: max(start - size, 0)] + question.text[max(stop - size, 0) :]
+    return replace(draft, head=head), replace(question, text=asked)
+
+
+def _halves(text: str, half: int, tokenizer: Tokenizer) -> tuple[int, int]:
+    """The characters after the first `half` tokens and before the last `half` tokens."""
+    ends = tokenizer.ends(text)
+    if ends is not None:
+        return int(ends[half - 1]), int(ends[len(ends) - half - 1])
+    return _most(text, half, tokenizer), len(text) - _most(text, half, tokenizer, at_end=True)
+
+
+def _most(text: str, tokens: int, tokenizer: Tokenizer, *, at_end: bool = False) -> int:
+    """The most characters at the start or the end of a text that have at most this number of tokens."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high + 1) // 2
+        part = text[len(text) - middle :] if at_end else text[:middle]
+        low, high = (middle, high) if len(tokenizer.encode(part)) <= tokens else (low, middle - 1)
+    return low
+
+
+# --- conversations: the turns of a draft as the chat template writes them, in a frame `for_conversation`
+
+
+def rendered_draft(draft: Draft, frame: Frame) -> Draft:
+    """The draft with the template's text at the boundaries of turns."""
+    turns = _turns(frame)
+    opening = turns.before if frame.form == "completion" else ""  # a chat template's is part of the frame
+    return replace(
+        draft,
+        head=opening + turns.rendered(draft.head, draft.id),
+        facts=tuple(replace(fact, text=turns.rendered(fact.text, draft.id)) for fact in draft.facts),
+        questions=tuple(replace(q, text=_last_turn(q.text, turns, draft)) for q in draft.questions),
+        one_end=True,
+    )
+
+
+def verbatim_conversation(draft: Draft, tokenizer: Tokenizer, frame: Frame) -> Document:
+    """A conversation that is sent as it is: its head has all turns before the question."""
+    turns = _turns(frame)
+    if turns.strips:
+        draft = replace(
+            draft,
+            head=stripped(draft.head),
+            questions=tuple(replace(question, text=stripped(question.text)) for question in draft.questions),
+        )
+    rendered = rendered_draft(draft, frame)
+    opening = frame.before + (turns.before if frame.form == "completion" else "")
+    document = replace(verbatim_document(rendered, tokenizer, frame), conversation=True)
+    start = min(len(tokenizer.encode(opening)), len(document.ids))
+    marks = sum(map(draft.head.count, ENDS))
+    if any(len(document.turns(probe)) != marks + 1 for probe in document.probes):
+        raise UsageError(
+            "a text of this conversation has what the chat template writes between turns",
+            where=draft.id,
+            fix="leave this sample out, or use another template with template=FILE",
+        )
+    return replace(document, body_start=start, body_start_characters=len(opening))
+
+
+def _last_turn(text: str, turns: Turns, draft: Draft) -> str:
+    """The question as the last turn. Where it is the only one, the frame has the white space before it."""
+    rendered = turns.rendered(text, draft.id)
+    return rendered if draft.head or draft.filler is not None else rendered.lstrip()
+
+
+def rendered_bank(bank: PieceBank, frame: Frame) -> PieceBank:
+    """The pieces as the template writes them. A text must not have the template's own words for a turn."""
+    turns = _turns(frame)
+    marks, signs = turns.marks(), {text.strip() for _, _, text in turns.between}
+    for piece in bank.pieces:
+        if any(sign in piece for sign in signs):
+            raise UsageError(
+                f"a text of the haystack {bank.name!r} has what the chat template writes between turns",
+                where=repr(piece[:60]),
+                fix="use another haystack, or api=completions",
+            )
+    pieces = [piece.translate(marks) for piece in bank.pieces]
+    return replace(bank, digest=digest([bank.digest, pieces]), pieces=pieces, spaced=True)
+
+
+def _turns(frame: Frame) -> Turns:
+    return frame.turns or PLAIN_TURNS

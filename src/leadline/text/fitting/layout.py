@@ -11,9 +11,8 @@ import numpy as np
 from leadline.core.drafts import Fact
 from leadline.text.fitting.assembly import Assembly, Checkpoint
 from leadline.text.fitting.bank import CountedBank
-from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, cut_piece
+from leadline.text.fitting.cuts import CUT_CANDIDATES, WHOLE_SENTENCE_ATTEMPTS, Boundaries, cut_piece
 from leadline.text.fitting.order import ATTEMPTS, LAST_CANDIDATES, PieceOrder
-from leadline.text.fitting.places import Boundaries
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,11 +16,10 @@ import numpy as np
 from leadline.core.drafts import Composer, Draft, Fact, Filler, Question, SegmentSize
 from leadline.core.errors import LengthError
 from leadline.core.types import Document, Frame, Planted, Probe
-from leadline.text.fitting.assembly import Assembly, Span
+from leadline.text.fitting.assembly import Assembly, Span, common_start, make_probe, prompt_suffix
 from leadline.text.fitting.bank import CountedBank
 from leadline.text.fitting.layout import Layout, SizedFact, StretchWriter
 from leadline.text.fitting.order import ATTEMPTS, PieceOrder, longer_order, order_pieces
-from leadline.text.fitting.verbatim import common_start, make_probe, prompt_suffix
 
 if TYPE_CHECKING:
     from leadline.core.types import Ids
