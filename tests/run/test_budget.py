@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from leadline.core.errors import SourceError
 from leadline.core.spec import make_spec
 from leadline.core.types import Reading
 from leadline.results.run import load_run
@@ -140,10 +139,20 @@ def test_all_but_the_first_question_of_a_document_are_planned_at_the_price_of_ca
     assert money(made, free_cache, reading) == pytest.approx(made.cost.tokens_read)
 
 
-def test_prices_in_the_folder_of_nobody_are_a_file_that_is_not_there() -> None:
-    values = {"model": "sim:perfect", "tasks": ["niah"], "lengths": [1024]}
-    with pytest.raises(SourceError, match="No such file"):
-        plan(make_spec({**values, "limits": {"prices": "~nobody-of-that-name/prices.toml"}}))
+def test_a_path_in_the_folder_of_nobody_is_a_usage_error_of_every_command(say: Say, tmp_path: Path) -> None:
+    nobody = "~nobody-of-that-name/file"
+    asked, run = ["niah", "--lengths", "1024", "--model", "sim:perfect"], str(tmp_path / "run")
+    assert say("run", *asked, "--depths", "1", "--samples", "1", "--out", run, "--no-figure").code == 0
+    for command in (
+        ["plan", *asked, "--prices", nobody],
+        ["plan", *asked, "--set", f"haystack={nobody}"],
+        ["plan", "niah", "--lengths", "1024", "--model", f"hf:{nobody}"],
+        ["build", "niah", "--lengths", "1024", "--tokenizer", nobody, "--chat", "-o", str(tmp_path / "built.jsonl")],
+        ["report", run, "--prices", nobody],
+        ["log", run, "--to", f"tensorboard:{nobody}"],
+    ):
+        said = say(*command)
+        assert (said.code, "this system has no user 'nobody-of-that-name'" in said.err) == (64, True), command
 
 
 def wrong(say: Say, *words: str) -> CommandResult:

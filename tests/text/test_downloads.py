@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -14,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from leadline.cli.main import run_command
-from leadline.core.errors import ServerError, SourceError, UnknownName
+from leadline.core.errors import LockedError, ServerError, SourceError, UnknownName, UsageError
+from leadline.core.files import exclusive
 from leadline.text import downloads
 from leadline.text.downloads import LOCK, Download, Mirror, fetch, find_data, pull, sha256_of
 
@@ -193,6 +195,39 @@ def test_without_a_known_hash_the_first_download_is_trusted_and_later_ones_must_
     assert (tmp_path / "thing.json").read_bytes() == DATA
 
 
+def test_two_downloads_at_once_both_have_an_entry_in_the_lock_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both, read = threading.Barrier(2), downloads._read_entries
+
+    def read_together(path: Path) -> dict[str, dict[str, str]]:
+        found = read(path)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both.wait(0.3)  # a second reader, if it may read before the first has written
+        return found
+
+    monkeypatch.setattr(downloads, "_read_entries", read_together)
+    names = ["first", "second"]
+    for name in names:
+        (tmp_path / name).write_bytes(DATA)
+    items = [Download(name, name, "a thing", "none", (Mirror("http://a.invalid", SHA),)) for name in names]
+    threads = [threading.Thread(target=got, args=(one, tmp_path)) for one in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(json.loads((tmp_path / LOCK).read_text())) == names
+
+
+def test_a_file_that_another_process_is_downloading_is_left_to_it(server: FileServer, tmp_path: Path) -> None:
+    part = tmp_path / "thing.json.part"
+    part.write_bytes(b"half")
+    with exclusive(part), pytest.raises(LockedError, match="another process is downloading thing"):
+        got(item(Mirror(server.url)), tmp_path)
+    assert part.read_bytes() == b"half"
+    assert got(item(Mirror(server.url)), tmp_path).sha256 == SHA
+
+
 def test_the_next_mirror_is_tried_when_one_does_not_answer(server: FileServer, tmp_path: Path) -> None:
     dead = Mirror("http://127.0.0.1:9/file.json", SHA)
     assert got(item(dead, Mirror(server.url, SHA)), tmp_path).url == server.url
@@ -211,10 +246,11 @@ def test_a_folder_may_have_the_file_of_any_mirror(tmp_path: Path, monkeypatch: p
     assert (pulled.checked, pulled.sha256) == ("pinned", SHA)
 
 
-@pytest.mark.parametrize("name", ["x" * 300, "~nobody-of-this-name/file.json"])
-def test_a_name_that_no_file_can_have_is_an_error_of_ours(name: str) -> None:
+def test_a_name_that_no_file_can_have_is_an_error_of_ours() -> None:
     with pytest.raises(SourceError, match="no data file"):
-        find_data(name)
+        find_data("x" * 300)
+    with pytest.raises(UsageError, match="no user 'nobody-of-this-name'"):
+        find_data("~nobody-of-this-name/file.json")
 
 
 def test_pinned_hashes_are_hashes_and_mirrors_are_urls() -> None:

@@ -14,6 +14,7 @@ from leadline.cli.options import RunOptions, spec_of
 from leadline.cli.output import echo, print_json, say, warn
 from leadline.core import registry
 from leadline.core.errors import UsageError
+from leadline.core.files import expand_path
 from leadline.core.format import format_count
 from leadline.run.export_prompts import write_prompts
 from leadline.text.chat import ChatTemplate, completion_frame
@@ -88,7 +89,7 @@ def _open_fitter(tokenizer: str | None, model: str | None, chat: bool) -> tuple[
             where="build",
             fix="give either --tokenizer FOLDER or --model M",
         )
-    template = ChatTemplate.load(Path(tokenizer).expanduser()) if chat else None
+    template = ChatTemplate.load(expand_path(tokenizer)) if chat else None
     if chat and template is None:
         raise UsageError("this tokenizer has no chat template", where=tokenizer, fix="remove --chat")
     frame = template.frame() if template else completion_frame()

@@ -109,7 +109,7 @@ def price_file(prices: str | None, tier: str | None) -> Path | None:
     """The file of --prices, which --tier needs."""
     if tier and not prices:
         raise UsageError("a tier needs prices", where="--tier", fix="add --prices FILE, or leave out --tier")
-    return Path(prices).expanduser() if prices else None
+    return Path(prices) if prices else None
 
 
 def show_money(paid: str, to_judges: str) -> None:

@@ -175,7 +175,7 @@ def _judge_values(made: Plan, price_in: float | None, price_out: float | None) -
             return cost.money(price_in or 0.0, price_out or 0.0)
         if not spec.limits.prices:
             return None
-        tariff = tariff_of(Path(spec.limits.prices).expanduser(), name, spec.limits.tier)
+        tariff = tariff_of(Path(spec.limits.prices), name, spec.limits.tier)
         return tariff.rates.cost(cost.prompt_tokens, cost.output_tokens, 0, 0)
 
     return {name: asdict(cost) | {"money": paid(name)} for name in spec.judges.models}

@@ -13,7 +13,7 @@ LeadlineError
   RenderError         69  a figure could not be drawn
   StoreError          74  records cannot be written or read
     OtherRunError     73  the folder holds a run with another identity
-    LockedError       75  another process is writing this run
+    LockedError       75  another process is writing this run or file
     UnreadableRecord  74  a record that could not be read back, so it was not written
   RunStopped          75  the run stopped early and can be resumed
     Interrupted      130  the user stopped it

@@ -1,4 +1,4 @@
-"""Files that users give (text, JSON, TOML, tables; errors name the file and the line), and the cache folder."""
+"""Files that users give (text, JSON, TOML, tables; errors name the file and the line), locks, and the cache folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,35 @@ import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
-from leadline.core.errors import LeadlineError, SourceError
+from leadline.core.errors import LeadlineError, SourceError, UsageError
 
 T = TypeVar("T")
 ErrorType = type[LeadlineError]
 MAX_FIELD = 1 << 24
 """Characters of one field of a table."""
+
+
+def expand_path(name: str | Path) -> Path:
+    """The path with `~` and `~user` as home folders. A file of this folder may have a name that begins with `~`."""
+    given = os.fspath(name)
+    try:
+        path = os.path.expanduser(given)
+    except ValueError:  # a name that no user and no file can have
+        path = given
+    if path.startswith("~") and not os.path.exists(path):
+        user = path[1:].partition(os.sep)[0]
+        raise UsageError(
+            f"this system has no user {user!r}" if user else "the home folder is not known",
+            where=given,
+            fix="write the path in full; for a file of this folder, ./~NAME",
+        )
+    return Path(path)
 
 
 def read_bytes(path: Path, *, error: ErrorType = SourceError, fix: str = "") -> bytes:
@@ -110,6 +128,30 @@ def table_rows(text: str, where: str, *, delimiter: str = ",") -> Iterator[tuple
 
 def _reason(problem: Exception) -> str:
     return str(getattr(problem, "strerror", None) or problem)
+
+
+@contextmanager
+def exclusive(path: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Holds the system's lock of a file or folder that exists; it is released when its holder dies. Another process
+    waits for it, or without `wait` goes on at once with False. True where the system cannot lock."""
+    try:
+        import fcntl  # not on Windows
+
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except (ImportError, OSError):
+        yield True
+        return
+    try:
+        held = True
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            held = False
+        except OSError:
+            pass
+        yield held
+    finally:
+        os.close(fd)
 
 
 # --- the cache folder, for data that can be computed again

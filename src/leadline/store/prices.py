@@ -22,7 +22,6 @@ it completes prices given as flags.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -34,7 +33,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 
 from leadline.core.errors import SourceError, UnknownName, UsageError
-from leadline.core.files import parse_json, parse_toml, read_text
+from leadline.core.files import expand_path, parse_json, parse_toml, read_text
 from leadline.core.records import Completion, Record
 from leadline.store.verdicts import JudgeVerdict
 
@@ -133,7 +132,7 @@ class Discounts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def tariff_of(path: Path, model: str, tier: str = "") -> Tariff:
     """The price of a model (`openai:NAME?...` or NAME) in a file of prices."""
-    path = Path(os.path.expanduser(path))  # unlike pathlib's, it takes a name that no user has
+    path = expand_path(path)
     book = read_prices(path)
     name = model.partition("?")[0].partition(":")[2] or model
     key = _key_of(book, name, path)

@@ -23,8 +23,8 @@ from typing import Literal
 
 import msgspec
 
-from leadline.core.errors import ServerError, SourceError, UnknownName
-from leadline.core.files import cache_folder, say_damaged
+from leadline.core.errors import LockedError, ServerError, SourceError, UnknownName
+from leadline.core.files import cache_folder, exclusive, expand_path, say_damaged
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 60.0
@@ -83,7 +83,7 @@ def find_data(name: str, *, folders: bool = False) -> Path:
     """The local file of a name in DOWNLOADS, or of a path; with `folders` also a folder. Uses no network."""
     group = group_of(name)
     known = group or [name] if group or name in DOWNLOADS else []
-    path = data_folder() / (name if group else DOWNLOADS[name].file) if known else Path(os.path.expanduser(name))
+    path = data_folder() / (name if group else DOWNLOADS[name].file) if known else expand_path(name)
     if os.path.isfile(path) or (folders and os.path.isdir(path)):
         for one in known:
             _refuse_damaged(DOWNLOADS[one])
@@ -142,7 +142,7 @@ def pull(
         raise UnknownName("data", name, [*DOWNLOADS, *{n.partition("/")[0] for n in DOWNLOADS if "/" in n}])
     download = DOWNLOADS[name]
     if source:
-        base = source if "://" in source else Path(os.path.expanduser(source)).resolve().as_uri()
+        base = source if "://" in source else expand_path(source).resolve().as_uri()
         mirrors = [replace(m, url=f"{base.rstrip('/')}/{m.url.rpartition('/')[2]}") for m in download.mirrors]
         download = replace(download, mirrors=tuple(mirrors))
     return fetch(download, data_folder(), progress=progress, again=again)
@@ -159,7 +159,25 @@ def fetch(download: Download, folder: Path, *, progress: DownloadProgress, again
         sha256 = ""
     fetched = not sha256
     if fetched:
-        part = target.with_name(f"{target.name}.part")
+        url, sha256 = _fetch_into(target, download, expected, progress)
+    entry = {"file": download.file, "sha256": sha256, "url": url}
+    with exclusive(folder):  # another process may be adding an entry of its own
+        _write_entries(folder / LOCK, _read_entries(folder / LOCK) | {download.name: entry})
+    return Pulled(download.name, target, sha256, target.stat().st_size, url, checked, fetched)
+
+
+def _fetch_into(target: Path, download: Download, expected: set[str], progress: DownloadProgress) -> tuple[str, str]:
+    """Downloads and checks the file; returns the URL it is from and its hash."""
+    part = target.with_name(f"{target.name}.part")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.touch()
+    with exclusive(part, wait=False) as alone:
+        if not alone:
+            raise LockedError(
+                f"another process is downloading {download.name}",
+                where=str(part),
+                fix="wait for it, then run the same command again",
+            )
         url = _download_first(download, part, progress)
         sha256 = sha256_of(part)
         if expected and sha256 not in expected:
@@ -170,14 +188,11 @@ def fetch(download: Download, folder: Path, *, progress: DownloadProgress, again
                 fix=f"expected {' or '.join(sorted(expected))}: try again, or get it from elsewhere with --from",
             )
         os.replace(part, target)
-    entry = {"file": download.file, "sha256": sha256, "url": url}
-    _write_entries(folder / LOCK, _read_entries(folder / LOCK) | {download.name: entry})
-    return Pulled(download.name, target, sha256, target.stat().st_size, url, checked, fetched)
+    return url, sha256
 
 
 def _download_first(download: Download, part: Path, progress: DownloadProgress) -> str:
     """The URL of the first mirror that has the file, which is then in `part`."""
-    part.parent.mkdir(parents=True, exist_ok=True)
     problems = []
     for url in dict.fromkeys(mirror.url for mirror in download.mirrors):
         try:

@@ -29,7 +29,7 @@ import numpy as np
 from leadline.core.contracts import Source
 from leadline.core.drafts import Filler, PieceBank
 from leadline.core.errors import SourceError
-from leadline.core.files import cache_folder, read_cache, read_text, write_cache
+from leadline.core.files import cache_folder, expand_path, read_cache, read_text, write_cache
 from leadline.core.registry import names, plugin_file, source
 from leadline.core.seeds import digest, rng, seed_of
 from leadline.core.types import Cluster
@@ -240,7 +240,7 @@ def _from_path(name: str, unit: Unit, repeat: bool) -> TextSource:
 
 def find_files(name: str) -> list[Path]:
     """The files of text or code at a path or glob."""
-    path = Path(os.path.expanduser(name))  # unlike pathlib, os.path takes names that no file or user can have
+    path = expand_path(name)
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):

@@ -20,6 +20,7 @@ import numpy as np
 
 from leadline.core.contracts import Tokenizer
 from leadline.core.errors import MissingExtra, TokenizerError
+from leadline.core.files import expand_path
 from leadline.core.seeds import digest_bytes
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def open_tokenizer(name: str) -> Tokenizer:
     kind, _, rest = name.partition(":")
     if kind == "tiktoken":
         return TiktokenTokenizer(rest or "o200k_base")
-    return FileTokenizer(find_tokenizer_file(Path(os.path.expanduser(name))))
+    return FileTokenizer(find_tokenizer_file(expand_path(name)))
 
 
 def find_tokenizer_file(path: Path) -> Path:

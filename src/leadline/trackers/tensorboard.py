@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from leadline.core.contracts import Tracker, TrackerEntry
 from leadline.core.errors import MissingExtra, TrackerError
+from leadline.core.files import expand_path
 
 
 class TensorBoard(Tracker):
@@ -27,7 +28,7 @@ class TensorBoard(Tracker):
 
     def write(self, place: str, entry: TrackerEntry) -> str:
         self.check(place)
-        folder = Path(place or "runs").expanduser() / _folder_name(entry.name)
+        folder = expand_path(place or "runs") / _folder_name(entry.name)
         try:
             _write(folder, entry)
         except OSError as error:

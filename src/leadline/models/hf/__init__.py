@@ -12,13 +12,13 @@ import io
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from leadline.core.contracts import ModelProvider
 from leadline.core.errors import LeadlineError, MissingExtra, SourceError, UsageError
+from leadline.core.files import expand_path
 from leadline.core.spec import parse_length
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class HF(ModelProvider):
 
 def check_exists(name: str) -> None:
     """Refuse a name that can only be a local path and does not exist, before torch is imported."""
-    path = Path(name).expanduser()
+    path = expand_path(name)
     if name == "smollm2" or path.is_dir():
         return
     if path.suffix == ".gguf":

@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from leadline.core.errors import MissingExtra, SourceError, UsageError
-from leadline.core.files import cache_folder, say_damaged
+from leadline.core.files import cache_folder, expand_path, say_damaged
 from leadline.core.seeds import digest, digest_bytes
 from leadline.models.hf import HF, parse_rope, quiet_transformers, smollm2
 
@@ -50,7 +50,7 @@ def _locate(name: str, options: HF) -> tuple[Path, Path | None, str]:
     """The model's folder, the GGUF file in it if one was named, and the revision that identifies the checkpoint."""
     if name == "smollm2":
         return smollm2.ensure_folder(), None, f"gguf:{smollm2.SHA256[:16]}"
-    path = Path(name).expanduser()
+    path = expand_path(name)
     if path.suffix == ".gguf":
         return path.parent, path, f"gguf:{_sampled_digest([path])}"
     if path.is_dir():
@@ -91,7 +91,7 @@ def _sampled_digest(files: list[Path]) -> str:
 
 def without_weights(name: str) -> Path | None:
     """The folder, if it has a configuration and no file of weights."""
-    folder = Path(name).expanduser()
+    folder = expand_path(name)
     if not (folder / "config.json").is_file():
         return None
     weights = {".safetensors", ".bin", ".gguf", ".pt", ".pth"}

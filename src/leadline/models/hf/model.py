@@ -14,6 +14,7 @@ import numpy as np
 
 from leadline.core.contracts import AskedPer, ModelCard
 from leadline.core.errors import RunStopped, SourceError, TokenizerError, UsageError
+from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure, Sent
 from leadline.core.seeds import digest_bytes
 from leadline.core.types import Continuation, Document, Frame, Probe, TokenNLL
@@ -51,8 +52,8 @@ class _Texts:
 
     def __init__(self, options: HF, folder: Path) -> None:
         self._options = options
-        self._folder = Path(options.tokenizer).expanduser() if options.tokenizer else folder
-        named = Path(options.template).expanduser() if options.template else self._folder
+        self._folder = expand_path(options.tokenizer) if options.tokenizer else folder
+        named = expand_path(options.template) if options.template else self._folder
         self._template = ChatTemplate.load(named, self._folder) if named.exists() else None
         if options.template and self._template is None:
             raise TokenizerError(f"there is no chat template at {named}", where="template")

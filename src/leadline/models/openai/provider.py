@@ -24,6 +24,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from leadline.core.contracts import AskedPer, ModelCard, ModelProvider, PrefixCache, Tokenizer
 from leadline.core.errors import ServerError, TokenizerError, UsageError
+from leadline.core.files import expand_path
 from leadline.core.records import Answer, Completion, Failure
 from leadline.core.secrets import remember
 from leadline.core.seeds import digest
@@ -261,7 +262,7 @@ class OpenAIModel:
     @cached_property
     def plain(self) -> Frame:
         """The tokenizer's beginning-of-text token, if any; the server adds nothing to a prompt of token ids."""
-        named = Path(self._options.tokenizer).expanduser() if self._options.tokenizer else self.server.folder
+        named = expand_path(self._options.tokenizer) if self._options.tokenizer else self.server.folder
         folder = named if named is not None and named.is_dir() else None
         return completion_frame(special_token(folder, "bos_token") if folder and adds_bos(folder) else "")
 
@@ -309,7 +310,7 @@ class OpenAIModel:
 
     def _find_frame(self) -> Frame:
         options = self._options
-        named = Path(options.template or options.tokenizer).expanduser()
+        named = expand_path(options.template or options.tokenizer)
         given = bool(options.template or options.tokenizer) and named.exists()
         if options.template and not given:
             raise TokenizerError(f"there is no chat template at {options.template}", where="template")
