@@ -39,6 +39,34 @@ def test_a_length_below_the_floor_is_refused_with_the_floor() -> None:
     assert refused.value.shortest > 100
 
 
+@pytest.mark.parametrize("tokenizer", ["bytes", "tests/golden/tokenizers/across-words.json"])
+@pytest.mark.parametrize(
+    ("task", "options", "reading"),
+    [
+        ("vt", {"chains": 16}, "fresh"),  # its example is longer from 2k on
+        ("vt", {}, "shared"),
+        ("agent_log", {"jobs": 16}, "fresh"),
+        ("copy_words", {}, "fresh"),  # as many words as fit
+        ("aggregate", {}, "fresh"),
+    ],
+)
+def test_the_shortest_length_that_an_error_names_can_be_asked(
+    tokenizer: str, task: str, options: dict[str, Any], reading: str
+) -> None:
+    asked = {
+        "model": f"sim:perfect?tokenizer={tokenizer}",
+        "tasks": [{"name": task, "options": options}],
+        "depths": [0, 0.5, 1],
+        "reading": reading,
+    }
+    with pytest.raises(LengthError) as refused:
+        plan(spec(**asked, lengths="100"))
+    shortest = refused.value.shortest
+    assert shortest is not None
+    assert f"{shortest:,}" in refused.value.fix
+    plan(spec(**asked, lengths=str(shortest)))
+
+
 def test_a_reading_that_the_task_or_the_model_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ScriptedModel(lambda probe, attempt: Completion(probe.targets[0]))
     model.card = model.card.model_copy(update={"nested_problem": "its positions depend on the total length"})

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from leadline.core import registry
+from leadline.core.errors import LengthError
 from leadline.core.records import Completion
 from leadline.core.spec import TaskSpec, make_spec
 from leadline.core.types import Cell, Document
@@ -30,6 +31,18 @@ def test_one_list_answers_sixty_different_questions() -> None:
     assert len({p.question for p in document.probes}) == 60
     assert len({p.cut_characters for p in document.probes}) == 1
     assert {p.labels["operation"] for p in document.probes} == {"count", "most", "least", "compare", "user", "period"}
+
+
+def test_a_list_has_a_record_or_the_length_is_refused() -> None:
+    made = 0
+    for length in range(130, 200):
+        try:
+            document = written([Cell("aggregate", length, None, 0)])
+        except LengthError:
+            continue
+        made += 1
+        assert " | " in document.text[document.body_start_characters :]
+    assert made
 
 
 def test_truth_is_counted_at_every_cut() -> None:

@@ -22,6 +22,9 @@ AHEAD_TOKENS = 65_536
 MOST_COMPARED = 4000
 """Documents of a task that are compared for text in common."""
 NOTED_OVERLAP = 0.01
+TRIED_LENGTHS = 24
+TRIED_DOCUMENTS = 16
+"""How many lengths are tried for one that can hold a document, and documents at each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,39 @@ def documents_fit(spec: Spec, tasks: Mapping[str, Task], fitter: Fitter, length:
     finally:
         fitter.extra_allowance = before
     return True
+
+
+def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task, fitter: Fitter) -> LengthError:
+    """The same error with a shortest length at which some documents of the run were really made.
+
+    The first estimate is often too short: white space around facts is not in it, and a task may write a longer example
+    or more facts for a longer length.
+    """
+    if error.shortest is None or spec.reading == "nested":
+        return error
+    before, length = fitter.extra_allowance, error.shortest
+    try:
+        for _ in range(TRIED_LENGTHS):
+            length = _rounded_up(length)
+            fitter.extra_allowance = {length: max(before.values(), default=0)}
+            planned = planned_documents(spec.model_copy(update={"lengths": (length,)}), {title: task})
+            try:
+                for one in islice(planned, TRIED_DOCUMENTS):
+                    one.document(spec.seed, fitter)
+            except LengthError as other:
+                length = max(length + 1, other.shortest or 0)
+            else:
+                fix = error.fix.replace(f"{error.shortest:,}", f"{length:,}")
+                return LengthError(error.what, where=error.where, fix=fix, shortest=length)
+    finally:
+        fitter.extra_allowance = before
+    return error
+
+
+def _rounded_up(tokens: int) -> int:
+    """To two digits: 1,305 becomes 1,400."""
+    step = 10 ** max(len(str(tokens)) - 2, 0)
+    return -(-tokens // step) * step
 
 
 def drafted(todo: Iterable[PlannedDocument], seed: int) -> Iterator[PlannedDocument]:

@@ -38,7 +38,7 @@ from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Document, Frame
 from leadline.run.allowance import first_allowances
 from leadline.run.costs import Cost, allowances, cost_of, forecast, prompts_of
-from leadline.run.documents import count_cells, depths_of, first_rows, overlap_notes
+from leadline.run.documents import count_cells, depths_of, first_rows, overlap_notes, with_possible_length
 from leadline.run.events import Listener, ignore, saying_waits
 from leadline.run.queue import DocumentLimit
 from leadline.run.recording import scorer_fingerprints
@@ -399,4 +399,7 @@ def _smallest_and_largest(spec: Spec, title: str, task: Task, fitter: Fitter, pa
     if task.request == "logprobs":  # a corpus may have too few documents for all samples
         tried.append(tuple(msgspec.structs.replace(cell, sample=spec.samples - 1) for cell in tried[-1]))
     build = partial(task.document, seed=spec.seed, fitter=fitter)
-    return [patient.patiently(partial(build, row)) for row in tried]
+    try:
+        return [patient.patiently(partial(build, row)) for row in tried]
+    except LengthError as error:
+        raise patient.patiently(partial(with_possible_length, error, spec, title, task, fitter)) from None

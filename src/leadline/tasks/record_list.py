@@ -181,7 +181,10 @@ class RecordList:
         return [MONTHS[i] for i in self._month_order().tolist()]
 
     def least(self, counts: Indices) -> int:
-        return 0
+        """The shortest record that may be drawn: there is no question about an empty list."""
+        bank = _bank(self.split, self.given)
+        users = bank.dates + len(bank.users)
+        return int(counts[: bank.dates].min() + counts[bank.dates : users].min() + counts[users:-1].min())
 
     def compose(self, segment_sizes: Sequence[SegmentSize], counts: Indices) -> list[Indices] | None:
         bank = _bank(self.split, self.given)
@@ -200,6 +203,8 @@ class RecordList:
                 return None
             whole, chosen, pads = found
             rows = np.concatenate([lines[start : start + whole], lines[start + whole :][chosen], ends])
+            if not len(rows) and not number:
+                return None
             segments.append(np.concatenate([rows.reshape(-1), np.full(pads, last)]))
             used = start + whole + SPARE
         return segments
