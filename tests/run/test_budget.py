@@ -260,6 +260,20 @@ def test_a_budget_counts_judges_and_goes_on_with_a_higher_one(
     assert load_run(tmp_path / "run").money <= 1
 
 
+def test_a_judge_whose_server_counts_nothing_is_paid_by_our_own_counts_and_the_report_says_so(
+    say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
+) -> None:
+    judge.faults = Faults(without_usage=True)
+    assert say(*words(server, tmp_path)).code == 0
+    run = load_run(tmp_path / "run")
+    stopped = say(*judged_words(server, judge, tmp_path), "--budget", f"{run.money + 2:.2f}usd", "--workers", "1")
+    assert stopped.code == 75, stopped.out + stopped.err
+    run = load_run(tmp_path / "run")
+    assert 1 < sum(run.judge_money.values()) <= 2
+    assert run.paid_to_judges.endswith("by our own token counts)")
+    assert not any(v.prompt_tokens for v in read_verdicts(tmp_path / "run").values()), "receipts are not made up"
+
+
 def test_judging_later_stops_before_its_budget_is_exceeded_and_continues_with_a_higher_one(
     say: Say, server: FakeServer, judge: FakeServer, tmp_path: Path
 ) -> None:

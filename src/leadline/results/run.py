@@ -280,7 +280,8 @@ def format_judge_money(paid: Mapping[str, float], prices: RunPrices) -> str:
     tariff = prices.of(next(iter(paid)))
     currency = tariff.currency if tariff is not None else ""
     each = ", ".join(f"{format_model(name)} {format_money(amount, currency)}" for name, amount in paid.items())
-    return f"{format_money(sum(paid.values()), currency)} for judges ({each})"
+    estimated = ", by our own token counts" if prices.judges_estimated() else ""
+    return f"{format_money(sum(paid.values()), currency)} for judges ({each}{estimated})"
 
 
 def kind_of(task: Mapping[str, Any]) -> RecordKind:

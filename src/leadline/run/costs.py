@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 CLOSING = 64
 """Tokens of a question with its template, for the forecast of memory, which need not be exact."""
+BYTES_PER_TOKEN = 3
+"""Of a judge's prompt that its server does not count: fewer than most tokenizers have, so that it is not too cheap."""
 TEMPLATE_TOKENS = 256
 """Around a judge's prompt, at most: the budget counts them before the server does."""
 
@@ -287,6 +289,11 @@ class Budget:
             where=where,
             fix="run the same command with a higher --budget: it continues with what is missing",
         )
+
+
+def estimated_tokens(prompt: str) -> int:
+    """Of a judge's prompt, where the server does not count it."""
+    return -(-len(prompt.encode()) // BYTES_PER_TOKEN)
 
 
 class JudgePayments:

@@ -29,7 +29,7 @@ from leadline.core.seeds import digest
 from leadline.core.spec import Limits, Spec, TaskSpec
 from leadline.core.types import Cell, Document, Probe
 from leadline.results.run import format_model
-from leadline.run.costs import JudgePayments, budget_of, judge_tariffs
+from leadline.run.costs import JudgePayments, budget_of, estimated_tokens, judge_tariffs
 from leadline.run.judge_samples import AnswersToJudge, JudgeResult, VerdictRequest, answer_digest, canary_requests
 from leadline.run.plan import asked_at_once, open_model
 from leadline.run.retry import Asked, Retrier
@@ -314,12 +314,12 @@ class _Grader:
         )  # fmt: skip
         asked_prompt = prompt
         while True:
-            most = self._paying.reserve(f"{asked_prompt.head}{asked_prompt.sample}", ALLOWANCE, self._stop)
+            most = self._paying.reserve(asked_prompt.text, ALLOWANCE, self._stop)
             asked = None if self._stop.is_set else self._ask(request, sample, asked_prompt)
             if asked is None:
                 return None
             before = verdict
-            verdict, problem = _with_reply(verdict, asked, prompt)
+            verdict, problem = _with_reply(verdict, asked, asked_prompt)
             self._paying.pay(most, before, verdict)
             if verdict.status != "unparsed" or verdict.replies == 2:
                 return verdict, asked.answer.outcome
@@ -395,6 +395,8 @@ def _with_reply(verdict: JudgeVerdict, asked: Asked, prompt: JudgePrompt) -> tup
         reply="" if good else text[:REPLY_CHARACTERS],
         prompt_tokens=verdict.prompt_tokens + (outcome.prompt_tokens or 0),
         completion_tokens=verdict.completion_tokens + (outcome.completion_tokens or 0),
+        estimated_prompt=verdict.estimated_prompt + (outcome.prompt_tokens is None) * estimated_tokens(prompt.text),
+        estimated_completion=verdict.estimated_completion + (outcome.completion_tokens is None) * ALLOWANCE,
         cached_tokens=verdict.cached_tokens + (outcome.cached_tokens or 0),
     )
     return verdict, problem

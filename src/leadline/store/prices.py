@@ -100,11 +100,11 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.cost(prompt, output, cached=cached, written=written)
 
     def cost_of_verdict(self, verdict: JudgeVerdict) -> float:
-        """Of the replies of a judge, by the server's counts."""
+        """Of the replies of a judge, by the server's counts and where it gives none by ours."""
         replies = max(1, verdict.replies)
-        prompt, output, cached = (
-            tokens // replies for tokens in (verdict.prompt_tokens, verdict.completion_tokens, verdict.cached_tokens)
-        )
+        prompt = (verdict.prompt_tokens + verdict.estimated_prompt) // replies
+        output = (verdict.completion_tokens + verdict.estimated_completion) // replies
+        cached = verdict.cached_tokens // replies
         return replies * self.cost(prompt, output, cached=min(prompt, cached))
 
     @property

@@ -96,3 +96,7 @@ class RunPrices:
             if (tariff := tariffs[verdict.judge]) is not None:
                 paid[verdict.judge] = paid.get(verdict.judge, 0.0) + tariff.cost_of_verdict(verdict)
         return paid
+
+    def judges_estimated(self) -> bool:
+        """Whether a judge's server gave no token counts, so that its money is by ours."""
+        return any(verdict.estimated_prompt for verdict in every_verdict(self.folder))

@@ -65,6 +65,10 @@ class JudgeVerdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    estimated_prompt: int = 0
+    """Our own count of the prompt tokens of replies whose server gave no counts."""
+    estimated_completion: int = 0
+    """The whole allowance of these."""
     evidence: int = 0
     """Pieces of evidence that the judge saw."""
     started: float = 0.0
