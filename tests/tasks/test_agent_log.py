@@ -16,7 +16,7 @@ from leadline.stats.intervals import mean_interval
 from leadline.store.runs import read_records
 from leadline.tasks.agent_log import WRONG_ORDER, AgentLog
 from leadline.text.chat import completion_frame
-from leadline.text.tokenizers import WhitespaceTokenizer
+from leadline.text.tokenizers import ByteTokenizer, WhitespaceTokenizer
 from support.fitting import fit
 
 RUN = re.compile(
@@ -73,6 +73,14 @@ def test_a_planted_share_of_wrong_orders_is_recovered(tmp_path: Path) -> None:
     found = mean_interval(shown, [r.cluster for r in records]).interval
     assert found.low <= 0.4 <= found.high
     assert {r.detail for r in records} - {""} == named
+
+
+@pytest.mark.parametrize("depth", [0.5, 1.0])
+def test_many_jobs_crowd_at_the_end_of_a_session_and_it_is_still_exact(depth: float) -> None:
+    tokens, draft = ByteTokenizer(), AgentLog(jobs=64).draft([Cell("agent_log", 32_768, depth, 0)], seed=0)
+    document = fit(draft, tokens, completion_frame())
+    [probe] = document.probes
+    assert len(tokens.encode(document.prompt_text(probe))) == 32_768 - probe.allowance
 
 
 def test_a_job_has_commands_that_end_well() -> None:

@@ -28,6 +28,9 @@ NESTED_LAYOUT = "2"
 """Version of the layout of documents that answer several lengths."""
 RECUTS = 3
 """How often the end of a layout is written again before another layout is chosen."""
+RECUT_ANYHOW = ATTEMPTS * 3 // 4
+"""The attempt from which the cut piece alone makes up for any difference: with another layout, as many facts at one
+place would take and give as many tokens again."""
 COMPOSITIONS = 12
 """How often a composer is asked again, with the tokens that joints took or gave."""
 FEW = 16
@@ -247,7 +250,8 @@ class DocumentSearch:
                 self.used = layout.used
                 return 0
             offs.append(off)
-            other = self.writer.recut(layout, layout.cut_tokens - off) if off and abs(off) < FEW else None
+            recuts = off is not None and (abs(off) < FEW or layout.attempt >= RECUT_ANYHOW)
+            other = self.writer.recut(layout, layout.cut_tokens - off) if off and recuts else None
             if other is None:
                 break
             self.assembly.restore(state)
