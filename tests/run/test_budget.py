@@ -16,7 +16,7 @@ from leadline.results.run import load_run
 from leadline.run.costs import money
 from leadline.run.engine import plan
 from leadline.store.prices import Rates, Tariff
-from leadline.store.runs import read_records
+from leadline.store.runs import RECORDS, read_records
 from leadline.store.verdicts import read_verdicts
 from support.commands import CommandResult, Say
 from support.fake_server import FakeServer, Faults
@@ -175,6 +175,22 @@ def test_bad_prices_and_budgets_are_refused_before_anything_is_asked(
     assert "cannot read the file" in wrong(say, *without, "--prices", str(tmp_path / "none.toml")).err
     assert not server.completions
     assert not (tmp_path / "run").exists()
+
+
+def test_answers_that_were_replaced_are_still_paid_for_also_after_rescoring(
+    say: Say, server: FakeServer, tmp_path: Path
+) -> None:
+    assert say(*words(server, tmp_path)).code == 0
+    once, records = load_run(tmp_path / "run"), tmp_path / "run" / RECORDS
+    records.write_bytes(2 * records.read_bytes())  # every cell was asked twice
+    twice = load_run(tmp_path / "run")
+    assert twice.money == pytest.approx(2 * once.money)
+    assert twice.totals.done == once.totals.done == 24
+    assert say("rescore", str(tmp_path / "run")).code == 0
+    assert load_run(tmp_path / "run").money == pytest.approx(2 * once.money)
+    stopped = say(*words(server, tmp_path), "--samples", "5", "--budget", f"{1.5 * once.money:.2f}usd")
+    assert stopped.code == 75
+    assert load_run(tmp_path / "run").totals.done == 24
 
 
 # --- judges

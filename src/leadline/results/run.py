@@ -104,8 +104,8 @@ class Run:
         self._prices = prices or RunPrices(folder)
         self.tariff = self._prices.of(str(manifest.spec.get("model", "")))
         """The prices of the tested model, if any."""
-        self.money = 0.0
-        """What its records cost at these."""
+        self.money = self._prices.model_money(self.tariff)
+        """What its records cost at these, those that newer ones replaced too."""
         self._published: list[Record] = []
         self._absent: list[Record] = []
         self._strata = StratumCounter()
@@ -118,8 +118,6 @@ class Run:
             for record in records:
                 self.totals.add(record)
                 counter.add(record)
-                if self.tariff is not None:
-                    self.money += self.tariff.cost_of(record)
                 kind = kinds.get(record.cell.task, "answer")
                 if kind == "answer":
                     if record.scores:

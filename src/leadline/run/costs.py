@@ -27,7 +27,6 @@ from leadline.stats.observations import observations
 from leadline.store.files import SYNC_SECONDS
 from leadline.store.prices import Tariff, tariff_of
 from leadline.store.run_prices import RunPrices, check_budget, format_money
-from leadline.store.runs import every_record
 from leadline.store.verdicts import JudgeVerdict
 from leadline.text.fitting import Fitter
 
@@ -345,7 +344,5 @@ def budget_of(limits: Limits, folder: Path, tested: str, tariff: Tariff | None) 
     if limit is None or tariff is None:
         return None
     prices = RunPrices(folder)
-    spent = sum(prices.judge_money().values())
-    if (of_tested := prices.of(tested)) is not None:
-        spent += sum(map(of_tested.cost_of, every_record(folder)))
+    spent = prices.model_money(prices.of(tested)) + sum(prices.judge_money().values())
     return Budget(limit, tariff, spent)

@@ -37,7 +37,7 @@ from leadline.run.retry import Asked
 from leadline.scorers.failure import classify
 from leadline.scorers.match import abstention
 from leadline.store.manifest import Manifest, read_manifest
-from leadline.store.runs import locked, read_records, replace_records
+from leadline.store.runs import every_record, locked, replace_records
 
 
 def receipt_for(probe: Probe, outcome: Outcome, cacheable: int = 0) -> Receipt:
@@ -238,7 +238,8 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) ->
     identity, so it can be resumed with the same ones.
     """
     with locked(folder):
-        manifest, records = read_manifest(folder), list(read_records(folder))
+        manifest, records = read_manifest(folder), list(every_record(folder))  # replaced ones stay: they were paid for
+        newest = _newest(records)
         tasks = {title: task for title, task in manifest.tasks.items() if task.get("kind") != "measure"}
         if not tasks:
             raise UsageError(
@@ -246,12 +247,18 @@ def rescore(folder: Path, scorers: Sequence[str] = (), *, only: bool = False) ->
                 where=str(folder),
                 fix="give a run of questions",
             )
-        names = {title: _scorers_of(title, task, records, scorers, only=only) for title, task in tasks.items()}
+        names = {title: _scorers_of(title, task, newest, scorers, only=only) for title, task in tasks.items()}
         recorder = Recorder("", "fresh")
         made = [recorder.regraded(r, names[r.cell.task]) if r.cell.task in names else r for r in records]
         changed = _with_scorers(manifest, names, set_by_user=bool(scorers))
         saved = replace_records(folder, changed, made)
-        return Rescored(changed, saved, _means(records), _means(made), sum(bool(r.scores) for r in made))
+        after = _newest(made)
+        return Rescored(changed, saved, _means(newest), _means(after), sum(bool(r.scores) for r in after))
+
+
+def _newest(records: Iterable[Record]) -> list[Record]:
+    """The last one of every cell."""
+    return list({record.cell.key: record for record in records}.values())
 
 
 def _scorers_of(

@@ -12,6 +12,7 @@ import msgspec
 from leadline.core.errors import SourceError, UsageError
 from leadline.store.files import replace_file
 from leadline.store.prices import Tariff, tariff_of
+from leadline.store.runs import every_record
 from leadline.store.verdicts import RULE, every_verdict
 
 SAVED = "prices.json"
@@ -83,6 +84,10 @@ class RunPrices:
         if self.file is not None:
             return tariff_of(self.file, model, self.tier)
         return saved_prices(self.folder).get(model)
+
+    def model_money(self, tariff: Tariff | None) -> float:
+        """What all records of the tested model cost at its prices: those that newer ones replaced were paid for too."""
+        return sum(map(tariff.cost_of, every_record(self.folder))) if tariff is not None else 0.0
 
     def judge_money(self) -> dict[str, float]:
         """By judge, what all its verdicts cost; without judges that have no price."""
