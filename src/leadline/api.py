@@ -127,7 +127,7 @@ class Run(results.Run):
         """The longest prompt at which the score reaches a fixed `threshold` (by default RULER's 0.856), or a `share` of
         the score at the shortest length. None where fewer than two lengths have answers."""
         line = Threshold(share=share) if share is not None else self.line if threshold is None else Threshold(threshold)
-        samples = self.table.samples
+        samples = self.table.counted
         if task is not None:
             samples = samples.take(samples.task == task)
         return effective_in(self, samples, line)

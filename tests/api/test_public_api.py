@@ -134,6 +134,11 @@ def test_a_run_gives_frames_figures_pages_and_lengths(tmp_path: Path) -> None:
     effective = run.effective_length(0.5, task="niah")
     assert effective is not None
     assert 1024 <= effective.length <= 2048
+    assert str(effective).startswith("1k (95%: ")
+    header, first, second = str(run.table).splitlines()
+    assert header.split() == ["task", "length", "planned", "answered", "failed", "mean", "95%", "interval"]
+    assert first.split()[:6] == ["niah", "1k", "4", "4", "0", "100%"]
+    assert second.split()[:6] == ["niah", "2k", "4", "4", "0", "0%"]
 
 
 def test_two_runs_are_compared_and_judged(tmp_path: Path) -> None:

@@ -42,12 +42,24 @@ def test_a_run_shows_counts_receipts_and_its_folder(say: Say) -> None:
     said = say(*RUN, "--lengths", "1k,2k")
     assert said.code == 0
     assert "samples   6 planned, 6 answered, 0 failed" in said.out
-    assert "receipts  6 agree, 0 disagree, 0 not given" in said.out
+    assert "receipts  6 equal, 0 different, 0 not given" in said.out
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("niah-sim-perfect-")
     assert f"records   {folder}" in said.out
+    assert said.out.splitlines()[-1].startswith("next      ")
+    assert said.out.splitlines()[-1].endswith(f" report {folder}  # a page with every answer")
+    assert "next  " not in say(*RUN, "--lengths", "1k,2k", "--json").out
     again = say(*RUN, "--lengths", "1k,2k")
     assert "resuming: 6 of 6 samples have an answer" in again.err
+
+
+def test_a_pipe_has_whole_lines_unless_columns_says_how_wide_it_is(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    piped = say(*RUN, "--lengths", "1k,2k").out
+    assert max(map(len, piped.splitlines())) > 100
+    monkeypatch.setenv("COLUMNS", "80")
+    narrow = say("report", str(next(Path("runs").iterdir()))).out
+    assert max(len(line) for line in narrow.splitlines() if "/" not in line) <= 80
 
 
 def test_a_score_of_zero_is_shown_with_the_classes_of_its_answers(say: Say) -> None:

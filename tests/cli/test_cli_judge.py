@@ -103,6 +103,20 @@ def test_a_run_without_verdicts_has_no_such_section(run: Path, say: Say, tmp_pat
     assert "add --with MODEL" in err
 
 
+def test_answers_that_rules_decided_leave_nothing_to_label(say: Say, tmp_path: Path) -> None:
+    folder = str(tmp_path / "exact")
+    asked = ("--lengths", "512", "--depths", "1", "--samples", "6", "--no-figure")
+    assert say("run", "niah", "--model", "sim:perfect", *asked, "--out", folder).code == 0
+    out = say("judge", folder, "--with", "sim:judge").out
+    assert "Rules decided all 6 answers (6 exact match)" in out
+    assert "--label" not in out
+    code, _, err = say("judge", folder, "--label", "6")
+    assert code == 0
+    assert "rules decided all 6 answers: there is nothing for a judge to label" in err
+    assert "grade first" not in err
+    assert not (tmp_path / "exact" / "labels.csv").exists()
+
+
 def test_when_every_answer_has_a_label_the_mean_is_theirs(run: Path, say: Say) -> None:
     say("judge", str(run), "--with", LENIENT)
     say("judge", str(run), "--label", "1000")

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leadline.core.format import (
+    format_depth,
     format_duration,
     format_flops,
     format_length,
@@ -34,6 +35,13 @@ def test_exact_lengths_are_written_as_they_are_typed(tokens: int, text: str) -> 
 )
 def test_estimated_lengths_are_rounded(tokens: float, text: str) -> None:
     assert format_tokens(tokens) == text
+
+
+@pytest.mark.parametrize(
+    ("depth", "text"), [(None, "all"), (0.125, "12.5%"), (0.9995, "99.95%"), (0.99999, "99.99%"), (1.0, "100%")]
+)
+def test_only_the_end_of_a_document_has_a_depth_of_100_percent(depth: float | None, text: str) -> None:
+    assert format_depth(depth) == text
 
 
 def test_a_share_is_never_rounded_to_all_or_nothing() -> None:

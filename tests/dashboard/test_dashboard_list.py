@@ -15,7 +15,6 @@ from leadline.dashboard.index import IndexEntry, RunIndex
 from leadline.dashboard.live import Headline, Headlines, headline_of
 from leadline.dashboard.pages import PAGE_SIZE, Dashboard, RunQuery, list_runs, status_of
 from leadline.results.run import load_run
-from leadline.results.sentences import length_range
 from leadline.results.verdict import verdict
 from leadline.store.runs import RECORDS
 from support.growing_runs import begun_run, writing
@@ -161,7 +160,7 @@ def test_a_headline_is_what_the_report_says(runs: Path) -> None:
     found, run = headline_of(load_run(runs / "b")), load_run(runs / "b")
     effective = verdict(run).effective
     assert effective is not None
-    assert found.effective == length_range(effective)
+    assert found.effective == str(effective)
     assert found.mean == run.table.whole.mean
     assert (found.done, found.failed) == (48, 0)
 

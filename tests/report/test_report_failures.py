@@ -29,8 +29,14 @@ def test_failed_samples_are_left_out_or_counted_as_wrong_and_the_report_says_whi
     assert found["excluded"]["mean"] == 1.0
     assert found["zero"]["mean"] == pytest.approx(found["excluded"]["mean_if_failed_were_wrong"])
     assert found["excluded"]["counting"] != found["zero"]["counting"]
+    assert found["excluded"]["effective_length"]["words"].startswith("at least 1k")
+    assert found["zero"]["effective_length"]["words"].startswith("below 512")
+    assert "Healthy" in found["excluded"]["diagnosis"][0] or "No weak length" in found["excluded"]["diagnosis"][0]
+    assert found["zero"]["diagnosis"][0].startswith("No pattern: about ")
+    assert "leave them out" not in found["zero"]["counting"]
+    assert "They count as wrong. " in verdict(load_run(folder, "zero")).headline
     assert "failed samples are in no mean." in verdict(load_run(folder)).not_measured[-1]
-    assert "failed samples count as wrong in means." in verdict(load_run(folder, "zero")).not_measured[-1]
+    assert "failed samples count as wrong." in verdict(load_run(folder, "zero")).not_measured[-1]
 
 
 def test_the_report_names_the_shape_and_the_effective_length_of_its_parts(

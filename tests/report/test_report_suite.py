@@ -101,8 +101,8 @@ def test_a_threshold_moves_the_effective_length_everywhere(folder: Path, capsys:
     strict, mild = (as_json(folder, capsys, "--threshold", number) for number in ("99.9", "2"))
     assert (strict["effective_length"]["threshold"], mild["effective_length"]["threshold"]) == (0.999, 0.02)
     assert strict["effective_length"]["length"] < mild["effective_length"]["length"]
-    assert strict["suite"]["whole"]["effective"] == "<512"
-    assert mild["suite"]["whole"]["effective"] == ">2k"
+    assert strict["suite"]["whole"]["effective"] == "below 512"
+    assert mild["suite"]["whole"]["effective"] == "at least 2k"
     assert run_command(["report", str(folder), "--json", "--threshold", "0.85"]) == 64
     assert "write 85" in capsys.readouterr().err
 

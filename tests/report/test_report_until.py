@@ -16,7 +16,6 @@ from leadline.report.export import markdown
 from leadline.report.page import page
 from leadline.report.terminal import show_run
 from leadline.results.run import Run, load_run
-from leadline.results.sentences import length_range
 from leadline.results.summary import summary
 from leadline.results.verdict import verdict
 from support.planted_runs import cliff, planted_records, write_run
@@ -57,7 +56,7 @@ def test_the_dashboard_shows_the_same_ends_as_the_report(runs: tuple[Run, Run]) 
     for run, glance in zip(runs, glances, strict=True):
         found = verdict(run).effective
         assert found is not None
-        assert glance.effective == length_range(found)
+        assert glance.effective == str(found)
     assert glances[0].mean == glances[1].mean
     assert glances[0].spread != glances[1].spread
 
@@ -78,7 +77,9 @@ def test_what_kind_of_intervals_they_are_stands_beside_them(runs: tuple[Run, Run
     screen = io.StringIO()
     show_run(stopped, Console(file=screen, width=200))
     assert WORDS in screen.getvalue()
-    assert "stopped by itself (until effective)" in page([stopped])
+    assert "A rule chose the number of samples (until effective)" in screen.getvalue()
+    assert "stopped by" not in screen.getvalue(), "it may be undecided"
+    assert "A rule chose the number of samples of each cell (until effective)" in page([stopped])
     assert WORDS in markdown([stopped], [])
     both = page([fixed, stopped])
     assert "95% intervals over documents; of runs that stopped by themselves 95% confidence sequences" in both

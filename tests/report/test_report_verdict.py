@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import weakref
 from pathlib import Path
 
@@ -80,13 +81,23 @@ def test_a_right_answer_a_length_is_no_claim_that_a_length_can_be_used(tmp_path:
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=1)))
     assert said.claim == (
         "Reaches the threshold (85.6%, RULER's threshold) at every length measured, up to 4k, but on too few samples "
-        "to be sure (95%: below 1k to beyond 4k)."
+        "to be sure (95%: may be below 1k or beyond 4k)."
     )
 
 
 def test_what_lies_beyond_the_measured_lengths_is_said(tmp_path: Path) -> None:
     said = found(tmp_path, perfect, lengths=[4096, 8192])
     assert "Nothing longer than 8k, of 128k claimed." in said.not_measured
+
+
+def test_the_name_of_a_task_stays_as_it_is_at_the_start_of_a_limit(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", list(planted_records(perfect, samples=1)), samples=1)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["model"]["notes"] = ["niah: at 4k, 30 % of the text is in another document", "simulated: planted"]
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    limits = verdict(load_run(folder)).not_measured
+    assert "niah: at 4k, 30 % of the text is in another document." in limits
+    assert "Simulated: planted." in limits
 
 
 def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) -> None:
@@ -97,7 +108,9 @@ def test_a_model_that_reads_further_than_it_claims_is_told_so(tmp_path: Path) ->
     )
     records = list(planted_records(cliff, samples=5))
     said = verdict(load_run(write_run(tmp_path / "other", records, samples=5, window=16384)))
-    assert said.claim.startswith("Can use 32k tokens, more than the 16k it claims (95%: 32k to 64k); it fails at 64k")
+    assert said.claim.startswith(
+        "Can use 32k tokens, more than the 16k it claims (95%: at least 32k, below 64k); it fails at 64k"
+    )
 
 
 @pytest.mark.parametrize("window", [4096, 4097, 5000, 8191])
@@ -108,7 +121,7 @@ def test_interpolation_never_makes_a_model_read_more_than_it_claims(tmp_path: Pa
     records = [planted_record(cell, float(cell.length <= window)) for cell in cells]
     said = verdict(load_run(write_run(tmp_path / "run", records, samples=20, window=claimed)))
     assert said.claim == (
-        f"Can use 4k of the {format_length(claimed)} tokens it claims (95%: 4k to 8k); it fails at 8k, "
+        f"Can use 4k of the {format_length(claimed)} tokens it claims (95%: at least 4k, below 8k); it fails at 8k, "
         "between the two about 5.7k by interpolation."
     )
 
@@ -132,7 +145,6 @@ def test_independent_samples_are_counted_as_such(tmp_path: Path) -> None:
     many = load_run(
         write_run(tmp_path / "many", list(planted_records(perfect, depths=[0.0, 0.5], samples=25)), samples=25)
     )
-    assert "or more" not in verdict(many).claim
     assert verdict(many).claim.startswith("Can use at least 128k of the 128k tokens it claims: no measured length")
 
 

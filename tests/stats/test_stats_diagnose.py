@@ -45,7 +45,9 @@ def test_a_window_comes_with_its_size_in_tokens() -> None:
 
 def test_a_decay_says_where_it_halves() -> None:
     surface = 0.98 / (1 + np.exp(1.0 * (np.arange(8)[:, None] - 4))) * np.ones((1, 11))
-    statistic = diagnose(planted(surface, 10, RNG(0))).findings[0].statistic
+    made = diagnose(planted(surface, 10, RNG(0)))
+    statistic = made.findings[0].statistic
+    assert sentence(made).startswith("smooth decay: fitted from 9"), "these are not the means of the table"
     assert np.log2(statistic["middle"] / 4096) == pytest.approx(4, abs=0.5)
     assert statistic["octaves_90_to_10"] == pytest.approx(np.log(81), rel=0.35)
 

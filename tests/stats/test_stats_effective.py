@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy.special import betaincinv, expit, logit
 
 from leadline.core.errors import UsageError
 from leadline.core.format import format_tokens
-from leadline.results.sentences import effective_warning, length_range, reached_lengths
+from leadline.results.sentences import effective_warning, reached_lengths
 from leadline.stats.effective import EffectiveLength, Threshold, effective_length, isotonic_decreasing
 from leadline.stats.marginals import marginals
 from leadline.stats.observations import Observations, parts_by_depth
@@ -43,13 +44,22 @@ def test_a_crossing_is_stated_with_its_interval() -> None:
     assert made.length == 32768
     assert made.interpolated is not None
     assert 32768 < made.interpolated < 65536
-    assert length_range(made) == "32k (95%: 32k to 64k)"
+    assert str(made) == "32k (95%: at least 32k, below 64k)"
     assert made.largest_measured == 32768
+
+
+def test_an_interval_says_that_its_high_end_is_a_length_that_fails() -> None:
+    found = effective_length(falling_run([0.99, 0.98, 0.96, 0.93, 0.75, 0.5]))
+    assert found.ends == "at least 32k, below 64k"
+    assert replace(found, low_open=True).ends == "below 64k"
+    assert replace(found, high_open=True).ends == "at least 32k"
+    assert replace(found, low_open=True, high_open=True).ends == "may be below 4k or beyond 128k"
+    assert replace(found, high=found.length).ends == "at least 32k, at most 32k"
 
 
 def test_a_model_that_never_falls_reaches_at_least_the_longest_length() -> None:
     made = effective_length(falling_run([0.99] * 6))
-    assert length_range(made) == "at least 128k"
+    assert str(made) == "at least 128k"
     assert made.scores[-1].state == "above"
 
 
@@ -65,21 +75,21 @@ def test_a_length_of_few_samples_is_not_surely_above_for_the_many_of_the_next() 
 
 def test_a_model_that_never_clears_is_below_the_shortest() -> None:
     made = effective_length(falling_run([0.5] * 6))
-    assert length_range(made) == "below 4k"
+    assert str(made) == "below 4k"
     assert made.largest_measured is None
 
 
 def test_few_samples_say_so_and_leave_the_end_open() -> None:
     made = effective_length(falling_run([0.99, 0.95, 0.93, 0.92, 0.9, 0.88], samples=2))
     assert made.high_open
-    assert length_range(made).startswith("at least 128k (95%: ") or "or more" in length_range(made)
+    assert str(made).startswith("at least 128k (95%: ")
     one_document = planted(0.9 * FLAT, 3, np.random.default_rng(0), reading="nested")
     assert "only 3 documents" in effective_warning(effective_length(one_document))
 
 
 def test_a_share_of_the_own_short_score_is_another_line() -> None:
     data = falling_run([0.8, 0.8, 0.79, 0.78, 0.4, 0.2])
-    assert length_range(effective_length(data)) == "below 4k"
+    assert str(effective_length(data)) == "below 4k"
     own = effective_length(data, Threshold(share=0.8))
     assert own.threshold == pytest.approx(0.8 * own.scores[0].fitted)
     assert own.largest_measured == 32768
@@ -101,7 +111,7 @@ def test_each_part_of_a_run_has_its_own_length() -> None:
     surface = np.where((np.arange(8)[:, None] >= 3) & (DEPTHS[None, :] > 0.3) & (DEPTHS[None, :] < 0.7), 0.2, 0.98)
     data = planted(surface, 12, np.random.default_rng(4))
     bands = {name: effective_length(part) for name, part in parts_by_depth(data).items()}
-    assert length_range(bands["first third"]) == "at least 512k"
+    assert str(bands["first third"]) == "at least 512k"
     assert bands["middle third"].largest_measured == 16384
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from leadline.cli.output import echo, warn
+from leadline.cli.output import warn
 from leadline.cli.run import finish, measure_one
 from leadline.core.errors import LeadlineError
 from leadline.core.spec import make_spec
@@ -48,9 +46,6 @@ def demo(
     values = SPEC if not simulated and _real_model_is_here() else SIMULATED
     run = measure_one(make_spec(values, where="demo"), out)
     finish(run, as_json=json)
-    if not json:
-        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
-        echo(f"next      {program} report {run.folder}  # a page with every answer")
 
 
 def _real_model_is_here() -> bool:

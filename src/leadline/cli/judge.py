@@ -178,9 +178,13 @@ def _judge_progress() -> Iterator[Callable[[JudgeProgress], None]]:
 
 def _label(folder: Path, rubric: str, count: int | None, *, page: bool, port: int) -> None:
     """Writes the drawn samples to labels.csv; what is labelled there stays. Then serves the page, if asked for."""
-    path = folder / LABELS
+    path, asked = folder / LABELS, load_rubric(rubric)
+    judged = next((one for one in read_judged(folder) if one.rubric == asked.title), None)
+    if judged is not None and judged.answers and not judged.sent:
+        warn(f"rules decided all {judged.answers:,} answers: there is nothing for a judge to label")
+        return
     if count is not None:
-        written = write_label_draw(folder, load_rubric(rubric), count)
+        written = write_label_draw(folder, asked, count)
         say(f"{written:,} answers to label in {path}: fill the column `label` with yes, no or partial")
     elif not path.exists():
         raise UsageError("no answers were drawn yet", where="--page", fix="add --label 40")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -34,10 +35,17 @@ from leadline.run.events import (
 
 LINE_SECONDS = 10.0
 """Between two lines where there is no terminal."""
+PIPED_WIDTH = 200
+"""Characters of a line where there is no terminal, so that rows of tables are not wrapped."""
 
 
 class SanitisingConsole(Console):
     """Rich's console for tables and progress bars. Its own control sequences are not text, and pass."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr)
+        if not self.file.isatty() and not os.environ.get("COLUMNS", "").isdigit():  # else the width is COLUMNS
+            self.width = PIPED_WIDTH
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

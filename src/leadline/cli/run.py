@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -212,6 +215,8 @@ def finish(run: Run, *, as_json: bool, figure: bool = True, found: Mapping[str, 
         if found is not None:
             echo(f"{found['outcome']}: {found['sentence']}", bold=True)
             echo(found["saving"])
+        program = "leadline" if shutil.which("leadline") else sys.argv[0]  # `make demo` does not change the PATH
+        echo(f"next      {shlex.join([program, 'report', str(run.folder)])}  # a page with every answer")
     raise_if_incomplete(run)
 
 
@@ -272,7 +277,7 @@ def _show(run: Run, *, figure: bool) -> None:
     echo(f"samples   {totals.planned:,} planned, {totals.done:,} answered, {totals.failed:,} failed")
     if answers := _format_answers(totals):
         echo(f"answers   {answers}")
-    echo(f"receipts  {receipts.equal:,} agree, {receipts.different:,} disagree, {receipts.not_given:,} not given")
+    echo(f"receipts  {receipts.equal:,} equal, {receipts.different:,} different, {receipts.not_given:,} not given")
     if used := format_cache_use(totals.cache):
         echo(f"tokens    {used}")
     show_money(run.paid, run.paid_to_judges)

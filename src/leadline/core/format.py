@@ -30,7 +30,11 @@ def format_tokens(tokens: float) -> str:
 
 
 def format_depth(depth: float | None) -> str:
-    return "all" if depth is None else f"{100 * depth:.3g}%"
+    """`12.5%`. Only a depth of 1 is shown as 100%."""
+    if depth is None:
+        return "all"
+    rounded = f"{100 * depth:.3g}%"
+    return f"{min(99.99, 100 * depth):.4g}%" if rounded == "100%" and depth < 1 else rounded
 
 
 def format_percent(value: float | None) -> str:

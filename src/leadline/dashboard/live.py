@@ -24,7 +24,6 @@ from leadline.dashboard.index import IndexEntry, Stamp, problem_of, records_stam
 from leadline.report.heatmap_data import HeatmapCell, HeatmapData, heatmaps_of
 from leadline.results.follow import RunMonitor
 from leadline.results.run import Run, load_run
-from leadline.results.sentences import length_range
 from leadline.results.verdict import effective_in
 
 SAVE_AFTER = 200
@@ -57,7 +56,7 @@ def headline_of(run: Run) -> Headline:
     if whole.mean is None:
         problem = sanitise(str(run.unreadable[0]), 200) if run.unreadable else ""
         return Headline(run.totals.done, run.totals.failed, run.totals.truncated, problem=problem)
-    effective = effective_in(run, run.table.samples)
+    effective = effective_in(run, run.table.counted)
     return Headline(
         done=run.totals.done,
         failed=run.totals.failed,
@@ -66,7 +65,7 @@ def headline_of(run: Run) -> Headline:
         average=f"{format_percent(whole.mean)}%",
         spread=f"{format_percent_range(whole.interval)}%",
         length=effective.length if effective else None,
-        effective=length_range(effective) if effective else "",
+        effective=str(effective) if effective else "",
     )
 
 

@@ -21,12 +21,10 @@ from leadline.core.format import (
     format_tokens,
     sanitise,
 )
-from leadline.report.charts.grid import difference_map
-from leadline.report.charts.theme import Figure
 from leadline.report.score_tables import markdown_table
 from leadline.results.comparability import Obstacle, pair_runs
 from leadline.results.run import Run, label_of, model_of
-from leadline.results.sentences import effective_interval, effective_point, format_comparison, format_few, format_pairs
+from leadline.results.sentences import format_comparison, format_few, format_pairs
 from leadline.results.table import Tally
 from leadline.results.verdict import Verdict, format_truncation
 from leadline.stats.compare import Comparison, Difference, compare
@@ -149,7 +147,7 @@ def effective_cell(found: EffectiveLength | None) -> ValueCell:
     """`43k` and `35k to 52k`."""
     if found is None:
         return ValueCell(NO_NUMBER, "")
-    return ValueCell(effective_point(found), effective_interval(found, with_confidence=False))
+    return ValueCell(found.point, found.ends)
 
 
 def _accuracy_cell(tally: Tally | None) -> ValueCell:
@@ -172,25 +170,22 @@ def unmeasured_note(name: str, run: Run) -> str:
 class RunDifference:
     """A run compared with the first one; without a comparison where the two must not be compared."""
 
-    name: str
+    names: tuple[str, str]
     sentence: str
     comparison: Comparison | None
-    figure: Figure | None
     warnings: tuple[str, ...]
 
-
-def differences_from_first(
-    runs: Sequence[Run], names: Sequence[str], *, narrow: bool = False, titled: bool = False
-) -> list[RunDifference]:
-    """`titled` writes both names into the figure, for where nothing else shows them."""
-    return [
-        _difference((runs[0], run), (names[0], name), narrow=narrow, titled=titled)
-        for run, name in zip(runs[1:], names[1:], strict=True)
-    ]
+    @property
+    def title(self) -> str:
+        return f"{self.names[1]} compared with {self.names[0]}"
 
 
-def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, titled: bool) -> RunDifference:
-    (base, candidate), name = runs, f"{names[1]} compared with {names[0]}"
+def differences_from_first(runs: Sequence[Run], names: Sequence[str]) -> list[RunDifference]:
+    return [_difference((runs[0], run), (names[0], name)) for run, name in zip(runs[1:], names[1:], strict=True)]
+
+
+def _difference(runs: tuple[Run, Run], names: tuple[str, str]) -> RunDifference:
+    base, candidate = runs
     pairs, obstacles = pair_runs(base, candidate)
     refusals = [sanitise(str(o), 300) for o in obstacles if o.severity == "refuse"]
     warnings = tuple(sanitise(str(o), 300) for o in obstacles if o.severity == "warn")
@@ -198,13 +193,12 @@ def _difference(runs: tuple[Run, Run], names: tuple[str, str], *, narrow: bool, 
     if base.rule or candidate.rule:
         warnings += (STOPPED_BY_RULE,)
     if refusals:
-        return RunDifference(name, f"Not compared: {'; '.join(refusals)}.", None, None, warnings)
+        return RunDifference(names, f"Not compared: {'; '.join(refusals)}.", None, warnings)
     try:
         found = compare(pairs)
     except UsageError as error:
-        return RunDifference(name, f"Not compared: {error.what}.", None, None, warnings)
-    figure = difference_map(found, names, narrow=narrow, titled=titled)
-    return RunDifference(name, format_comparison(found), found, figure, warnings)
+        return RunDifference(names, f"Not compared: {error.what}.", None, warnings)
+    return RunDifference(names, format_comparison(found), found, warnings)
 
 
 # --- a comparison or gate as text ---------------------------------------------------------------

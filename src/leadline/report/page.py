@@ -382,11 +382,11 @@ def receipts(run: Run) -> NamedValues:
     """Whether the model counted as many prompt tokens as were sent."""
     totals = run.totals
     return [
-        ("same token count as sent", format_count(totals.receipts.equal, "sample")),
+        ("equal token count", format_count(totals.receipts.equal, "sample")),
         ("different token count", format_count(totals.receipts.different, "sample")),
         ("of these, truncated", format_count(totals.receipts.truncated, "sample")),
         ("of these, more tokens than sent", format_count(totals.receipts.more, "sample")),
-        ("no token count returned", format_count(totals.receipts.not_given, "sample")),
+        ("token count not given", format_count(totals.receipts.not_given, "sample")),
         *((f"answered by {sanitise(name)}", format_count(n, "sample")) for name, n in totals.served_by.most_common(20)),
     ]
 

@@ -26,7 +26,6 @@ from leadline.core.format import (
 from leadline.report.heatmap_data import ACCURACY, colour_at, ink_on, short_name
 from leadline.results.published import GroupScore, means_over_tasks
 from leadline.results.run import Run
-from leadline.results.sentences import length_range
 from leadline.results.table import wrong_answer_rows
 from leadline.results.totals import is_shown
 from leadline.results.verdict import verdict_by_task
@@ -293,7 +292,7 @@ def verdict_table(run: Run) -> TextTable:
     """A row for every task, if one of them has strata."""
     rows = []
     for one in verdict_by_task(run) if run.strata else ():
-        effective = length_range(one.effective) if one.effective else NO_NUMBER
+        effective = str(one.effective) if one.effective else NO_NUMBER
         weakest = f"{one.weakest.value}: {_with_interval(one.weakest_mean)}" if one.weakest else ""
         mistake = f"{one.mistake} ({one.mistakes:,})" if one.mistake else ""
         named = (effective, format_length(one.longest), _with_interval(one.mean), weakest, mistake)

@@ -221,7 +221,8 @@ def footnotes(run: Run) -> list[str]:
     lines += filter(None, [format_design_effect(run)])
     if run.rule:
         lines.append(
-            f"The run stopped by its rule (until {sanitise(run.rule, 60)}). Intervals are {format_interval_kind(run)}."
+            f"A rule chose the number of samples (until {sanitise(run.rule, 60)}). "
+            f"Intervals are {format_interval_kind(run)}."
         )
     if whole.failed:
         kinds = ", ".join(f"{sanitise(kind)} {count}" for kind, count in sorted(totals.failures.items()))

@@ -20,6 +20,7 @@ from leadline.results.table import Table
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate, mean_interval
 from leadline.stats.marginals import marginals
+from leadline.stats.observations import Failures
 
 STRATA = ("operation", "needles")
 """Labels whose values are strata."""
@@ -39,17 +40,19 @@ class Stratum:
 class StratumCounter:
     """Collects scores by stratum while the records of a run are read."""
 
+    failures: Failures = "excluded"
     _found: dict[tuple[str, str, str], dict[int, tuple[list[float], list[str]]]] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        if record.score is None:
+        score = 0.0 if record.score is None and self.failures == "zero" else record.score
+        if score is None:
             return
         for label in STRATA:
             value = record.labels.get(label)
             if value:
                 lengths = self._found.setdefault((record.cell.task, label, value), {})
                 scores, clusters = lengths.setdefault(record.cell.length, ([], []))
-                scores.append(record.score)
+                scores.append(score)
                 clusters.append(record.cluster)
 
     def strata(self) -> list[Stratum]:
@@ -96,7 +99,7 @@ def task_verdicts(
     """One for each task."""
     found = []
     for task in table.tasks:
-        longest = max((n for n in table.lengths_of(task) if table.by_task_and_length[task, n].done), default=0)
+        longest = max((n for n in table.lengths_of(task) if table.by_task_and_length[task, n].estimate), default=0)
         here = [s for s in strata if s.task == task and longest in s.by_length]
         details: dict[str, int] = {}
         for (of, _), seen in table.details.items():
@@ -215,13 +218,13 @@ def _spread(table: Table, name: str, tasks: dict[str, str], length: int | None) 
         for number, task in tasks.items()
     }
     means = {number: tally.mean for number, tally in tallies.items() if tally.mean is not None}
-    samples = table.samples
+    samples = table.counted
     mine = np.isin(samples.task, list(tasks.values()))
     if length is not None:
         mine &= samples.length == length
     if len(means) < 2:
         return None
-    [whole] = marginals(samples.take(mine), (), failures=table.failures)
+    [whole] = marginals(samples.take(mine), ())
     return WordingSpread(name, length, whole.estimate, means)
 
 

@@ -93,8 +93,8 @@ class Run:
         line: Threshold | None = None,
         prices: RunPrices | None = None,
     ) -> None:
-        """`records` are the newest of every cell and are read once; `failures` says how failed samples enter the
-        means; `line` is what a length must reach to be an effective one; `prices` replace those it was made with."""
+        """`records` are the newest of every cell and are read once; `failures` says how failed samples are
+        counted; `line` is what a length must reach to be an effective one; `prices` replace those it was made with."""
         self.folder = folder
         self.manifest = manifest
         self.line = line or Threshold()
@@ -108,7 +108,7 @@ class Run:
         """What its records cost at these, those that newer ones replaced too."""
         self._published: list[Record] = []
         self._absent: list[Record] = []
-        self._strata = StratumCounter()
+        self._strata = StratumCounter(failures)
         counter = SampleCounter.of(manifest)
         status = status_of(folder, manifest)  # before reading, so that all records of a finished run are read
         aside: dict[RecordKind, list[Record]] = {"no_context": [], "logprob": []}
@@ -133,7 +133,8 @@ class Run:
 
         stopped = bool(self.rule)
         self.table: Table = tabulate(answers(), planned_grid(manifest, "answer"), failures, stopped=stopped)
-        self.no_context: Table = tabulate(aside["no_context"], planned_grid(manifest, "no_context"), stopped=stopped)
+        alone = planned_grid(manifest, "no_context")
+        self.no_context: Table = tabulate(aside["no_context"], alone, failures, stopped=stopped)
         self._published_alone = [record for record in aside["no_context"] if "sample_id" in record.labels]
         self._logprob_records = aside["logprob"]
         self.totals.planned = self.totals.asked if stopped else manifest.planned
@@ -189,14 +190,13 @@ class Run:
     def suite(self) -> SuiteSummary | None:
         """Scores by task and length with RULER's averages, of the whole and of every category; None without answers."""
         table = self.table
-        if not len(table.samples.counted(table.failures)):
+        if not len(table.counted.counted()):
             return None
         categories = {task: self.category(task) or task for task in table.tasks}
         return suite_summary(
-            table.samples,
+            table.counted,
             categories,
             published=table.published,
-            failures=table.failures,
             threshold=round(100 * self.line.value, 9),
         )
 
@@ -266,7 +266,7 @@ def load_run(
     line: Threshold | None = None,
     prices: RunPrices | None = None,
 ) -> Run:
-    """Opens a run folder and reads it once. `failures` says how samples without an answer enter the means, `line` what
+    """Opens a run folder and reads it once. `failures` says how samples without an answer are counted, `line` what
     a length must reach to be an effective one, `prices` what to count its money with."""
     return Run.open(folder, failures, line, prices)
 

@@ -149,7 +149,8 @@ def _disagreements(row: ScoreRow, averages: RulerAverages[float], effective: Lon
         ours = getattr(averages, key)
         if abs(ours - printed) > ROUNDING + 1e-9:
             found.append(f"{names[key]} is printed as {printed:g}; the scores give {ours:.1f}")
-    if row.printed_effective and row.printed_effective.lower().replace(" ", "") != str(effective):
+    bound = row.printed_effective.lower().replace(">", "at least").replace("<", "below").replace(" ", "")
+    if bound and bound != str(effective).replace(" ", ""):
         found.append(f"effective length is printed as {row.printed_effective}; the scores give {effective}")
     return found
 

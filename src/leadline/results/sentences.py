@@ -57,34 +57,6 @@ def reached_lengths(found: EffectiveLength) -> str:
     return f"clears the threshold {format_list(runs[True])}, not {format_list(runs[False])}"
 
 
-def length_range(found: EffectiveLength) -> str:
-    """`32k (95%: 32k to 64k)`, `at least 128k`, `below 4k`."""
-    spread = effective_interval(found)
-    return f"{effective_point(found)} ({spread})" if spread else effective_point(found)
-
-
-def effective_point(found: EffectiveLength) -> str:
-    """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the threshold again."""
-    point = format_tokens(found.length)
-    if not found.falls:
-        return f"up to {point}, not steadily"
-    return point if found.bound == "crossing" else f"{found.bound} {point}"
-
-
-def effective_interval(found: EffectiveLength, *, with_confidence: bool = True) -> str:
-    """`95%: 35k to 52k`; empty when the whole interval lies outside the lengths measured."""
-    shortest, longest = found.scores[0].length, found.scores[-1].length
-    surely_below = found.low_open and not found.high_open and found.high <= shortest
-    surely_beyond = found.high_open and not found.low_open and found.low >= longest
-    if surely_below or surely_beyond:
-        return ""
-    low = f"below {format_tokens(shortest)}" if found.low_open else format_tokens(found.low)
-    high = f"to {format_tokens(found.high)}"
-    if found.high_open:
-        high = f"to beyond {format_tokens(longest)}" if found.low_open else "or more"
-    return f"{100 * found.confidence:g}%: {low} {high}" if with_confidence else f"{low} {high}"
-
-
 def effective_warning(found: EffectiveLength) -> str:
     """What makes an effective length unreliable; empty when nothing does."""
     few = ""
@@ -118,19 +90,20 @@ def format_finding(found: MapFinding, diagnosis: Diagnosis) -> str:
         return f"healthy: {mean} everywhere, no length or depth falls behind"
     if found.kind == "noise" and "lowest" in numbers:
         low, high = 100 * numbers["lowest"], 100 * numbers["highest"]
-        return f"no marked pattern: about {mean} over all, between {low:.0f} and {high:.0f}"
+        return f"no marked pattern: about {mean} over all, fitted between {low:.0f} and {high:.0f}"
     if found.kind == "noise":
         how = "right or wrong by chance" if numbers["mean"] >= 0.05 else "it fails nearly everywhere"
         return f"no pattern: about {mean} at every length and depth, {how}"
     if found.kind == "cliff":
         before, after = 100 * numbers["before"], 100 * numbers["after"]
+        fitted = "" if "last_good" in numbers else "fitted "  # a step has the means of both sides, a curve its own ends
         fall = f"between {format_tokens(numbers['low'])} and {format_tokens(numbers['high'])}"
         more = "; longer lengths would tell it from a decay that begins there" if "may_be_decay" in numbers else ""
-        return f"cliff: {before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
+        return f"cliff: {fitted}{before:.0f} before and {after:.0f} after a fall {fall} (95%; {weight}){more}"
     if found.kind == "irregular":
         return _format_irregular(diagnosis, mean)
     if found.kind == "smooth decay":
-        ends = f"from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
+        ends = f"fitted from {100 * numbers['from']:.0f} at {format_tokens(numbers['shortest'])}"
         ends += f" to {100 * numbers['to']:.0f} at {format_tokens(numbers['longest'])}"
         if "middle" not in numbers or "floor" in numbers:
             return f"smooth decay: {ends} ({weight})"
@@ -304,6 +277,8 @@ UNCORRECTED = (
 def judged_notes(judged: RubricResults) -> list[str]:
     """What a reader must know before reading a judged number."""
     rules = ", ".join(f"{count:,} {rule}" for rule, count in judged.by_rule.items())
+    if judged.answers and not judged.sent:
+        return [f"Rules decided all {judged.answers:,} answers ({rules}): judges were not asked, and need no labels."]
     notes = [
         f"{judged.sent:,} of {judged.answers:,} answers were sent to judges; rules decided the others"
         f"{f' ({rules})' if rules else ''}."

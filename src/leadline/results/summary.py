@@ -10,7 +10,7 @@ from leadline.results.breakdowns import AbsentRates, Stratum, TaskVerdict, Wordi
 from leadline.results.judge_results import JudgeScore, RubricResults, read_judged
 from leadline.results.published import GroupScore
 from leadline.results.run import Run
-from leadline.results.sentences import effective_warning, judged_notes, length_range
+from leadline.results.sentences import effective_warning, judged_notes
 from leadline.results.table import PUBLISHED, Place, Tally, published_means
 from leadline.results.totals import is_shown, thinking_values
 from leadline.results.verdict import effective_parts, format_truncation, verdict, verdict_by_task
@@ -85,7 +85,7 @@ def summary(run: Run) -> dict[str, Any]:
 
 
 def _design_effect_values(run: Run) -> dict[str, Any]:
-    found = design_effect(run.table.samples, failures=run.table.failures)
+    found = design_effect(run.table.counted)
     return {
         "samples": found.samples,
         "documents": found.documents,
@@ -240,7 +240,7 @@ def effective_values(found: EffectiveLength | None) -> dict[str, Any] | None:
     if found is None:
         return None
     return {
-        "words": length_range(found),
+        "words": str(found),
         "bound": found.bound,
         "length": round(found.length),
         "low": None if found.low_open else round(found.low),

@@ -16,7 +16,7 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from leadline.core.format import format_depth, format_length, format_percent, format_percent_range, sanitise
+from leadline.core.format import NO_NUMBER, format_depth, format_length, format_percent, format_percent_range, sanitise
 from leadline.core.records import FailureClass, Record
 from leadline.core.types import Cell
 from leadline.stats.intervals import Estimate, Interval
@@ -31,9 +31,7 @@ COUNTING_RULE = (
 )
 PUBLISHED = "ruler.v1"
 """The scorer whose numbers compare with published ones; the headline scorer is never above it."""
-COUNTING_RULE_ZERO = (
-    "Means count failed samples as wrong, because this was asked for; effective lengths and shapes leave them out."
-)
+COUNTING_RULE_ZERO = "Failed samples count as wrong in means, effective lengths and shapes, because this was asked for."
 
 
 class Place(NamedTuple):
@@ -114,7 +112,7 @@ class Table:
         """The samples at the depths that were asked for, by which two runs are paired."""
         self.samples = replace(samples, depth=_changed(samples, samples.depth, moved)) if moved else samples
         self.failures = failures
-        """How samples without an answer enter the means."""
+        """How samples without an answer are counted."""
         self.wrong = wrong
         """By task and length, how often each class and finer class of wrong answer was seen."""
         self._planned = planned
@@ -132,12 +130,34 @@ class Table:
                     found.setdefault(place, Counter())[answer.detail] += count
         return found
 
+    def __str__(self) -> str:
+        """A line for each task and length: samples, mean and interval."""
+        rows = [("task", "length", "planned", "answered", "failed", "mean", "95% interval")]
+        for (task, length), tally in self.by_task_and_length.items():
+            counts = (f"{count:,}" for count in (tally.planned, tally.done, tally.failed))
+            mean = f"{format_percent(tally.mean)}%" if tally.estimate else NO_NUMBER
+            interval = format_percent_range(tally.interval)
+            rows.append((sanitise(task, 60), format_length(length), *counts, mean, interval))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ((row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])) for row in rows)
+        return "\n".join("  ".join(line) for line in lines)
+
+    @cached_property
+    def counted(self) -> Observations:
+        """The samples for statistics: where this was asked for, failed ones are scores of zero."""
+        return self._with_failures(self.samples)
+
+    def _with_failures(self, samples: Observations) -> Observations:
+        return samples.counted("zero") if self.failures == "zero" else samples
+
     @cached_property
     def published(self) -> Observations | None:
         """The same samples with the scores of `ruler.v1`; None where some answer was not scored by it."""
         if self._published is None:
             return None
-        return replace(self.samples, value=_changed(self.as_asked, self.samples.value, self._published))
+        return self._with_failures(
+            replace(self.samples, value=_changed(self.as_asked, self.samples.value, self._published))
+        )
 
     @cached_property
     def cells(self) -> Mapping[Place, Tally]:
@@ -165,8 +185,8 @@ class Table:
 
     @property
     def where_failures_count(self) -> str:
-        """How failed samples enter the means, after their number: `are in no mean`."""
-        return "are in no mean" if self.failures == "excluded" else "count as wrong in means"
+        """How failed samples are counted, after their number: `are in no mean`."""
+        return "are in no mean" if self.failures == "excluded" else "count as wrong"
 
     @cached_property
     def tasks(self) -> list[str]:
@@ -216,9 +236,8 @@ class Table:
         known = {key: m.estimate for key, m in found.items() if m.estimate.n}
         if not self._stopped:
             return known
-        samples = self.samples if self.failures == "excluded" else self.samples.counted("zero")
-        keys, code = samples.codes(columns)
-        return {key: anytime(samples.take(code == keys.index(key)), estimate) for key, estimate in known.items()}
+        keys, code = self.counted.codes(columns)
+        return {key: anytime(self.counted.take(code == keys.index(key)), estimate) for key, estimate in known.items()}
 
 
 def tabulate(
@@ -309,7 +328,7 @@ def published_means(table: Table) -> dict[tuple[str, int], float]:
     """The mean by `ruler.v1` of every task and length; empty where some answer was not scored by it."""
     if table.published is None or not len(table.published):
         return {}
-    found = marginals(table.published, ("task", "length"), failures=table.failures)
+    found = marginals(table.published, ("task", "length"))
     return {(str(m.key[0]), int(m.key[1] or 0)): m.estimate.mean for m in found if m.estimate.n}
 
 

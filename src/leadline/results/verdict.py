@@ -21,8 +21,6 @@ from leadline.results.breakdowns import TaskVerdict, task_verdicts
 from leadline.results.run import Run
 from leadline.results.sentences import (
     against_the_curve,
-    effective_interval,
-    effective_point,
     effective_warning,
     first_failure,
     format_finding,
@@ -85,7 +83,7 @@ def verdict(run: Run) -> Verdict:
 
 
 def _verdict(run: Run) -> Verdict:
-    samples = run.table.samples
+    samples = run.table.counted
     whole = effective_in(run, samples)
     tasks = {t: effective_in(run, samples.take(samples.task == t)) for t in run.table.tasks}
     said, first, shapes = claim(run, whole), format_truncation(run) + format_refusals(run), _shapes(run)
@@ -119,7 +117,7 @@ def effective_in(run: Run, samples: Observations, line: Threshold | None = None)
 
 def effective_parts(run: Run) -> dict[str, dict[str, EffectiveLength]]:
     """The effective length against the model's own short score, and of every task, category and band of depths."""
-    samples = run.table.samples
+    samples = run.table.counted
     categories = {task: run.category(task) for task in run.table.tasks if run.category(task)}
     parts = {"category": parts_by_category(samples, categories), "depth": parts_by_depth(samples)}
     found = {name: {part: effective_in(run, mine) for part, mine in group.items()} for name, group in parts.items()}
@@ -155,9 +153,10 @@ def format_refusals(run: Run) -> str:
         return ""
     why = refused.most_common(1)[0][0]
     fix = too_long_fix(run) if why == "context_length" else ""
+    counted = "They count as wrong." if run.table.failures == "zero" else "What follows is about the others alone."
     return (
         f"{count:,} of {format_count(totals.asked, 'prompt')} got no answer ({why}: "
-        f"{sanitise(totals.messages[why], 120)}){f'; {fix}' if fix else ''}. What follows is about the others alone. "
+        f"{sanitise(totals.messages[why], 120)}){f'; {fix}' if fix else ''}. {counted} "
     )
 
 
@@ -205,8 +204,7 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
         return f"{reached_lengths(found)}: its scores do not fall steadily with length, so no length stands for all."
     claims = f" of the {format_length(run.window)} tokens it claims" if run.window else " tokens"
     shortest = format_tokens(found.scores[0].length)
-    point, spread = effective_point(found), effective_interval(found)
-    spread = f" ({spread})" if spread else ""
+    spread = f" ({100 * found.confidence:g}%: {found.ends})" if found.ends else ""
     if found.bound == "below":
         reached = any(score.mean >= found.threshold for score in found.scores)
         what = "does not clearly reach" if reached else "falls short of"
@@ -224,12 +222,12 @@ def claim(run: Run, found: EffectiveLength | None) -> str:
     if exceptions and found.bound == "at least":
         fails = ""
     beside = f"; it claims {format_length(run.window)}" if run.window and " claims" not in claims else ""
-    return f"can use {point}{claims}{spread}{fails}{exceptions}{beside}."
+    return f"can use {found.point}{claims}{spread}{fails}{exceptions}{beside}."
 
 
 def format_design_effect(run: Run) -> str:
     """How many documents are behind the samples, and what sharing them costs; empty where nothing was answered."""
-    found = design_effect(run.table.samples, failures=run.table.failures)
+    found = design_effect(run.table.counted)
     if not found.samples:
         return ""
     if found.documents == found.samples:
@@ -268,7 +266,7 @@ def _few_documents(run: Run) -> str:
 
 
 def _shapes(run: Run) -> list[str]:
-    samples, tasks = run.table.samples, run.table.tasks
+    samples, tasks = run.table.counted, run.table.tasks
     found = {}
     for task in () if run.totals.server_problem else tasks:
         mine = samples.take(samples.task == task)
@@ -332,17 +330,18 @@ def _not_measured(run: Run) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = [f"Reading mode {run.reading}: {READING_NOTES.get(run.reading, 'unknown')}."]
     notes = [sanitise(str(note), 300) for note in run.manifest.model.get("notes", ())]
-    lines += [f"{note[:1].upper()}{note[1:]}." for note in notes]
+    tasks = tuple(f"{sanitise(title, 300)}:" for title in run.manifest.tasks)  # names stay as they are
+    lines += [f"{note if note.startswith(tasks) else note[:1].upper() + note[1:]}." for note in notes]
     longest = max(table.lengths, default=0)
     if run.window and longest < run.window:
         lines.append(f"Nothing longer than {format_length(longest)}, of {format_length(run.window)} claimed.")
     if run.rule:
         lines.append(
-            f"The run stopped by itself (until {sanitise(run.rule, 200)}): cells have as many samples as that took. "
+            f"A rule chose the number of samples of each cell (until {sanitise(run.rule, 200)}). "
             "Intervals are confidence sequences, which hold however often it looked and are wider for it; means lean "
             "a little towards what stopped the run."
         )
-    empty = sum(t.estimate is None for t in table.cells.values())
+    empty = sum(not t.done for t in table.cells.values())
     if empty:
         lines.append(f"{format_count(empty, 'cell')} of {len(table.cells):,} without a single answer.")
     lines += format_moved(table)

@@ -26,10 +26,11 @@ import numpy as np
 import scipy  # loads its parts when they are first used
 
 from leadline.core.errors import UsageError
+from leadline.core.format import format_tokens
 from leadline.core.seeds import bulk_rng
 from leadline.stats.intervals import CONFIDENCE, normal_quantile, t_quantile
 from leadline.stats.marginals import GroupMeans, length_means, overall_means, row_weights
-from leadline.stats.observations import BoolArray, Failures, FloatArray, IntArray, Observations
+from leadline.stats.observations import BoolArray, FloatArray, IntArray, Observations
 
 VERSION = 3
 """Of the statistic. 2: intervals between measured lengths, and curves that rise again are not smoothed away. 3: the
@@ -107,17 +108,43 @@ class EffectiveLength:
     """False when the scores fail the threshold and reach it again at longer lengths: then `length` is the longest
     length that reaches it, and no curve is fitted."""
 
+    def __str__(self) -> str:
+        """`32k (95%: at least 16k, below 64k)`, `at least 128k`, `below 4k`."""
+        return f"{self.point} ({100 * self.confidence:g}%: {self.ends})" if self.ends else self.point
+
+    @property
+    def point(self) -> str:
+        """`32k`, `at least 128k` or `below 4k`; `up to 128k, not steadily` where scores reach the threshold again."""
+        point = format_tokens(self.length)
+        if not self.falls:
+            return f"up to {point}, not steadily"
+        return point if self.bound == "crossing" else f"{self.bound} {point}"
+
+    @property
+    def ends(self) -> str:
+        """`at least 16k, below 64k`; empty when the whole interval lies outside the lengths measured."""
+        shortest, longest = self.scores[0].length, self.scores[-1].length
+        surely_below = self.low_open and not self.high_open and self.high <= shortest
+        surely_beyond = self.high_open and not self.low_open and self.low >= longest
+        if surely_below or surely_beyond:
+            return ""
+        if self.low_open and self.high_open:
+            return f"may be below {format_tokens(shortest)} or beyond {format_tokens(longest)}"
+        # The high end is a length that surely fails, or the estimate itself where that failed at an earlier look.
+        high = "below" if self.high > self.length else "at most"
+        ends = [] if self.low_open else [f"at least {format_tokens(self.low)}"]
+        return ", ".join(ends if self.high_open else [*ends, f"{high} {format_tokens(self.high)}"])
+
 
 def effective_length(
     data: Observations,
     line: Threshold | None = None,
     *,
     claimed: int | None = None,
-    failures: Failures = "excluded",
 ) -> EffectiveLength:
     """The effective length of everything in `data`; tasks weigh alike. Hand in a part for a task or a depth band."""
     line = line or Threshold()
-    counted = data.counted(failures)
+    counted = data.counted()
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="effective length", fix="failed samples can count as zero")
     lengths, code, groups = length_means(counted)

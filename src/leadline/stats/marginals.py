@@ -157,9 +157,9 @@ class DesignEffect:
         return 1 + (self.size - 1) * (1.0 if self.correlation is None else self.correlation)
 
 
-def design_effect(data: Observations, *, failures: Failures = "excluded") -> DesignEffect:
+def design_effect(data: Observations) -> DesignEffect:
     """Estimated from what documents add to the error of the overall mean."""
-    counted = data.counted(failures)
+    counted = data.counted()
     if len(counted) == 0:
         return DesignEffect(0, 0, 1.0, None)
     groups, weight = overall_means(counted), row_weights(counted, np.zeros(len(counted), dtype=np.int64))

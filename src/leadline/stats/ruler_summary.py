@@ -16,7 +16,7 @@ from leadline.core.errors import UsageError
 from leadline.core.format import format_length
 from leadline.stats.intervals import Estimate
 from leadline.stats.marginals import GroupMeans, estimate_of, length_means, marginals, overall_means
-from leadline.stats.observations import Failures, FloatArray, IntArray, Observations, parts_by_category, parts_by_task
+from leadline.stats.observations import FloatArray, IntArray, Observations, parts_by_category, parts_by_task
 
 # --- RULER's averages: the mean, and two means weighted towards long or short prompts
 #
@@ -44,9 +44,9 @@ def ruler_average(scores: Mapping[int, float]) -> RulerAverages[float]:
     return RulerAverages(float(flat @ row), float(up @ row), float(down @ row))
 
 
-def ruler_average_estimate(data: Observations, *, failures: Failures = "excluded") -> RulerAverages[Estimate]:
+def ruler_average_estimate(data: Observations) -> RulerAverages[Estimate]:
     """The same from samples, with intervals; documents that serve several lengths are counted once."""
-    counted = data.counted(failures)
+    counted = data.counted()
     if len(counted) == 0:
         raise UsageError("no sample has a score", where="wAvg")
     lengths, _, groups = length_means(counted)
@@ -97,10 +97,10 @@ class LongestLength:
     beyond: bool
 
     def __str__(self) -> str:
-        """As tables print it: `<4k`, `32k`, `>128k`."""
+        """`below 4k`, `32k` or `at least 128k`."""
         if self.length is None:
-            return f"<{format_length(self.shortest)}"
-        return f"{'>' if self.beyond else ''}{format_length(self.length)}"
+            return f"below {format_length(self.shortest)}"
+        return f"{'at least ' if self.beyond else ''}{format_length(self.length)}"
 
 
 def longest_passing(scores: Mapping[int, float], good: Callable[[float], bool]) -> LongestLength:
@@ -143,19 +143,18 @@ def suite_summary(
     categories: Mapping[str, str],
     *,
     published: Observations | None = None,
-    failures: Failures = "excluded",
     threshold: float = THRESHOLD,
 ) -> SuiteSummary:
     """`categories` has the category of every task, in the order in which tasks are shown."""
     lengths = tuple(sorted(set(samples.length.tolist())))
 
     def row(name: str, data: Observations) -> SuiteRow:
-        if not len(data.counted(failures)):
+        if not len(data.counted()):
             return SuiteRow(name, {}, None, None, None)
-        found = {int(m.key[0] or 0): m.estimate for m in marginals(data, ("length",), failures=failures)}
+        found = {int(m.key[0] or 0): m.estimate for m in marginals(data, ("length",))}
         scores = {length: estimate for length, estimate in found.items() if estimate.n}
         percent = {length: 100 * estimate.mean for length, estimate in scores.items()}
-        averages = ruler_average_estimate(data, failures=failures) if len(scores) == len(lengths) else None
+        averages = ruler_average_estimate(data) if len(scores) == len(lengths) else None
         own = SHARE * percent[min(percent)]
         above = longest_passing(percent, lambda score: score > threshold)
         return SuiteRow(name, scores, averages, above, longest_passing(percent, lambda score: score >= own - 1e-9))

@@ -30,7 +30,6 @@ from leadline.report.charts.theme import (
 from leadline.report.heatmap_data import ACCURACY, HEAD, LINE, MUTED, colour_at, selection, short_name
 from leadline.results.breakdowns import Stratum
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.sentences import length_range
 from leadline.results.table import Tally, format_mean
 from leadline.stats.effective import EffectiveLength
 from leadline.stats.intervals import Estimate
@@ -362,5 +361,5 @@ def effective_length_bar(run: Run, found: EffectiveLength, *, narrow: bool = Fal
             layers.append(claimed.encode(alt.X("window:Q", scale=scale)))
     chart = layered(layers, 330 if narrow else 470, 40) | {"data": {"name": "bar"}}
     claim = f" of {format_length(run.window)} claimed" if run.window else ""
-    text = f"Effective length of {sanitise(run.label, 60)}: {length_range(found)}{claim}."
+    text = f"Effective length of {sanitise(run.label, 60)}: {found}{claim}."
     return Figure({"vconcat": [chart]}, {"bar": [row]}, text)

@@ -50,7 +50,7 @@ from leadline.report.heatmap_data import (
     tasks_heatmap,
 )
 from leadline.results.run import Run, format_interval_kind
-from leadline.results.sentences import format_comparison, format_points, length_range
+from leadline.results.sentences import format_comparison, format_points
 from leadline.results.table import FAILURE_CLASSES, Place, Tally, format_class, format_mean, format_place
 from leadline.results.verdict import Verdict
 from leadline.stats.compare import Comparison, Difference
@@ -147,20 +147,20 @@ def _small_title(text: str) -> ChartSpec:
 
 def _effective_rows(bands: Mapping[str, Sequence[str]], found: Verdict) -> list[ChartRow]:
     rows: list[ChartRow] = [
-        {"panel": number, "row": short_name(task), "effective": length_range(found.by_task[task])}
+        {"panel": number, "row": short_name(task), "effective": str(found.by_task[task])}
         for number, tasks in enumerate(bands.values())
         for task in tasks
         if task in found.by_task
     ]
     if found.effective is not None:
-        rows.append({"panel": len(bands), "row": AVERAGE, "effective": length_range(found.effective)})
+        rows.append({"panel": len(bands), "row": AVERAGE, "effective": str(found.effective)})
     return rows
 
 
 def _alternative(run: Run, found: Verdict) -> str:
     rows = []
     for task, tally in run.table.by_task.items():
-        effective = f", effective length {length_range(found.by_task[task])}" if task in found.by_task else ""
+        effective = f", effective length {found.by_task[task]}" if task in found.by_task else ""
         rows.append(f"{short_name(task)} {format_percent(tally.mean)}%{effective}")
     return f"Accuracy by task and length for {sanitise(run.label, 60)}. {'; '.join(rows)}."
 

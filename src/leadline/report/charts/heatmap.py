@@ -82,7 +82,7 @@ def heatmap(run: Run, *, titled: bool = True, narrow: bool = False, smoothed: bo
 
 def can_smooth(table: Table, task: str) -> bool:
     """Whether the task was answered at two lengths and two depths at least."""
-    answered = table.samples.take(table.samples.task == task).counted()
+    answered = table.counted.take(table.counted.task == task).counted()
     return len(np.unique(answered.length)) > 1 and len(np.unique(answered.depth[~np.isnan(answered.depth)])) > 1
 
 
@@ -234,7 +234,7 @@ def _smoothed(table: Table, data: HeatmapData) -> HeatmapData:
     """The same cells with smoothed values. A cell without data stays empty."""
     if not can_smooth(table, data.task):
         return data
-    found = _smoothed_cells(smooth(table.samples.take(table.samples.task == data.task)), data)
+    found = _smoothed_cells(smooth(table.counted.take(table.counted.task == data.task)), data)
     return replace(data, cells=tuple(found.get((cell.row, cell.column), cell) for cell in data.cells))
 
 
