@@ -14,6 +14,7 @@ import pytest
 from leadline.cli.main import run_command
 from leadline.core.format import escape_markdown
 from leadline.report import export as gallery
+from leadline.report.charts.grid import difference_map
 from leadline.report.charts.heatmap import heatmap
 from leadline.report.charts.render import write_figure
 from leadline.report.comparison import differences_from_first, leaderboards, titles
@@ -59,17 +60,19 @@ def test_a_planted_loss_is_found_where_it_was_planted(two: list[Run]) -> None:
     assert "worse at 64k" in item.sentence
     assert "at 4k" not in item.sentence
     assert "at 16k" not in item.sentence
-    assert item.figure is not None
-    alt.Chart.from_dict(item.figure.spec(), validate=True)
-    marked = {row["length"]: row["label"] for row in item.figure.data["lengths"]}
+    assert item.comparison is not None
+    figure = difference_map(item.comparison, item.names)
+    alt.Chart.from_dict(figure.spec(), validate=True)
+    marked = {row["length"]: row["label"] for row in figure.data["lengths"]}
     assert marked["64k"].endswith("worse")
     assert marked["4k"].endswith("not significant")
 
 
 def test_cells_are_described_and_not_tested(two: list[Run]) -> None:
     (item,) = differences_from_first(two, titles(two))
-    assert item.figure is not None
-    assert all(row["label"].endswith("not tested") for row in item.figure.data["cells"])
+    assert item.comparison is not None
+    figure = difference_map(item.comparison, item.names)
+    assert all(row["label"].endswith("not tested") for row in figure.data["cells"])
 
 
 def test_a_run_against_itself_shows_no_difference(two: list[Run]) -> None:
@@ -123,7 +126,7 @@ def test_reading_modes_are_never_mixed(tmp_path: Path) -> None:
     ]
     assert [b.reading for b in leaderboards(runs, [verdict(r) for r in runs], titles(runs))] == ["fresh", "shared"]
     (item,) = differences_from_first(runs, titles(runs))
-    assert item.figure is None
+    assert item.comparison is None
     assert "Not compared: reading mode differs" in item.sentence
     assert "harder than fresh reading" in " ".join(verdict(runs[1]).not_measured)
 
@@ -183,14 +186,14 @@ def test_every_figure_has_a_file_of_its_own(two: list[Run]) -> None:
 
 def test_a_map_of_differences_names_both_runs_where_nothing_else_does(two: list[Run]) -> None:
     names = titles(two)
-    (alone,) = differences_from_first(two, names, titled=True)
-    assert alone.figure is not None
-    assert alone.figure.chart["title"]["text"] == names[1]
-    assert alone.figure.chart["title"]["subtitle"] == f"minus {names[0]}"
-    (on_a_page,) = differences_from_first(two, names)
-    assert on_a_page.figure is not None
-    assert "title" not in on_a_page.figure.chart
-    assert f"{names[1]} minus {names[0]}" in on_a_page.figure.alternative
+    (item,) = differences_from_first(two, names)
+    assert item.comparison is not None
+    alone = difference_map(item.comparison, item.names, titled=True)
+    assert alone.chart["title"]["text"] == names[1]
+    assert alone.chart["title"]["subtitle"] == f"minus {names[0]}"
+    on_a_page = difference_map(item.comparison, item.names)
+    assert "title" not in on_a_page.chart
+    assert f"{names[1]} minus {names[0]}" in on_a_page.alternative
 
 
 def test_figures_for_a_paper_are_as_wide_as_a_column(

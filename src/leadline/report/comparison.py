@@ -176,7 +176,7 @@ class RunDifference:
     warnings: tuple[str, ...]
 
     @property
-    def title(self) -> str:
+    def name(self) -> str:
         return f"{self.names[1]} compared with {self.names[0]}"
 
 

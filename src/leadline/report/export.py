@@ -7,7 +7,7 @@ from pathlib import Path
 
 from leadline.core.format import escape_markdown, format_length
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves
-from leadline.report.charts.grid import class_bars, task_grid
+from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import write_figure
@@ -35,10 +35,10 @@ def export_figures(runs: Sequence[Run], folder: Path) -> list[Path]:
         names = titles(runs)
         written += write_figure(run_curves(runs, names, narrow=True), folder / "curves", column=True)
         narrow = all(fits_column(run) for run in runs)
-        differences = differences_from_first(runs, names, narrow=narrow, titled=True)
-        for place, item in zip(places[1:], differences, strict=True):
-            if item.figure is not None:
-                written += write_figure(item.figure, folder / f"difference-{place}", column=True)
+        for place, item in zip(places[1:], differences_from_first(runs, names), strict=True):
+            if item.comparison is not None:
+                figure = difference_map(item.comparison, item.names, narrow=narrow, titled=True)
+                written += write_figure(figure, folder / f"difference-{place}", column=True)
     return written
 
 

@@ -29,7 +29,7 @@ from leadline.core.format import (
     sanitise,
 )
 from leadline.report.charts.curves import curves, effective_length_bar, run_curves, thinking_curves
-from leadline.report.charts.grid import class_bars, task_grid
+from leadline.report.charts.grid import class_bars, difference_map, task_grid
 from leadline.report.charts.heatmap import can_smooth, heatmap
 from leadline.report.charts.logprobs import distance_curves, logprob_curves
 from leadline.report.charts.render import PageFigure
@@ -249,7 +249,9 @@ def _comparison(runs: Sequence[Run], verdicts: Sequence[Verdict], names: Sequenc
                 "name": item.name,
                 "sentence": item.sentence,
                 "warnings": item.warnings,
-                "figure": PageFigure(item.figure, f"difference-{at}") if item.figure else None,
+                "figure": PageFigure(difference_map(item.comparison, item.names), f"difference-{at}")
+                if item.comparison
+                else None,
             }
             for at, item in enumerate(differences_from_first(runs, names))
         ],
