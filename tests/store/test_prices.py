@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from leadline.core.errors import LeadlineError, SourceError, UnknownName, UsageError
-from leadline.store.prices import discounts_of, read_prices, tariff_from_flags, tariff_of
+from leadline.core.records import Receipt
+from leadline.core.types import Cell
+from leadline.store.prices import Rates, Tariff, discounts_of, read_prices, tariff_from_flags, tariff_of
 from leadline.store.run_prices import parse_budget
+from leadline.store.verdicts import JudgeVerdict
+from support.plain_records import record
 
 TOML = """
 date = 2026-11-01
@@ -84,6 +89,19 @@ def test_without_a_price_of_hits_they_cost_the_input_price_and_below_the_minimum
     assert dear.cost(2000, cached=1023) == pytest.approx(0.006)
     assert dear.cost(2000, cached=1024) == pytest.approx((976 * 3 + 1024 * 0.3) / 1e6)
     assert dear.cost(2000, written=2000) == pytest.approx(0.0075)
+
+
+def test_what_a_server_says_it_cached_costs_the_price_of_hits_whatever_the_usual_minimum_is() -> None:
+    tariff = Tariff("x", Rates(1e6, 0.0, cached=0.0), least=1024)
+    verdict = JudgeVerdict(
+        key="k", cell=Cell("t", 1024, 0.0, 0), judge="x", rubric="r", rubric_digest="d", answer="a",
+        replies=2, prompt_tokens=2400, cached_tokens=1100,
+    )  # fmt: skip
+    assert tariff.cost_of_verdict(verdict) == pytest.approx(1300)  # the second of two replies hit
+    one = record(0)
+    outcome = msgspec.structs.replace(one.outcome, cached_tokens=800)
+    one = msgspec.structs.replace(one, outcome=outcome, receipt=Receipt(ours=1000, theirs=1000))
+    assert tariff.cost_of(one) == pytest.approx(200)
 
 
 def test_litellms_table_is_read_with_its_tiers(tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ def with_possible_length(error: LengthError, spec: Spec, title: str, task: Task,
 
 def _rounded_up(tokens: int) -> int:
     """To two digits: 1,305 becomes 1,400."""
-    step = 10 ** max(len(str(tokens)) - 2, 0)
+    step: int = 10 ** max(len(str(tokens)) - 2, 0)
     return -(-tokens // step) * step
 
 

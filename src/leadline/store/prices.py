@@ -82,11 +82,13 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
     """Shorter beginnings are not cached by the provider."""
 
     def cost(self, prompt: int, output: int = 0, *, cached: int = 0, written: int = 0) -> float:
-        """Of one request. Tokens below the provider's minimum are never cached."""
-        rates = next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
+        """Of one request that was not sent yet. Tokens below the provider's minimum are never cached."""
         if cached + written < self.least:
             cached = written = 0
-        return rates.cost(prompt, output, cached, written)
+        return self._rates_of(prompt).cost(prompt, output, cached, written)
+
+    def _rates_of(self, prompt: int) -> Rates:
+        return next((found for tokens, found in reversed(self.above) if prompt > tokens), self.rates)
 
     def cost_of(self, record: Record) -> float:
         """Of a recorded request, by the server's counts and where it gives none by ours. A failure costs nothing."""
@@ -97,7 +99,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         output = record.allowance if outcome.completion_tokens is None else outcome.completion_tokens
         cached = min(prompt, outcome.cached_tokens or 0)
         written = min(prompt - cached, outcome.cache_write_tokens or 0)
-        return self.cost(prompt, output, cached=cached, written=written)
+        return self._rates_of(prompt).cost(prompt, output, cached, written)
 
     def cost_of_verdict(self, verdict: JudgeVerdict) -> float:
         """Of the replies of a judge, by the server's counts and where it gives none by ours."""
@@ -105,7 +107,7 @@ class Tariff(msgspec.Struct, frozen=True, omit_defaults=True):
         prompt = (verdict.prompt_tokens + verdict.estimated_prompt) // replies
         output = (verdict.completion_tokens + verdict.estimated_completion) // replies
         cached = verdict.cached_tokens // replies
-        return replies * self.cost(prompt, output, cached=min(prompt, cached))
+        return replies * self._rates_of(prompt).cost(prompt, output, min(prompt, cached), 0)
 
     @property
     def origin(self) -> str:
