@@ -14,6 +14,7 @@ from leadline.run.events import ModelEnded, ModelRun, ModelRunResult, Started, S
 from leadline.store.manifest import read_manifest
 from leadline.store.runs import read_records
 from leadline.store.submissions import read_submission
+from support.commands import Say
 
 LIST = """
 models = ["sim:perfect", {name = "short sight", model = "sim:cliff?window=1500"}]
@@ -240,3 +241,12 @@ def test_a_model_that_is_not_in_the_list_is_named_with_the_nearest(
     assert "did you mean 'short sight'?" in capsys.readouterr().err
     assert run_command(["run", "niah", "--model", "sim:perfect", "--include-model", "x"]) == 64
     assert "needs a list of models" in capsys.readouterr().err
+
+
+def test_an_unknown_option_of_one_model_is_refused_before_any_is_measured(say: Say, tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_text(json.dumps(["sim:perfect", "sim:cliff?windw=8k"]))
+    said = say("run", "niah", "--models", "models.json", "--lengths", "1k", "--out", str(tmp_path / "out"))
+    assert said.code == 64
+    assert "unknown key 'windw'" in said.err
+    assert "did you mean 'window'?" in said.err
+    assert not (tmp_path / "out").exists()

@@ -37,6 +37,7 @@ from leadline.models.hf.forecast import DocumentReading, Speed
 from leadline.models.hf.load import window_of
 from leadline.models.hf.memory import DecoderShape
 from leadline.models.hf.model import HFModel
+from support.commands import Say
 from support.tiny_models import CHAT, STOP, model_folder, random_ids, tiny
 
 
@@ -485,3 +486,19 @@ def test_a_damaged_checkpoint_is_an_error_that_says_what_to_do(how: str, tmp_pat
 def test_an_end_of_text_token_that_the_model_cannot_give_is_left_out(tmp_path: Path) -> None:
     damage(model_folder(tmp_path) / "generation_config.json", {"eos_token_id": [2, 99_999_999]})
     assert opened(f"hf:{tmp_path}").engine.stops == (2, 4)
+
+
+def test_a_run_whose_answers_are_all_empty_ends_with_1_and_options_of_this_provider(say: Say, tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    model.lm_head.weight.data[:] = -model.lm_head.weight.data[:1].abs()
+    model.lm_head.weight.data[0] = 0  # either this padding token has the largest logit, or all have nearly the same
+    model.save_pretrained(folder)
+    said = say(
+        "run", "niah", "--model", f"hf:{folder}?shared=false", "--lengths", "300", "--depths", "1", "--samples", "1",
+        "--no-figure", "--out", str(tmp_path / "out"),
+    )  # fmt: skip
+    assert said.code == 1
+    assert "the text is empty in 1 of 1 answer" in said.err
+    assert "form=" in said.err
+    assert "server" not in said.err

@@ -87,8 +87,12 @@ def without_usage(content: str, finish: str = "stop", **message: Any) -> dict[st
 @pytest.mark.parametrize(
     ("reply", "sentence", "option"),
     [
-        (without_usage(""), "returned an empty text in 4 of 4 answers", "max_tokens="),
-        (without_usage("", "length", reasoning_content="Let me see"), "whole allowance for thinking", "thinking=off"),
+        (without_usage(""), "the text is empty in 4 of 4 answers", "max_tokens="),
+        (
+            without_usage("", "length", reasoning_content="Let me see"),
+            "whole allowance was used for thinking",
+            "thinking=off",
+        ),
     ],
 )
 def test_what_a_server_did_is_no_diagnosis_of_the_model(

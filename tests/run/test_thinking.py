@@ -213,7 +213,7 @@ def test_a_length_that_has_no_room_for_the_thinking_is_said_and_nothing_is_asked
 ) -> None:
     said = run(say, server, tmp_path, "--thinking", "high", "--lengths", "2000")
     assert said.code == 1
-    assert "used the whole allowance for thinking in 4 of 4 answers" in said.err
+    assert "the whole allowance was used for thinking in 4 of 4 answers" in said.err
     assert "no document fits the length with more; measure longer lengths, or with less thinking" in said.err
     assert len(server.completions) <= 10
 
@@ -268,3 +268,14 @@ def test_settings_that_exclude_each_other_are_refused(say: Say, server: Thinking
     assert "exclude each other" in refused("--allowance", "auto", "--model", f"{model}&max_tokens=9")
     assert "while a rule decides" in refused("--allowance", "auto", "--until", "effective")
     assert "is not a length" in refused("--allowance", "plenty")
+
+
+@pytest.mark.parametrize("settings", ["off", "off,low"])
+def test_a_model_without_a_setting_for_thinking_is_refused_before_anything_is_measured(
+    say: Say, tmp_path: Path, settings: str
+) -> None:
+    said = say("run", "niah", "--model", "sim:perfect", "--thinking", settings, "--out", str(tmp_path / "out"))
+    assert said.code == 64
+    assert "models of sim have no setting for thinking" in said.err
+    assert "fix:   leave it out" in said.err
+    assert not (tmp_path / "out").exists()

@@ -119,6 +119,14 @@ def test_litellms_table_is_read_with_its_tiers(tmp_path: Path) -> None:
         tariff_of(path, "openai:twice")
 
 
+def test_an_entry_may_be_named_with_the_provider(tmp_path: Path) -> None:
+    path = tmp_path / "prices.toml"
+    entries = '[models."sim:x"]\ninput = 1.0\noutput = 2.0\n[models.x]\ninput = 3.0\noutput = 4.0\n'
+    path.write_text(f"date = 2026-11-01\n{entries}")
+    assert tariff_of(path, "sim:x?window=8k").rates.input == 1.0
+    assert tariff_of(path, "openai:x").rates.input == 3.0
+
+
 def test_what_sharing_saves_on_a_bill_is_as_documented() -> None:
     """Eleven questions over a document: 11 -> 2.25 prices of it with Anthropic's discounts, 2.0 with OpenAI's."""
     for host, expected in (("api.anthropic.com", 2.25), ("api.openai.com", 2.0)):

@@ -16,6 +16,7 @@ import leadline
 from leadline.cli.options import RunOptions, spec_of, thinking_settings, with_thinking
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import ManyModelsListener, SanitisingConsole
+from leadline.core import registry
 from leadline.core.errors import FailedSamples, UnknownName, UsageError
 from leadline.core.format import format_count, format_span
 from leadline.core.seeds import digest
@@ -131,6 +132,8 @@ def parse_shard(text: str) -> tuple[int, int]:
 def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> tuple[Path, list[ModelRun]]:
     """The common folder and the run of each model. The folder's name depends on the spec and not on the models."""
     specs = [spec_of(replace(flags, model=one.model)) for one in models]
+    for spec in specs:
+        registry.provider(registry.ModelName.parse(spec.model))  # an unknown option, before anything is measured
     if until or specs[0].until:
         raise UsageError(
             "--until cannot be used with a list of models, because each model would get different samples",

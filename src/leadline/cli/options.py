@@ -222,6 +222,13 @@ def with_thinking(model: str, setting: str) -> str:
     """The model with this way to think, unless its name says one."""
     if "thinking=" in model.partition("?")[2]:
         return model
+    name = registry.ModelName.parse(model)
+    if "thinking" not in type(registry.provider(name)).model_fields:
+        raise UsageError(
+            f"models of {name.provider} have no setting for thinking",
+            where="--thinking",
+            fix="leave it out, or give an openai: or hf: model",
+        )
     return f"{model}{'&' if '?' in model else '?'}thinking={setting}"
 
 

@@ -31,7 +31,14 @@ _GET_HITS = {
 _HOSTED = "try cache_key=yes in the model's name; hosted servers cache no prompts below about 1,024 tokens"
 
 UNANSWERED_SHARE = 0.5
-"""Of the answers: with this many empty ones the server was measured and not the model."""
+"""Of the answers: with this many empty ones the run is no measurement of the model."""
+EMPTY_FIXES = {
+    "chat": "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log",
+    "ids": "try max_tokens=4096, thinking=off or another form= in the model's name",
+    "completion": "give the model one of the prompts by hand (--keep-prompts saves them); for a server, try "
+    "max_tokens=4096 or api=chat in the model's name",
+}
+"""Where answers are empty, what may help, by the form of the prompts."""
 
 
 @dataclass(slots=True)
@@ -264,6 +271,8 @@ class Totals:
     """What models said about samples, and of how many."""
     served_by: Counter[str] = field(default_factory=Counter)
     """Answers by the model and configuration (system_fingerprint) that the server's reply named."""
+    forms: Counter[str] = field(default_factory=Counter)
+    """Answers by the form in which their prompts were sent."""
     empty: int = 0
     """Answers without any text."""
     only_thinking: int = 0
@@ -307,6 +316,7 @@ class Totals:
             self.cache.add(record, outcome)
             self.thinking_tokens += outcome.thinking_tokens or 0
             self.thinking.setdefault(record.cell.length, ThinkingUse()).add(record, outcome)
+            self.forms[record.sent.form] += 1
             if not failed and not outcome.text.strip():
                 self.only_thinking += bool(outcome.thinking)
                 self.empty += not outcome.thinking
@@ -330,17 +340,16 @@ class Totals:
 
     @property
     def server_problem(self) -> ServerProblem | None:
-        """What the server did for half of its answers or more; None if it answered. Such a run is no measurement of the
-        model."""
+        """What half of the answers or more lack; None if they are texts. Such a run is no measurement of the model."""
         if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
-            did, count = "used the whole allowance for thinking", self.only_thinking
+            what, count = "the whole allowance was used for thinking", self.only_thinking
             fix = "allow more with --allowance auto and longer lengths, or switch thinking off with thinking=off"
         elif self.empty + self.only_thinking and self.empty + self.only_thinking >= UNANSWERED_SHARE * self.done:
-            did, count = "returned an empty text", self.empty + self.only_thinking
-            fix = "try max_tokens=4096 or thinking=off in the model's name, or api=completions; see the server's log"
+            what, count = "the text is empty", self.empty + self.only_thinking
+            fix = EMPTY_FIXES[self.forms.most_common(1)[0][0]]
         else:
             return None
-        return ServerProblem(f"the server {did} in {count:,} of {format_count(self.done, 'answer')}", fix)
+        return ServerProblem(f"{what} in {count:,} of {format_count(self.done, 'answer')}", fix)
 
     @property
     def asked(self) -> int:

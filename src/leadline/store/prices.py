@@ -136,8 +136,7 @@ def tariff_of(path: Path, model: str, tier: str = "") -> Tariff:
     """The price of a model (`openai:NAME?...` or NAME) in a file of prices."""
     path = expand_path(path)
     book = read_prices(path)
-    name = model.partition("?")[0].partition(":")[2] or model
-    key = _key_of(book, name, path)
+    key = _key_of(book, model.partition("?")[0], path)
     tiers = book[key]
     wanted = tier or STANDARD
     if wanted not in tiers:
@@ -186,10 +185,12 @@ def _documented() -> dict[str, Discounts]:
     return {name: msgspec.convert(values, Discounts) for name, values in found.items()}
 
 
-def _key_of(book: Mapping[str, object], name: str, path: Path) -> str:
-    """The entry of a model: by its whole name, else by the last part of one (`provider/name`)."""
+def _key_of(book: Mapping[str, object], model: str, path: Path) -> str:
+    """The entry of a model: by its whole name, with or without our provider, else by the last part of one
+    (`house/name`)."""
     by_name = {key.lower(): key for key in book}
-    if found := by_name.get(name.lower()):
+    name = model.partition(":")[2] or model
+    if found := by_name.get(model.lower()) or by_name.get(name.lower()):
         return found
     last = name.lower().rpartition("/")[2]
     ending = [key for key in book if key.lower().rpartition("/")[2] == last]
