@@ -86,7 +86,8 @@ def test_the_question_before_the_document_ends_in_the_language() -> None:
     "options", [{"match": "association"}, {"queries": 2}, {"value_kind": "words"}, {"absent": 0.5}, {"pieces": 2}]
 )
 def test_forms_that_are_in_english_only_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="English only"):
+    [(name, value), *_] = options.items()
+    with pytest.raises(UsageError, match=f"{name}={value} is in English only: leave it out, or leave out language="):
         find_task(TaskSpec(name="niah", options={"language": "fr", **options}))
 
 

@@ -145,6 +145,16 @@ def test_templates_can_say_what_ruler_says(tmp_path: Path) -> None:
     assert "tide" not in made["vt"]
 
 
+def test_missing_data_names_the_option_of_its_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LEADLINE_CACHE", str(tmp_path / "empty"))
+    for name, data in (("qa_1", "squad"), ("qa_2", "hotpotqa")):
+        spec = {"model": "sim:perfect", "tasks": RULER_ORIGINAL.values["tasks"], "lengths": [2048], "samples": 1}
+        spec["tasks"] = [t for t in spec["tasks"] if t["name"] == name]
+        with pytest.raises(SourceError, match=f"{data}.*is not on this machine") as refused:
+            measure(make_spec(spec), tmp_path / "run")
+        assert refused.value.fix.endswith(f"--set {name}.data=FILE")
+
+
 def test_each_task_of_a_suite_takes_its_own_file(tmp_path: Path) -> None:
     files = [f"qa_1.data={squad(tmp_path / 's.json')}", f"qa_2.data={hotpot(tmp_path / 'h.json')}"]
     spec = spec_of(RunOptions(what="ruler-original", model="sim:perfect", set_=files))

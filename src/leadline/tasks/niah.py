@@ -149,9 +149,15 @@ class Needle(TranslatedTask, RetrievalTask):
             raise ValueError(f"hard=qualifier has {len(QUALIFIERS)} qualifiers: set keys and queries to no more")
         if self.pieces == 3 and self.value_kind == "words":
             raise ValueError("pieces=3 needs values of three parts: set value_kind to numbers or uuids")
-        one = self.queries * self.values == 1 and self.value_kind != "words"
-        if self.language and (described or formed or self.absent or self.haystack == "needles" or not one):
-            raise ValueError("language is for one number or code asked for by its key; other forms are in English only")
+        english = {
+            "match": described, "pieces": self.pieces > 1, "hard": bool(self.hard), "absent": bool(self.absent),
+            "haystack": self.haystack == "needles", "queries": self.queries > 1, "values": self.values > 1,
+            "value_kind": self.value_kind == "words",
+        }  # fmt: skip
+        clashing = next((name for name, differs in english.items() if differs), "")
+        if self.language and clashing:
+            given = f"{clashing}={getattr(self, clashing)}"
+            raise ValueError(f"{given} is in English only: leave it out, or leave out language={self.language}")
         return self
 
     @property

@@ -159,14 +159,17 @@ class Questions(RetrievalTask, DocumentQuestions):
         return self.is_absent(cell, seed)
 
     def corpus(self) -> QuestionCorpus:
-        form = self.texts("document")[0]
-        return open_corpus(find_data(self.data), form=form, split=self.split, most=self.questions)
+        return self._corpus("data")
+
+    def _corpus(self, option: str) -> QuestionCorpus:
+        form, path = self.texts("document")[0], find_data(self.data, option=option)
+        return open_corpus(path, form=form, split=self.split, most=self.questions)
 
     def question(self, cell: Cell, asked: FileQuestion, facts: Sequence[Fact], others: tuple[str, ...]) -> Question:
         return ask(self, cell, asked.text, asked.answers, facts, allowance=self.answer_tokens, others=others)
 
     def draft(self, cells: Sequence[Cell], *, seed: int) -> Draft:
-        corpus = self.corpus()
+        corpus = self._corpus(f"{cells[0].task_family}.data")  # tasks of one suite have data of their own
         return self._numbered(corpus, cells, seed) if corpus.numbered else super().draft(cells, seed=seed)
 
     def _numbered(self, corpus: QuestionCorpus, cells: Sequence[Cell], seed: int) -> Draft:

@@ -79,8 +79,9 @@ def group_of(name: str) -> list[str]:
     return [one for one in DOWNLOADS if one.startswith(f"{name}/")]
 
 
-def find_data(name: str, *, folders: bool = False) -> Path:
-    """The local file of a name in DOWNLOADS, or of a path; with `folders` also a folder. Uses no network."""
+def find_data(name: str, *, option: str = "data", folders: bool = False) -> Path:
+    """The local file of a name in DOWNLOADS, or of a path; with `folders` also a folder. Uses no network. `option` is
+    what the user sets to another file."""
     group = group_of(name)
     known = group or [name] if group or name in DOWNLOADS else []
     path = data_folder() / (name if group else DOWNLOADS[name].file) if known else expand_path(name)
@@ -92,11 +93,11 @@ def find_data(name: str, *, folders: bool = False) -> Path:
         raise SourceError(
             f"the data {name!r} is not on this machine",
             where=str(path),
-            fix=f"run `leadline sources pull {name}`, or give a file of your own: --set data=FILE",
+            fix=f"run `leadline sources pull {name}`, or give a file of your own: --set {option}=FILE",
         )
     raise SourceError(
         f"there is no data file {name!r}",
-        where="data",
+        where=option,
         fix=f"give a file, or one of {', '.join(n for n in DOWNLOADS if '/' not in n)} (see `leadline sources pull`)",
     )
 
