@@ -1,7 +1,10 @@
-"""The demo falls back on a simulated model, and says why."""
+"""The demo falls back on a simulated model, and says why; the tiny model of docs/in-process.md runs."""
 
 from __future__ import annotations
 
+import re
+import runpy
+import shlex
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,10 @@ from leadline.core.errors import MissingExtra, SourceError
 from leadline.core.spec import make_spec
 from leadline.models import hf
 from leadline.models.hf import smollm2
+from leadline.store.runs import read_records
+from support.commands import Say
+
+PAGE = Path(__file__).parents[2] / "docs" / "in-process.md"
 
 
 def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
@@ -18,6 +25,24 @@ def test_the_demo_asks_a_real_model_as_published_protocols_do() -> None:
     assert spec.model == "hf:smollm2"
     assert spec.reading == "fresh"
     assert max(spec.lengths) >= 8 * min(spec.lengths)
+
+
+def test_the_tiny_model_of_the_page_is_planned_and_run_as_the_page_says(say: Say, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    page = PAGE.read_text()
+    [section] = re.findall(r"^## Without a download.*?(?=^## )", page, re.DOTALL | re.MULTILINE)
+    [script] = re.findall(r"```python\n# tiny.py\n(.*?)```", section, re.DOTALL)
+    commands = re.findall(r"^leadline (.*)$", section, re.MULTILINE)
+    (tmp_path / "tiny.py").write_text(script)
+    runpy.run_path(str(tmp_path / "tiny.py"))
+    assert len(commands) == 4
+    for command in commands:
+        words = shlex.split(command)
+        result = say(*words, *(["--no-figure"] if words[0] == "run" else []))
+        assert result.code == 0, result.err
+    shared, plain = ({r.cell: r.outcome for r in read_records(tmp_path / "runs" / n)} for n in ("tiny", "plain"))
+    assert shared == plain
+    assert len(shared) == 6
 
 
 @pytest.mark.parametrize(
