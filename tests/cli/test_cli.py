@@ -53,6 +53,21 @@ def test_a_run_shows_counts_receipts_and_its_folder(say: Say) -> None:
     assert "resuming: 6 of 6 samples have an answer" in again.err
 
 
+def test_the_folder_of_a_suite_has_its_name_and_one_named_after_its_first_task_is_continued(say: Say) -> None:
+    suite = ("ruler-quick", "--model", "sim:perfect", "--lengths", "512,1k", "--samples", "1", "--depths", "1")
+    planned = json.loads(say("plan", *suite, "--json").out)["folder"]
+    assert planned.startswith("runs/ruler-quick-sim-perfect-")
+    assert say("run", *suite, "--no-figure").code == 0
+    assert [str(path) for path in Path("runs").iterdir()] == [planned]
+    former = Path(planned).rename(planned.replace("ruler-quick", "niah_single_1+12"))
+    assert json.loads(say("plan", *suite, "--json").out)["folder"] == str(former)
+    assert "resuming: 26 of 26 samples" in say("run", *suite, "--no-figure").err
+    assert list(Path("runs").iterdir()) == [former]
+    assert json.loads(say("plan", *suite, "--json", "--out", "mine").out)["folder"] == "mine"
+    one = json.loads(say("plan", *suite, "--task", "niah", "--json").out)["folder"]
+    assert one.startswith("runs/niah-sim-perfect-"), "its tasks were replaced"
+
+
 def test_a_pipe_has_whole_lines_unless_columns_says_how_wide_it_is(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     piped = say(*RUN, "--lengths", "1k,2k").out

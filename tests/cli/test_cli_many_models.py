@@ -51,6 +51,24 @@ def test_a_spec_with_a_list_of_models_gives_a_run_for_each_and_one_page(measured
     assert plain.name == ""
 
 
+def test_the_common_folder_of_a_suite_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, 'models = ["sim:perfect", "sim:decay"]', "models.toml")
+    words = ["plan", "ruler-quick", "--models", "models.toml", "--lengths", "1k", "--samples", "1", "--json"]
+
+    def folder() -> Path:
+        assert run_command(words) == 0
+        return Path(json.loads(capsys.readouterr().out)["models"][0]["folder"]).parent
+
+    named = folder()
+    assert named.name.startswith("models-ruler-quick-")
+    former = named.with_name(named.name.replace("ruler-quick", "niah_single_1"))
+    former.mkdir(parents=True)
+    assert folder() == former, "begun under its former name"
+
+
 def test_models_are_shown_side_by_side_by_effective_length(measured: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(measured / "release.toml"), "--out", str(measured / "out"), "--no-figure"]
     assert run_command(words) == 0

@@ -10,7 +10,6 @@ from typing import Any
 from leadline.cli.output import echo
 from leadline.core.errors import UsageError
 from leadline.results.run import load_run
-from leadline.run.documents import depths_of
 from leadline.run.plan import Plan
 from leadline.stats.gate import parse_gate
 from leadline.stats.power import (
@@ -40,16 +39,9 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
     noise = Noise()
     if like is not None:
         noise = seen_noise(load_run(like).table.as_asked)
-    spec, samples = made.spec, max(made.spec.samples, 2)
-    places = [
-        (title, length, depth)
-        for title, task in made.tasks.items()
-        if task.in_means
-        for length in spec.lengths
-        for depth in depths_of(spec, task)
-    ]
+    samples = max(made.spec.samples, 2)
     common = frozenset(title for title, task in made.tasks.items() if task.common_haystack)
-    grid = Grid(tuple(places), SHARED_HAYSTACKS[spec.reading], common)
+    grid = Grid(made.places, SHARED_HAYSTACKS[made.spec.reading], common)
 
     def worse(count: int, size: float = drop, runs: int = SEARCH_RUNS, cause: Cause = "degrees") -> CompareRates:
         return compare_rates(grid, count, size, replace(noise, cause=cause), runs=runs)
@@ -63,7 +55,7 @@ def detection(made: Plan, drop: float, like: Path | None, gate: str) -> dict[str
     found: dict[str, Any] = {
         "drop": drop,
         "samples_a_cell": needed,
-        "prompts": None if needed is None else needed * len(places),
+        "prompts": None if needed is None else needed * len(grid.places),
         "power": theirs and theirs[0],
         "power_range": theirs,
         "false_alarms": worse(needed or samples, 0.0, STATED_RUNS).any_difference,

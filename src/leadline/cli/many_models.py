@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 import leadline
-from leadline.cli.options import RunOptions, spec_of, thinking_settings, with_thinking
+from leadline.cli.options import RunOptions, spec_of, suite_of, thinking_settings, with_thinking
 from leadline.cli.output import echo, print_json, print_table
 from leadline.cli.progress import ManyModelsListener, SanitisingConsole
 from leadline.core import registry
@@ -141,7 +141,12 @@ def model_runs(flags: RunOptions, models: Sequence[NamedModel], until: str) -> t
             fix="remove it, or give one --model",
         )
     asked = {k: v for k, v in specs[0].identity().items() if k != "model"}
-    folder = flags.out or without_brackets(Path("runs") / f"models-{slug(specs[0].tasks[0].title)}-{digest(asked, 8)}")
+    first = specs[0].tasks[0].title
+    former, named = (
+        without_brackets(Path("runs") / f"models-{slug(name)}-{digest(asked, 8)}")
+        for name in (first, suite_of(flags) or first)
+    )
+    folder = flags.out or (former if former.exists() else named)
     return folder, [
         ModelRun(one.name, spec, without_brackets(folder / slug(one.name)))
         for one, spec in zip(models, specs, strict=True)

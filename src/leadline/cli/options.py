@@ -265,6 +265,12 @@ def _values(what: str | None) -> tuple[dict[str, Any], str]:
     return {"tasks": named}, "task"
 
 
+def suite_of(flags: RunOptions) -> str:
+    """The name of the suite that was asked for; empty where its tasks were replaced, and without a suite."""
+    what = flags.what or ""
+    return what if what in registry.names("suites") and not flags.task else ""
+
+
 def _prompts(flags: RunOptions) -> tuple[dict[str, Any], str]:
     if flags.what or flags.task:
         raise UsageError(

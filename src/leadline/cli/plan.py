@@ -15,6 +15,7 @@ from leadline.cli.many_models import IncludeModelOption, ModelsOption, ShardOpti
 from leadline.cli.options import RunOptions, UntilOption, spec_of, with_flags, with_rule
 from leadline.cli.output import echo, print_json, print_table, warn
 from leadline.cli.progress import ProgressListener
+from leadline.cli.run import folder_of
 from leadline.core.errors import UsageError
 from leadline.core.format import format_count, format_duration
 from leadline.core.spec import Spec
@@ -89,13 +90,13 @@ def plan(
     Takes the options of `leadline run`: replace `run` by `plan`. For a list of models it shows each and the total.
     """
     listed = listed_models(flags, models, shard, include_model)
-    planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), flags.out)] if not listed else []
+    planned: list[tuple[str, Spec, Path | None]] = [("", spec_of(flags), None)] if not listed else []
     if listed:
         planned = [(run.name, run.spec, run.folder) for run in model_runs(flags, listed, until)[1]]
     found = []
     for name, spec, folder in planned:
         with prepare(with_rule(spec, until), listen=ProgressListener(), planning=True) as made:
-            values = _plan_values(made, name, folder or made.folder)
+            values = _plan_values(made, name, folder or folder_of(flags, made.spec) or made.folder)
             tariff = made.tariff or _flag_tariff(made.spec, price_in, price_out, price_cached, price_write)
             values["seconds"] = made.cost.seconds(tokens_per_second) if tokens_per_second else None
             values |= _money_values(made, tariff)

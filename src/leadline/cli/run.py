@@ -28,6 +28,7 @@ from leadline.cli.options import (
     RunOptions,
     UntilOption,
     spec_of,
+    suite_of,
     with_flags,
     with_rule,
 )
@@ -49,6 +50,8 @@ from leadline.results.totals import Totals, cache_warning, format_cache_use, for
 from leadline.results.verdict import failures_fix
 from leadline.run.engine import CheckModel, measure
 from leadline.run.judge import check_judges
+from leadline.run.plan import RUNS, folder_name
+from leadline.store.runs import without_brackets
 
 
 @with_flags
@@ -124,13 +127,13 @@ def run(
 
         with ProgressListener(rule=True) as listener:
             stopped = measure_until(
-                spec, flags.out, base=base, gate=gate, fixed=spec.samples, listen=listener, keep_prompts=keep_prompts,
-                check=check,
+                spec, folder_of(flags, spec), base=base, gate=gate, fixed=spec.samples, listen=listener,
+                keep_prompts=keep_prompts, check=check,
             )  # fmt: skip
         measured = stopped.run
         found = {"outcome": stopped.step.outcome, "sentence": stopped.sentence, "saving": stopped.saving}
     else:
-        measured = measure_one(spec, flags.out, keep_prompts=keep_prompts, check=check)
+        measured = measure_one(spec, folder_of(flags, spec), keep_prompts=keep_prompts, check=check)
     refused = _judge(measured.folder, spec)
     try:
         finish(measured, as_json=flags.json_, figure=figure, found=found)
@@ -138,6 +141,15 @@ def run(
         log(measured.folder)
     if refused is not None:
         raise refused
+
+
+def folder_of(flags: RunOptions, spec: Spec) -> Path | None:
+    """--out, or the folder of a suite: with its name, unless the run is in one with the name of its first task, as
+    they were called before. None is the default of the spec."""
+    if flags.out is not None or not (suite := suite_of(flags)):
+        return flags.out
+    former = without_brackets(RUNS / folder_name(spec))
+    return former if former.exists() else RUNS / folder_name(spec, suite)
 
 
 def _judge(folder: Path, spec: Spec) -> LeadlineError | None:

@@ -132,7 +132,7 @@ class Table:
 
     def __str__(self) -> str:
         """A line for each task and length: samples, mean and interval."""
-        rows = [("task", "length", "planned", "answered", "failed", "mean", "95% interval")]
+        rows: list[tuple[str, ...]] = [("task", "length", "planned", "answered", "failed", "mean", "95% interval")]
         for (task, length), tally in self.by_task_and_length.items():
             counts = (f"{count:,}" for count in (tally.planned, tally.done, tally.failed))
             mean = f"{format_percent(tally.mean)}%" if tally.estimate else NO_NUMBER

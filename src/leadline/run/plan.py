@@ -80,10 +80,11 @@ def manifest_for(
     )
 
 
-def folder_name(spec: Spec) -> str:
-    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec. Of a path only the last part is used."""
+def folder_name(spec: Spec, suite: str = "") -> str:
+    """`niah-openai-NAME-1a2b3c4d`: the same for the same spec. Of a path only the last part is used. A suite that was
+    asked for by its name takes the place of its tasks."""
     first, *others = (t.title for t in spec.tasks)
-    task = f"{slug(first)}+{len(others)}" if others else slug(first)
+    task = slug(suite) if suite else f"{slug(first)}+{len(others)}" if others else slug(first)
     provider, _, name = spec.model.partition("?")[0].partition(":")
     model = slug(f"{provider}-{name.rstrip('/').rpartition('/')[2]}")
     return f"{task[:60]}-{model[:60]}-{spec.digest[:8]}"
