@@ -175,6 +175,8 @@ def test_an_allowance_is_found_within_the_length_and_kept_for_a_resumed_run(
     assert said.code == 0, said.err
     assert json.loads((tmp_path / "run" / FILE).read_text()) == {"6500": 4096, "8000": 4096}
     assert "answers are cut off with 1,024 tokens for thinking" in said.err
+    assert len(server.completions) > 8
+    assert "8 of 8 samples" in said.err, "a sample that was asked again is counted once"
     records = list(read_records(tmp_path / "run"))
     assert len(records) == 8
     assert all(r.prompt_tokens + r.allowance == r.cell.length for r in records)
@@ -225,6 +227,7 @@ def test_a_sweep_over_thinking_gives_a_run_each_and_accuracy_against_thinking(
     assert said.code == 0, said.err
     runs = {name: load_run(tmp_path / "run" / name) for name in ("thinking-off", "thinking-low", "thinking-1500")}
     tokens = {name: one.totals.thinking_tokens for name, one in runs.items()}
+    assert "3 of 3 models, 24 of 24 samples" in said.err
     assert tokens["thinking-off"] == 0
     assert 0 < tokens["thinking-low"] < tokens["thinking-1500"]
     accuracy = {name: {n: use.accuracy for n, use in one.totals.thinking.items()} for name, one in runs.items()}

@@ -129,7 +129,7 @@ class ProgressListener:
         if isinstance(event, Started):
             self._begin(event)
         elif isinstance(event, Answered):
-            self.counter.add(event.record)
+            self.counter.add(event.record, event.replaces)
             self._waiting = ""
         elif isinstance(event, Waiting):
             who = "all wait" if event.everyone else "one waits"

@@ -10,7 +10,7 @@ with it. Each record says how much it was allowed beyond the task's own answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from leadline.core.errors import StoreError
 from leadline.core.format import format_length
 from leadline.core.records import Completion, Record
 from leadline.core.types import Cell
-from leadline.run.events import Listener, Note, without_started
+from leadline.run.events import Answered, Event, Listener, Note, without_started
 from leadline.store.files import replace_file
 from leadline.store.runs import read_records
 from leadline.text.fitting import Fitter
@@ -130,10 +130,21 @@ def find_allowance(
         if tried and not new:
             return
         tried |= new
-        ask(frozenset(key for key, _ in new), heard)
+        ask(frozenset(key for key, _ in new), _with_replaced(heard, records))
         if not new:
             return
         heard = without_started(listen)
+
+
+def _with_replaced(listen: Listener, records: Mapping[str, Record]) -> Listener:
+    """Answers come with the record that they replace, so that a sample is counted once."""
+
+    def heard(event: Event) -> None:
+        if isinstance(event, Answered):
+            event = replace(event, replaces=records.get(event.record.cell.key))
+        listen(event)
+
+    return heard
 
 
 def format_growth(tokens: int, again: int) -> str:

@@ -44,6 +44,8 @@ class Answered:
     record: Record
     more: bool = False
     """Whether other records of the same document follow at once, so that a display need not update yet."""
+    replaces: Record | None = None
+    """The record of the same sample that counts no more, where it was asked again with a larger allowance."""
 
 
 @dataclass(frozen=True, slots=True)
