@@ -100,7 +100,7 @@ def test_a_model_on_the_line_ends_undecided_and_not_in_a_guess(tmp_path: Path) -
     model = "sim:perfect?high=0.856"
     stopped = measure_until(make_spec(spec(model, "effective", samples=30, lengths="512")), tmp_path / "run")
     assert stopped.step.outcome == "undecided"
-    assert "too close to the line" in stopped.sentence
+    assert "too close to a score of" in stopped.sentence
 
 
 def test_a_verdict_needs_a_base_and_a_gate(tmp_path: Path) -> None:

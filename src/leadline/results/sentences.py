@@ -233,10 +233,10 @@ def _format_search(found: LengthSearch) -> str:
     above, below = found.last_above, found.first_below
     if found.between:
         known = [f"at least {format_tokens(above)}"] if above is not None else []
-        known += [f"less than {format_tokens(below)}"] if below is not None else []
+        known += [f"below {format_tokens(below)}"] if below is not None else []
         names = format_list([format_tokens(length) for length in found.between])
         verb = "is" if len(found.between) == 1 else "are"
-        known.append(f"{names} {verb} too close to the line, {format_wanted(found.line)}")
+        known.append(f"{names} {verb} too close to {format_wanted(found.line)} to tell")
         return f"{', '.join(known)} {sure}"
     if above is None:
         return f"below {format_tokens(found.shortest)} {sure}"
