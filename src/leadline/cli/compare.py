@@ -86,8 +86,8 @@ def compare(
     for side, total in zip(sides, (old.totals, new.totals), strict=True):
         if clauses:
             refuse_unmeasured(side.run, total)
-        if total.server_problem:
-            warn(f"{side.run} is no measurement of the model: {total.server_problem}")
+        if total.answer_problem:
+            warn(f"{side.run} is no measurement of the model: {total.answer_problem}")
         if side.truncated:
             warn(f"{side.truncated:,} prompts of {side.run} were not read as sent; they are in no mean")
     found = compare_pairs(pairs, correction=correction)

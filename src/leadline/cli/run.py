@@ -236,7 +236,7 @@ def raise_if_incomplete(run: Run) -> None:
     """Raises what gives a run its exit code: failed samples, answers that are no measurement, samples not asked."""
     if run.totals.failed > run.totals.failures["left_out"]:
         raise _failed_samples(run)
-    if problem := run.totals.server_problem:
+    if problem := run.totals.answer_problem:
         raise FailedSamples(f"the model was not measured: {problem.what}", where=str(run.folder), fix=problem.fix)
     if run.totals.missing:
         raise RunStopped(

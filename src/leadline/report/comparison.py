@@ -159,8 +159,8 @@ def _accuracy_cell(tally: Tally | None) -> ValueCell:
 def unmeasured_note(name: str, run: Run) -> str:
     """A warning before any difference with this run; empty if all prompts were read as sent, and answered."""
     totals = run.totals
-    said = format_truncation(run).strip() if totals.truncated else f"not measured: {totals.server_problem}"
-    return f"{sanitise(name, 80)}: {said}" if totals.truncated or totals.server_problem else ""
+    said = format_truncation(run).strip() if totals.truncated else f"not measured: {totals.answer_problem}"
+    return f"{sanitise(name, 80)}: {said}" if totals.truncated or totals.answer_problem else ""
 
 
 # --- differences --------------------------------------------------------------------------------

@@ -244,7 +244,7 @@ def thinking_values(found: ThinkingByLength) -> list[dict[str, float | int | Non
 # --- all sums -----------------------------------------------------------------------------------
 
 
-class ServerProblem(NamedTuple):
+class AnswerProblem(NamedTuple):
     """`fix` is an option that may help."""
 
     what: str
@@ -339,7 +339,7 @@ class Totals:
         return f"the server's model changed during the run: answers are from {', '.join(shown)}{more}"
 
     @property
-    def server_problem(self) -> ServerProblem | None:
+    def answer_problem(self) -> AnswerProblem | None:
         """What half of the answers or more lack; None if they are texts. Such a run is no measurement of the model."""
         if self.only_thinking and self.only_thinking >= UNANSWERED_SHARE * self.done:
             what, count = "the whole allowance was used for thinking", self.only_thinking
@@ -349,7 +349,7 @@ class Totals:
             fix = EMPTY_FIXES[self.forms.most_common(1)[0][0]]
         else:
             return None
-        return ServerProblem(f"{what} in {count:,} of {format_count(self.done, 'answer')}", fix)
+        return AnswerProblem(f"{what} in {count:,} of {format_count(self.done, 'answer')}", fix)
 
     @property
     def asked(self) -> int:
@@ -386,5 +386,5 @@ def refuse_unmeasured(folder: Path | str, totals: Totals) -> None:
             where=str(folder),
             fix="give the server a longer context and run the same command again: only these are asked",
         )
-    if problem := totals.server_problem:
+    if problem := totals.answer_problem:
         raise NotMeasured(f"no gate can be applied: {problem.what}", where=str(folder), fix=problem.fix)

@@ -191,7 +191,7 @@ def failures_fix(run: Run) -> str:
 
 def claim(run: Run, found: EffectiveLength | None) -> str:
     """The verdict as what one would say of the model after its name."""
-    if problem := run.totals.server_problem:
+    if problem := run.totals.answer_problem:
         return f"was not measured: {problem}."
     if found is None:
         whole = run.table.whole
@@ -268,7 +268,7 @@ def _few_documents(run: Run) -> str:
 def _shapes(run: Run) -> list[str]:
     samples, tasks = run.table.counted, run.table.tasks
     found = {}
-    for task in () if run.totals.server_problem else tasks:
+    for task in () if run.totals.answer_problem else tasks:
         mine = samples.take(samples.task == task)
         if len(np.unique(mine.counted().length)) > 1:
             found[task] = diagnose(mine)
@@ -284,7 +284,7 @@ def _shapes(run: Run) -> list[str]:
 def _findings(run: Run, found: EffectiveLength | None) -> list[str]:
     table, whole = run.table, run.table.whole
     lines = []
-    if found is not None and not run.totals.server_problem:
+    if found is not None and not run.totals.answer_problem:
         meant = "the longest length measured at which a falling curve through its scores reaches"
         meant = meant if found.falls else "here the longest length measured whose own score reaches"
         lines.append(f"Effective length is {meant} {format_threshold(found)}.")
