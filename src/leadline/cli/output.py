@@ -87,7 +87,7 @@ ThresholdOption = Annotated[
     typer.Option(min=0, max=100, help="Score in percent that a length must reach to count as effective; RULER's."),
 ]
 FailedSamplesOption = Annotated[
-    Literal["excluded", "zero"], typer.Option(help="Whether failed samples are excluded from means or score zero.")
+    Literal["excluded", "zero"], typer.Option(help="Whether failed samples are left out or count as wrong.")
 ]
 
 PricesOption = Annotated[

@@ -33,7 +33,7 @@ MOST_KEPT = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """`average` and `effective` as text; `mean` and `length` are the numbers that lists are sorted by."""
+    """`average` with its `spread` and `effective` with its `ends` as text; lists are sorted by `mean` and `length`."""
 
     done: int = 0
     failed: int = 0
@@ -44,6 +44,7 @@ class Headline:
     spread: str = ""
     length: float | None = None
     effective: str = ""
+    ends: str = ""
     problem: str = ""
 
     @property
@@ -65,7 +66,8 @@ def headline_of(run: Run) -> Headline:
         average=f"{format_percent(whole.mean)}%",
         spread=f"{format_percent_range(whole.interval)}%",
         length=effective.length if effective else None,
-        effective=str(effective) if effective else "",
+        effective=effective.point if effective else "",
+        ends=effective.ends if effective else "",
     )
 
 
@@ -75,7 +77,7 @@ class CachedHeadline(NamedTuple):
     A cache file of another version cannot be decoded, so that its headlines are made anew.
     """
 
-    version: Literal[2]
+    version: Literal[3]
 
     created: str
     manifest: Stamp
@@ -141,7 +143,7 @@ class Headlines:
                     continue
                 self._queued.discard(entry.id)
             stamp = records_stamp(entry.folder)
-            self._known[entry.id] = CachedHeadline(2, entry.created, entry.stamp, stamp, _made(entry.folder))
+            self._known[entry.id] = CachedHeadline(3, entry.created, entry.stamp, stamp, _made(entry.folder))
             self.version += 1
             self._unsaved += 1
             if self._unsaved >= SAVE_AFTER:
